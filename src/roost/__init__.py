@@ -1,0 +1,58 @@
+"""roost trains PyTorch models on whatever machine a person has, and never loses a run.
+
+Names are loaded when they are first used (PEP 562), so that `import roost` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roost.package.package import Package as Package
+    from roost.project.contract import Data as Data
+    from roost.project.contract import Dataset as Dataset
+    from roost.project.contract import Media as Media
+    from roost.project.contract import Runner as Runner
+    from roost.train.checkpoints import Checkpoints as Checkpoints
+    from roost.train.events import Events as Events
+    from roost.train.hook import Hook as Hook
+    from roost.train.hook import Phase as Phase
+    from roost.train.loader import Loader as Loader
+    from roost.train.optimizers import Optim as Optim
+    from roost.train.plan import BatchPlan as BatchPlan
+    from roost.train.progress import Progress as Progress
+    from roost.train.stepper import Stepper as Stepper
+    from roost.train.trainer import Trainer as Trainer
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Package": "roost.package.package",
+    "Data": "roost.project.contract",
+    "Dataset": "roost.project.contract",
+    "Media": "roost.project.contract",
+    "Runner": "roost.project.contract",
+    "Checkpoints": "roost.train.checkpoints",
+    "Events": "roost.train.events",
+    "Hook": "roost.train.hook",
+    "Phase": "roost.train.hook",
+    "Loader": "roost.train.loader",
+    "Optim": "roost.train.optimizers",
+    "BatchPlan": "roost.train.plan",
+    "Progress": "roost.train.progress",
+    "Stepper": "roost.train.stepper",
+    "Trainer": "roost.train.trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'roost' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, "__version__"])

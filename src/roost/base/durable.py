@@ -1,0 +1,198 @@
+"""The only place in roost that writes files that must survive (standard library only).
+
+Every file is written beside its final name, synced, renamed, and its folder synced: after a crash or a
+power cut a reader finds the old file or the new one, never a torn one. A failed fsync is never tried
+again, because the kernel may already have dropped the dirty pages (PostgreSQL's "fsyncgate"): the file
+is discarded and the error raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Fault = Callable[[str, str], None]
+
+fault: Fault | None = None
+"""Called with (operation, path) before each system call that changes the disk. Tests raise or kill here;
+operations are open, write, fsync, rename, mkdir, unlink."""
+
+
+def _before(operation: str, path: str | os.PathLike[str]) -> None:
+    if fault is not None:
+        fault(operation, os.fspath(path))
+
+
+def staging_name(final: Path) -> Path:
+    """A fresh name beside ``final`` that readers ignore: ``.<name>.tmp-<random>``."""
+    return final.with_name(f".{final.name}.tmp-{secrets.token_hex(6)}")
+
+
+def is_staging(name: str) -> bool:
+    """Whether a file or folder of this name is the litter of a write that never finished."""
+    return name.startswith(".") and ".tmp-" in name
+
+
+def fsync_folder(path: Path) -> None:
+    """Makes the names in a folder durable."""
+    _before("fsync", path)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes | memoryview[Any], path: Path) -> None:
+    view = memoryview(data).cast("B")
+    while view:
+        _before("write", path)
+        view = view[os.write(fd, view) :]
+
+
+class FileDigest:
+    """Size in bytes and sha256 of a file, taken while it was written."""
+
+    __slots__ = ("sha256", "size")
+
+    def __init__(self, size: int, sha256: str) -> None:
+        self.size, self.sha256 = size, sha256
+
+
+def write_new(path: Path, chunks: Iterable[bytes | memoryview[Any]], *, mode: int = 0o644) -> FileDigest:
+    """Writes a file that does not exist yet and syncs it; its folder is the caller's to sync.
+
+    For files inside a staging folder, which `commit_folder` publishes together.
+
+    Raises:
+        OSError: Any failure; the file is removed.
+    """
+    digest, size = hashlib.sha256(), 0
+    _before("open", path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        for chunk in chunks:
+            _write_all(fd, chunk, path)
+            digest.update(chunk)
+            size += memoryview(chunk).nbytes
+        _before("fsync", path)
+        os.fsync(fd)
+    except BaseException:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+        raise
+    os.close(fd)
+    return FileDigest(size, digest.hexdigest())
+
+
+def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replaces ``path`` by ``data`` in one durable step.
+
+    Raises:
+        OSError: Any failure; whatever stood at ``path`` still stands.
+    """
+    staging = staging_name(path)
+    write_new(staging, [data], mode=mode)
+    try:
+        _before("rename", path)
+        staging.rename(path)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+def make_folder(path: Path, *, exist_ok: bool = False) -> None:
+    """Makes one folder and syncs its parent.
+
+    Raises:
+        FileExistsError: It exists and ``exist_ok`` is not given.
+    """
+    try:
+        _before("mkdir", path)
+        path.mkdir()
+    except FileExistsError:
+        if not exist_ok:
+            raise
+    fsync_folder(path.parent)
+
+
+def make_staging_folder(final: Path) -> Path:
+    """A new, empty folder beside ``final``, for `commit_folder`."""
+    staging = staging_name(final)
+    _before("mkdir", staging)
+    staging.mkdir()
+    return staging
+
+
+def commit_folder(staging: Path, final: Path) -> None:
+    """Publishes a staging folder, whose files were written by `write_new`, by one rename.
+
+    Raises:
+        FileExistsError: ``final`` exists; nothing is ever overwritten.
+        OSError: Any other failure.
+    """
+    fsync_folder(staging)
+    if final.exists():
+        raise FileExistsError(f"{final} exists and is never overwritten")
+    _before("rename", final)
+    staging.rename(final)
+    fsync_folder(final.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder with all it holds: renamed to a staging name first, so no reader sees half of it."""
+    doomed = staging_name(path)
+    _before("rename", path)
+    path.rename(doomed)
+    discard(doomed)
+
+
+def discard(staging: Path) -> None:
+    """Removes a staging file or folder; what cannot be removed is left for `sweep`."""
+    _before("unlink", staging)
+    if staging.is_dir():
+        shutil.rmtree(staging, ignore_errors=True)
+    else:
+        staging.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Removes the litter of writes that never finished. Only the holder of the package's lock may call it."""
+    for entry in folder.iterdir():
+        if is_staging(entry.name):
+            discard(entry)
+
+
+def open_append(path: Path) -> int:
+    """Opens a file for `append`, makes it if need be, its name durable; gives the descriptor."""
+    _before("open", path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    fsync_folder(path.parent)
+    return fd
+
+
+def append(fd: int, data: bytes) -> None:
+    """Appends one record in one write. It survives the death of the process at once, and a power cut
+    after `sync`.
+
+    Raises:
+        OSError: Also when only a part could be written (disk full); readers pass over a torn last line.
+    """
+    if fault is not None:
+        fault("write", f"fd:{fd}")
+    written = os.write(fd, data)
+    if written != len(data):
+        raise OSError(28, f"only {written} of {len(data)} bytes could be appended")
+
+
+def sync(fd: int) -> None:
+    """Makes everything appended so far durable."""
+    if fault is not None:
+        fault("fsync", f"fd:{fd}")
+    os.fsync(fd)
