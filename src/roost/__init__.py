@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from roost.package.package import Package as Package
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
-    from roost.project.contract import Media as Media
+    from roost.train.media import Media as Media
     from roost.project.contract import Runner as Runner
     from roost.train.checkpoints import Checkpoints as Checkpoints
     from roost.train.events import Events as Events
@@ -31,7 +31,7 @@ _HOME = {
     "Package": "roost.package.package",
     "Data": "roost.project.contract",
     "Dataset": "roost.project.contract",
-    "Media": "roost.project.contract",
+    "Media": "roost.train.media",
     "Runner": "roost.project.contract",
     "Checkpoints": "roost.train.checkpoints",
     "Events": "roost.train.events",

@@ -145,6 +145,13 @@ def commit_folder(staging: Path, final: Path) -> None:
     fsync_folder(final.parent)
 
 
+def rename(path: Path, to: Path) -> None:
+    """Renames within one folder, durably. The caller makes sure that ``to`` is free."""
+    _before("rename", to)
+    path.rename(to)
+    fsync_folder(to.parent)
+
+
 def remove_folder(path: Path) -> None:
     """Removes a folder with all it holds: renamed to a staging name first, so no reader sees half of it."""
     doomed = staging_name(path)

@@ -1,0 +1,59 @@
+# make demo    a real model learns on real data, in its own .venv; ends with accuracy, package and picture
+# make test    lint, types and tests
+# Both need only Python (3.11 or newer), pip and make. Another interpreter: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Relative, because pip splits these variables at spaces; they pin what the build itself fetches.
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+       $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint types format soak bench clean
+.NOTPARALLEL:
+
+demo: .venv/.demo
+	@mkdir -p demo
+	@test -e demo/digits || $(BIN)/roost new demo/digits --template digits
+	@$(BIN)/roost run -c demo/digits/config.yaml
+	@package=$$(ls -dt demo/digits/runs/*/ | head -n 1) && package=$${package%/} && \
+	$(BIN)/roost plot "$$package" -o demo/curves.png && \
+	accuracy=$$(cat "$$package"/records/*.jsonl | sed -n 's/.*"test\/accuracy": *\([0-9.e-]*\).*/\1/p' | tail -n 1) && \
+	echo && echo "accuracy  $$accuracy" && echo "package   $$package" && echo "picture   demo/curves.png"
+
+test: lint types
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.dev
+	$(BIN)/mypy --exclude src/roost/templates  # these are users' code, imported from their own folder
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Proofs that take longer than CI may: thousands of kills, whole grids.
+soak: .venv/.dev
+	$(BIN)/python -m pytest -m soak --timeout 0
+
+bench: .venv/.dev
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+# Leaves demo/ alone: it holds packages, and roost deletes no run to make room.
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
+
+# pip comes last when a venv is made, so it tells a whole venv from half of one.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "roost needs Python 3.11 or newer; received %d.%d. To mend it: make PYTHON=python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+
+# A stamp says that this extra is installed as pyproject.toml and constraints.txt ask for it.
+.venv/.%: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing roost[$*] into .venv (about a minute, 1.5 GB, the first time)"
+	@$(PIP) -e '.[$*]'
+	@touch $@

@@ -1,0 +1,88 @@
+"""When something is due: every n steps, every n epochs, n times an epoch, or every so many seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from roost.base.errors import ConfigError
+
+NEVER = 2**63
+"""A step that no run reaches."""
+
+_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|s|min|h|d)")
+
+
+def parse_duration(text: str, *, setting: str) -> float:
+    """Seconds of a duration such as ``90s``, ``10min``, ``1h30min`` or ``2d``.
+
+    Raises:
+        ConfigError: It is no duration above 0.
+    """
+    compact = text.replace(" ", "")
+    # `1h30m` is what many people type; a lone `m` would read as metres or months, so it ends a word here.
+    compact = re.sub(r"m(?!in)", "min", compact)
+    parts = _DURATION.findall(compact)
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != compact or seconds <= 0:
+        raise ConfigError(
+            "is no duration", setting=setting, received=text, fix="write 90s, 10min, 1h30min or 2d"
+        )
+    return seconds
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One of: ``steps``, ``epochs``, ``per_epoch`` (times an epoch) or ``seconds``; the others are 0."""
+
+    steps: int = 0
+    epochs: int = 0
+    per_epoch: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, value: str | int, *, setting: str) -> Interval:
+        """Reads ``500``, ``2ep``, ``10/ep`` or ``10min``.
+
+        Raises:
+            ConfigError: It is none of these, or not above 0.
+        """
+        text = str(value).strip()
+        match = re.fullmatch(r"(\d+)(ep|/ep)?", text)
+        if match and int(match[1]) > 0 and not isinstance(value, bool):
+            kind = {None: "steps", "ep": "epochs", "/ep": "per_epoch"}[match[2]]
+            return cls(**{kind: int(match[1])})
+        if re.search(r"[a-z]$", text) and not match:
+            return cls(seconds=parse_duration(text, setting=setting))
+        raise ConfigError(
+            "is no interval",
+            setting=setting,
+            received=value,
+            fix="write a number of steps (500), epochs (2ep), times an epoch (10/ep) or a time (10min)",
+        )
+
+    def next_step(self, step: int, steps_per_epoch: int) -> int:
+        """The first step after ``step`` at which this is due; `NEVER` for a time, which has no step.
+
+        Times an epoch are spread evenly and always hit the epoch's last step; when an epoch has fewer
+        steps than that, every step is due.
+        """
+        if self.steps:
+            return step - step % self.steps + self.steps
+        if self.epochs:
+            span = self.epochs * steps_per_epoch
+            return step - step % span + span
+        if self.per_epoch:
+            epoch, inside = divmod(step, steps_per_epoch)
+            passed = inside * self.per_epoch // steps_per_epoch
+            return epoch * steps_per_epoch + math.ceil((passed + 1) * steps_per_epoch / self.per_epoch)
+        return NEVER
+
+    def __str__(self) -> str:
+        if self.seconds:
+            return f"{self.seconds:g}s"
+        if self.epochs:
+            return f"{self.epochs}ep"
+        return f"{self.per_epoch}/ep" if self.per_epoch else f"{self.steps} steps"

@@ -1,0 +1,394 @@
+"""Reads JSON and YAML files that people write, and remembers on which line every key stood.
+
+YAML is read by the core rules of YAML 1.2: ``1e-3`` is a number, ``no`` and ``2026-01-01`` are texts,
+``010`` is ten. Values are built straight from libyaml's events, so no tag can construct an object and the
+limits hold while reading. Keys are texts as they stand (``1: a`` has the key ``"1"``), as in JSON.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from roost.base.errors import ConfigError, NotFound
+
+MAX_BYTES = 10 * 2**20
+MAX_NODES = 1_000_000
+"""Values in one file, those that aliases repeat counted each time."""
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of a file; as text ``config.yaml:12``."""
+
+    file: Path
+    line: int
+    shown: str = ""
+    """How the file is called in messages; its bare name if empty."""
+
+    def __str__(self) -> str:
+        return f"{self.shown or self.file.name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Located:
+    """What a file holds, and where."""
+
+    values: dict[str, Any]
+    lines: Mapping[tuple[str, ...], int]
+    """Line of each key, by its path; the place in a list is its number as a text."""
+    file: Path
+    shown: str = ""
+
+    def where(self, path: Sequence[str | int]) -> Location | None:
+        """The place of a key, or of the nearest section around it that has a place; else None."""
+        names = tuple(str(name) for name in path)
+        for length in range(len(names), 0, -1):
+            if (line := self.lines.get(names[:length])) is not None:
+                return Location(self.file, line, self.shown)
+        return None
+
+
+def read(path: Path, *, shown: str = "") -> Located:
+    """Reads a ``.json``, ``.yaml`` or ``.yml`` file whose top level is a mapping.
+
+    Args:
+        path: The file.
+        shown: How messages call the file; its bare name if empty.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It cannot be read, or holds what roost does not accept: duplicate keys, tags beyond
+            the core ones, no mapping at the top, more than `MAX_BYTES`, `MAX_NODES` or `MAX_DEPTH`.
+    """
+    shown = shown or path.name
+    reader = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigError(f"{shown} is no kind of config file", fix="name it .yaml, .yml or .json")
+
+    def place(line: int) -> Location:
+        return Location(path, line, shown)
+
+    values, lines = reader(_text(path, shown), place)
+    if not isinstance(values, dict):
+        what = "holds nothing" if values is None else f"holds a {type(values).__name__} at its top"
+        raise ConfigError(f"{shown} {what}", where=place(1), fix="write settings, as in `seed: 0`")
+    return Located(values, lines, path, shown)
+
+
+def parse_scalar(text: str) -> Any:
+    """The value of a text from the command line, by the same rules as in a YAML file.
+
+    A text that starts with ``[``, ``{`` or a quote is a list, mapping or quoted text; everything else is a
+    plain value, so ``*.bias`` and ``run: #3`` are texts and need no quotes.
+
+    Raises:
+        ConfigError: The list, mapping or quoted text is not well-formed.
+    """
+    plain = text.strip()
+    if plain[:1] in ("[", "{", '"', "'"):
+        return _read_yaml(plain, lambda line: "command line")[0]
+    return _plain(plain, "command line") if plain else ""
+
+
+def _text(path: Path, shown: str) -> str:
+    try:
+        # Asked before opening: to open a FIFO waits for a writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{shown} is not a file")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}") from None
+    except OSError as error:
+        raise ConfigError(f"{shown} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{shown} is larger than {MAX_BYTES >> 20} MiB", fix="keep data out of the config")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{shown} is not UTF-8", where=Location(path, line, shown)) from None
+
+
+# --- scalars of the YAML 1.2 core schema --------------------------------------------------------------
+
+
+def _integer(text: str) -> int:
+    bases = {"0o": 8, "0x": 16}
+    return int(text, bases[text[:2]]) if text[:2] in bases else int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(f"{text} is too large for a number")
+    return value
+
+
+_CORE: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "null": (re.compile(r"~|null|Null|NULL|"), lambda text: None),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
+    "int": (re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"), _integer),
+    "float": (
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
+        _float,
+    ),
+    "str": (re.compile(r".*", re.DOTALL), str),
+}
+"""The resolver table: the first pattern that fits the whole of a plain text gives its type."""
+
+_TAG = "tag:yaml.org,2002:"
+
+
+def _plain(text: str, where: object) -> Any:
+    for pattern, make in _CORE.values():
+        if pattern.fullmatch(text):
+            try:
+                return make(text)
+            except ValueError as error:
+                raise ConfigError(f"a number cannot be read: {error}", where=where) from None
+    raise AssertionError("the pattern of texts fits everything")
+
+
+def _tagged(tag: str, text: str, where: object) -> Any:
+    name = tag.removeprefix(_TAG)
+    if not tag.startswith(_TAG) or name not in _CORE:
+        raise _refused_tag(tag, where)
+    if not _CORE[name][0].fullmatch(text):
+        raise ConfigError(f"the tag !!{name} does not fit", received=text, where=where)
+    return text if name == "str" else _CORE[name][1](text)
+
+
+def _refused_tag(tag: str, where: object) -> ConfigError:
+    return ConfigError(
+        f"the tag {tag.replace(_TAG, '!!')} is not accepted",
+        where=where,
+        fix="leave the tag out; to build an object, name it under `class:`",
+    )
+
+
+# --- YAML ---------------------------------------------------------------------------------------------
+
+
+class _Node(NamedTuple):
+    value: Any
+    size: int = 1
+    """Values in it, those of aliases counted each time."""
+    height: int = 0
+
+
+def _read_yaml(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
+    composer = _Composer(text, place)
+    try:
+        return composer.document(), composer.lines
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(f"this is not YAML: {what}", where=place(line)) from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise ConfigError(f"this is not YAML: {error}", where=place(1)) from None
+
+
+@dataclass
+class _Composer:
+    """Makes values of libyaml's events, with the line of every key."""
+
+    text: str
+    place: Callable[[int], object]
+    lines: dict[tuple[str, ...], int] = field(default_factory=dict)
+    anchors: dict[str, _Node] = field(default_factory=dict)
+
+    def document(self) -> Any:
+        """The value of the only document."""
+        self._events: Iterator[Any] = iter(yaml.parse(self.text, Loader=yaml.CSafeLoader))
+        next(self._events)
+        event = next(self._events)
+        if isinstance(event, yaml.StreamEndEvent):
+            return None
+        value = self._node(next(self._events), ()).value
+        next(self._events)
+        if not isinstance(event := next(self._events), yaml.StreamEndEvent):
+            raise ConfigError("a second document begins", where=self._at(event), fix="remove the `---`")
+        return value
+
+    def _at(self, event: Any) -> object:
+        return self.place(event.start_mark.line + 1)
+
+    def _node(self, event: Any, path: tuple[str, ...]) -> _Node:
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        if isinstance(event, yaml.AliasEvent):
+            node = self._alias(event)
+        elif isinstance(event, yaml.ScalarEvent):
+            node = _Node(self._scalar(event))
+        elif event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
+            raise _refused_tag(event.tag, self._at(event))
+        elif len(path) >= MAX_DEPTH:
+            node = _Node(None, height=1)
+        else:
+            node = self._mapping(path) if is_mapping else self._sequence(path)
+        self._check(node, path, event)
+        if not isinstance(event, yaml.AliasEvent) and event.anchor:
+            self.anchors[event.anchor] = node
+        return node
+
+    def _check(self, node: _Node, path: tuple[str, ...], event: Any) -> None:
+        if len(path) + node.height > MAX_DEPTH:
+            raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=self._at(event))
+        if node.size > MAX_NODES:
+            raise ConfigError(
+                f"more than {MAX_NODES} values, those that aliases repeat counted each time",
+                where=self._at(event),
+            )
+
+    def _alias(self, event: Any) -> _Node:
+        # An anchor is known once its value is complete, so a value can never hold itself.
+        if event.anchor not in self.anchors:
+            raise ConfigError(f"the anchor &{event.anchor} is not known here", where=self._at(event))
+        return self.anchors[event.anchor]
+
+    def _scalar(self, event: Any) -> Any:
+        if event.tag not in (None, "!"):
+            return _tagged(event.tag, event.value, self._at(event))
+        if event.tag == "!" or not event.implicit[0]:
+            return event.value
+        return _plain(event.value, self._at(event))
+
+    def _sequence(self, path: tuple[str, ...]) -> _Node:
+        nodes: list[_Node] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            inner = (*path, str(len(nodes)))
+            self.lines[inner] = event.start_mark.line + 1
+            nodes.append(self._node(event, inner))
+        return self._joined([node.value for node in nodes], nodes)
+
+    def _joined(self, value: Any, nodes: list[_Node]) -> _Node:
+        height = max((node.height for node in nodes), default=0) + 1
+        return _Node(value, 1 + sum(node.size for node in nodes), height)
+
+    def _mapping(self, path: tuple[str, ...]) -> _Node:
+        own: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        seen: dict[tuple[str, bool], int] = {}
+        nodes = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key, line = self._key(event), event.start_mark.line + 1
+            is_merge = key == "<<" and event.implicit[0]
+            if (key, is_merge) in seen:
+                raise _duplicate(key, self.place(seen[key, is_merge]), self.place(line))
+            seen[key, is_merge] = line
+            self.lines[(*path, key)] = line
+            nodes.append(self._node(next(self._events), (*path, key)))
+            if is_merge:
+                merged = self._merged(nodes[-1].value, event)
+            else:
+                own[key] = nodes[-1].value
+        for key in merged.keys() - own.keys():
+            self.lines[(*path, key)] = seen["<<", True]
+        return self._joined({**merged, **own}, nodes)
+
+    def _key(self, event: Any) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise ConfigError("a key is not a text", where=self._at(event), fix="quote it")
+        if event.tag not in (None, "!", _TAG + "str"):
+            raise _refused_tag(event.tag, self._at(event))
+        return str(event.value)
+
+    def _merged(self, value: Any, event: Any) -> dict[str, Any]:
+        sources = value if isinstance(value, list) else [value]
+        merged: dict[str, Any] = {}
+        for source in reversed(sources):
+            if not isinstance(source, dict):
+                raise ConfigError("`<<` can only take in mappings", where=self._at(event))
+            merged.update(source)
+        return merged
+
+
+def _duplicate(key: str, first: object, second: object) -> ConfigError:
+    return ConfigError(
+        f"the key {key!r} stands here a second time, first at {first}", where=second, fix="remove one of them"
+    )
+
+
+# --- JSON ---------------------------------------------------------------------------------------------
+
+
+def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
+    walk = _Walk(text, place)
+    try:
+        # The standard module decides what JSON is; the walk may then take the text for well-formed.
+        json.dumps(json.loads(text), ensure_ascii=False).encode()  # half a surrogate pair could not be saved
+        return walk.value(0, ())[0], walk.lines
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"this is not JSON: {error.msg}", where=place(error.lineno)) from None
+    except RecursionError:
+        raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=place(1)) from None
+    except ValueError as error:
+        raise ConfigError(f"a value cannot be read: {error}", where=place(1)) from None
+
+
+class _Walk:
+    """Walks over well-formed JSON for what the standard module does not tell: lines and duplicates."""
+
+    _space = re.compile(r"[ \t\n\r,:]*")
+    _decoder = json.JSONDecoder()
+
+    def __init__(self, text: str, place: Callable[[int], object]) -> None:
+        self._text, self._place = text, place
+        self._newlines = [match.start() for match in re.finditer("\n", text)]
+        self.lines: dict[tuple[str, ...], int] = {}
+
+    def value(self, at: int, path: tuple[str, ...]) -> tuple[Any, int]:
+        """The value at or after ``at``, and where it ends."""
+        at = self._skip(at)
+        if self._text[at] not in "{[":
+            return self._scalar(at)
+        if len(path) >= MAX_DEPTH:
+            raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=self._place(self._line(at)))
+        return (self._object if self._text[at] == "{" else self._array)(at + 1, path)
+
+    def _skip(self, at: int) -> int:
+        match = self._space.match(self._text, at)
+        return match.end() if match else at
+
+    def _line(self, at: int) -> int:
+        return bisect.bisect_left(self._newlines, at) + 1
+
+    def _scalar(self, at: int) -> tuple[Any, int]:
+        value, end = self._decoder.raw_decode(self._text, at)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{self._text[at:end]} is no number", where=self._place(self._line(at)))
+        return value, end
+
+    def _object(self, at: int, path: tuple[str, ...]) -> tuple[dict[str, Any], int]:
+        made: dict[str, Any] = {}
+        while self._text[at := self._skip(at)] != "}":
+            (key, end), line = self._decoder.raw_decode(self._text, at), self._line(at)
+            inner = (*path, key)
+            if key in made:
+                raise _duplicate(key, self._place(self.lines[inner]), self._place(line))
+            self.lines[inner] = line
+            made[key], at = self.value(end, inner)
+        return made, at + 1
+
+    def _array(self, at: int, path: tuple[str, ...]) -> tuple[list[Any], int]:
+        made: list[Any] = []
+        while self._text[at := self._skip(at)] != "]":
+            inner = (*path, str(len(made)))
+            self.lines[inner] = self._line(at)
+            value, at = self.value(at, inner)
+            made.append(value)
+        return made, at + 1

@@ -1,0 +1,62 @@
+"""Which name was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_LONGEST = 80
+"""Longer names are not compared: the table is quadratic, and nobody mistypes a name of that length."""
+
+
+def distance(a: str, b: str) -> int:
+    """Letters to insert, delete, replace or swap with a neighbour to make ``b`` from ``a``.
+
+    The restricted Damerau-Levenshtein distance: a swap counts as one slip, because it is one.
+    """
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        before, last, row = row, before, [i]
+        for j, other in enumerate(b, 1):
+            steps = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                steps = min(steps, last[j - 2] + 1)
+            row.append(steps)
+    return row[-1]
+
+
+def nearest(name: str, candidates: Iterable[str], *, within: int | None = None) -> str | None:
+    """The candidate most like ``name``, or None if none is like it.
+
+    Args:
+        name: What was typed.
+        candidates: What could have been meant.
+        within: The greatest `distance` that still counts, case included. Without it a third of the
+            letters may differ, case does not count, and a name that merely starts or ends a candidate counts
+            too (``batch`` for ``batch_size``).
+    """
+    if len(name) > _LONGEST:
+        return None
+    folded = name if within is not None else name.lower()
+    limit = within if within is not None else max(1, len(name) // 3)
+    best: tuple[int, str] | None = None
+    for candidate in candidates:
+        other = candidate if within is not None else candidate.lower()
+        steps = _steps(folded, other, limit, loose=within is None)
+        if steps <= limit and (best is None or (steps, candidate) < best):
+            best = (steps, candidate)
+    return best[1] if best else None
+
+
+def _steps(name: str, other: str, limit: int, *, loose: bool) -> int:
+    if len(other) > _LONGEST or (not loose and abs(len(name) - len(other)) > limit):
+        return limit + 1
+    part = loose and len(name) >= 3 and (other.startswith(name) or other.endswith(name))
+    # A part counts as the least likely of the guesses that are still made.
+    return min(distance(name, other), limit) if part else distance(name, other)
+
+
+def proposal(name: str, candidates: Iterable[str]) -> str:
+    """``did you mean 'x'? `` for a fix, or nothing if no candidate is like ``name``."""
+    meant = nearest(name, candidates)
+    return f"did you mean {meant!r}? " if meant is not None else ""

@@ -1,0 +1,88 @@
+"""The safetensors file format, written in chunks so that it can be hashed and synced on its way.
+
+The library writes a file without fsync and with mode 0600, and reads by mapping it, so a file that is
+truncated while tensors live kills the process. Here a file is read whole, digested, then viewed.
+Format: https://huggingface.co/docs/safetensors (8 bytes header size, JSON header, data without holes).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from roost.base.errors import CheckpointError
+from roost.base.tree import Leaf
+
+_NAMES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "uint32": "U32",
+    "int32": "I32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+_MAX_HEADER = 100_000_000
+
+
+def chunks(leaves: Mapping[str, Leaf]) -> Iterator[bytes | memoryview[Any]]:
+    """The file's bytes: the header, then each leaf's. A type the format lacks is written as bytes."""
+    # Widest first, as the library does: every leaf is then aligned without holes.
+    ordered = sorted(leaves.items(), key=lambda item: (-_width(item[1]), item[0]))
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, leaf in ordered:
+        known = leaf.dtype in _NAMES
+        header[name] = {
+            "dtype": _NAMES.get(leaf.dtype, "U8"),
+            "shape": list(leaf.shape) if known else [leaf.data.nbytes],
+            "data_offsets": [offset, offset + leaf.data.nbytes],
+        }
+        offset += leaf.data.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, leaf in ordered:
+        yield leaf.data
+
+
+def _width(leaf: Leaf) -> int:
+    count = 1
+    for n in leaf.shape:
+        count *= n
+    return leaf.data.nbytes // count if count else 0
+
+
+def parse(data: bytearray) -> dict[str, Leaf]:
+    """The leaves of a file's bytes, as views of them. Types and shapes are those of the header.
+
+    Raises:
+        CheckpointError: The bytes are no safetensors file.
+    """
+    view = memoryview(data)
+    size = int.from_bytes(view[:8], "little")
+    if len(view) < 8 or size > min(_MAX_HEADER, len(view) - 8):
+        raise CheckpointError("the file is no safetensors file: its header is longer than the file")
+    try:
+        header = json.loads(bytes(view[8 : 8 + size]))
+        header.pop("__metadata__", None)
+        return {name: _leaf(entry, view[8 + size :]) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"the file is no safetensors file: {error}") from error
+
+
+def _leaf(entry: dict[str, Any], body: memoryview[Any]) -> Leaf:
+    begin, end = entry["data_offsets"]
+    if not 0 <= begin <= end <= len(body):
+        raise ValueError(f"offsets {begin}:{end} lie outside of {len(body)} bytes")
+    return Leaf(entry["dtype"], tuple(entry["shape"]), body[begin:end])

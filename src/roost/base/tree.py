@@ -1,0 +1,272 @@
+"""One codec for every state: any nest of plain values, arrays and tensors <-> a JSON skeleton and leaves.
+
+No pickle: what is not plain data is an error that names its place. An alias (tied weights) is stored once
+and is one object again after `unpack`. Needs torch only to give tensors back.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Literal
+
+import numpy as np
+
+from roost.base.errors import CheckpointError
+
+Skeleton = Any
+"""What `json.dumps` can write; a dict with the key "$" is a tagged value."""
+
+_MAX_DEPTH = 200
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+    "torch.Size": tuple,
+}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The bytes of one array or tensor, C-contiguous and in the machine's (little-endian) order."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview[Any]
+
+
+def _is_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")  # a value cannot be a tensor where torch was never imported
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
+    contiguous = np.ascontiguousarray(array)
+    data = memoryview(contiguous.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    return Leaf(array.dtype.name, array.shape, data)
+
+
+def _tensor_leaf(tensor: Any) -> Leaf:
+    torch = sys.modules["torch"]
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(f"a {tensor.layout} tensor")
+    flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
+    data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return Leaf(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
+
+
+class _Packer:
+    def __init__(self) -> None:
+        self.leaves: dict[str, Leaf] = {}
+        self._names: dict[Any, str] = {}
+        self._keep: list[Any] = []  # identities stay valid only while their objects live
+
+    def pack(self, value: Any, path: str, depth: int = 0) -> Skeleton:
+        if depth > _MAX_DEPTH:
+            raise CheckpointError(f"the state is nested deeper than {_MAX_DEPTH} at {path[:80]!r}")
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+        if type(value) is list:
+            return [self.pack(item, f"{path}.{i}", depth + 1) for i, item in enumerate(value)]
+        if type(value) is dict and "$" not in value and all(type(key) is str for key in value):
+            return {key: self.pack(item, _join(path, key), depth + 1) for key, item in value.items()}
+        return self._tagged(value, path, depth)
+
+    def _tagged(self, value: Any, path: str, depth: int) -> Skeleton:
+        if _is_tensor(value):
+            return {"$": "tensor", **self._leaf(value, path)}
+        if isinstance(value, np.ndarray) and value.dtype != object and value.dtype.names is None:
+            return {"$": "array", **self._leaf(value, path)}
+        if isinstance(value, np.generic):
+            return {"$": "scalar", **self._leaf(np.asarray(value), path)}
+        if isinstance(value, Mapping):
+            kind = type(value).__name__ if type(value) in (OrderedDict, Counter) else "dict"
+            items = [
+                [self.pack(k, f"{path}.key{i}", depth + 1), self.pack(v, _join(path, k), depth + 1)]
+                for i, (k, v) in enumerate(value.items())
+            ]
+            return {"$": kind, "items": items}
+        for kind, parts in _parts(value):
+            return {"$": kind, "items": [self.pack(p, f"{path}.{i}", depth + 1) for i, p in enumerate(parts)]}
+        return _plain(value, path)
+
+    def _leaf(self, value: Any, path: str) -> dict[str, Any]:
+        key = _identity(value)
+        name = self._names.get(key)
+        if name is None:
+            name = path or "value"
+            while name in self.leaves:
+                name += "'"
+            try:
+                leaf = _tensor_leaf(value) if _is_tensor(value) else _array_leaf(value)
+            except (TypeError, ValueError) as error:
+                raise CheckpointError(f"the state holds {error} at {path!r}, which cannot be saved") from error
+            self.leaves[name], self._names[key] = leaf, name
+            self._keep.append(value)
+        leaf = self.leaves[name]
+        return {"leaf": name, "dtype": leaf.dtype, "shape": list(leaf.shape)}
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _identity(value: Any) -> Any:
+    """Equal for two tensors that are the same view of the same memory, different for all others."""
+    if not _is_tensor(value) or value.numel() == 0 or value.layout != sys.modules["torch"].strided:
+        return id(value)
+    return (value.data_ptr(), str(value.device), value.dtype, tuple(value.shape), value.stride())
+
+
+def _parts(value: Any) -> list[tuple[str, list[Any]]]:
+    if type(value) in (set, frozenset):
+        return [(type(value).__name__, sorted(value, key=repr))]
+    if isinstance(value, tuple):
+        return [("tuple", list(value))]
+    if isinstance(value, deque):
+        return [("deque", list(value))]
+    return []
+
+
+def _plain(value: Any, path: str) -> Skeleton:
+    if isinstance(value, bytes | bytearray):
+        return {"$": "bytes", "value": base64.b64encode(value).decode()}
+    if isinstance(value, complex):
+        return {"$": "complex", "value": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, PurePath):
+        return {"$": "path", "value": str(value)}
+    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+        return {"$": f"torch.{type(value).__name__}", "value": str(value).removeprefix("torch.")}
+    # Enums that are ints or strings (torch's SWALR and OneCycleLR keep some) are plain values after all.
+    for base in (bool, int, float, str):
+        if isinstance(value, base):
+            return base(value)
+    raise CheckpointError(
+        f"the state holds a {type(value).__module__}.{type(value).__qualname__} at {path!r}, "
+        "which is neither plain data nor a tensor",
+        fix="give numbers, strings, lists, dicts, arrays and tensors from state_dict()",
+    )
+
+
+def pack(tree: Any) -> tuple[Skeleton, dict[str, Leaf]]:
+    """Splits a tree into a skeleton for JSON and named leaves.
+
+    Tensors are not copied when they are contiguous and on the CPU: write the leaves before they change.
+
+    Raises:
+        CheckpointError: Something in the tree is neither plain data nor a strided tensor.
+    """
+    packer = _Packer()
+    return packer.pack(tree, ""), packer.leaves
+
+
+class _Unpacker:
+    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"]) -> None:
+        self._leaves, self._to = leaves, to
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def unpack(self, skeleton: Skeleton, depth: int = 0) -> Any:
+        if depth > _MAX_DEPTH:
+            raise CheckpointError(f"the state is nested deeper than {_MAX_DEPTH}")
+        if isinstance(skeleton, list):
+            return [self.unpack(item, depth + 1) for item in skeleton]
+        if not isinstance(skeleton, dict):
+            return skeleton
+        if "$" not in skeleton:
+            return {key: self.unpack(item, depth + 1) for key, item in skeleton.items()}
+        return self._untag(skeleton["$"], skeleton, depth)
+
+    def _untag(self, kind: str, body: dict[str, Any], depth: int) -> Any:
+        if kind in ("tensor", "array", "scalar"):
+            return self._leaf(kind, body)
+        if kind in ("dict", "OrderedDict", "Counter"):
+            pairs = [(self.unpack(k, depth + 1), self.unpack(v, depth + 1)) for k, v in body["items"]]
+            return {"dict": dict, "OrderedDict": OrderedDict, "Counter": _counter}[kind](pairs)
+        if kind in _SEQUENCES:
+            return _SEQUENCES[kind]([self.unpack(item, depth + 1) for item in body["items"]])
+        return self._value(kind, body["value"])
+
+    def _value(self, kind: str, value: Any) -> Any:
+        if kind == "float":
+            return float(value)
+        if kind == "bytes":
+            return base64.b64decode(value)
+        if kind == "complex":
+            return complex(float(value[0]), float(value[1]))
+        if kind == "path":
+            return PurePath(value)
+        if kind in ("torch.dtype", "torch.device") and self._to == "torch":
+            torch = sys.modules["torch"]
+            return torch.device(value) if kind == "torch.device" else _torch_dtype(torch, value)
+        if kind in ("torch.dtype", "torch.device"):
+            return str(value)
+        raise CheckpointError(f"the state has the unknown kind {kind!r}", fix="read it with a newer roost")
+
+    def _leaf(self, kind: str, body: dict[str, Any]) -> Any:
+        key = (kind, body["leaf"])
+        if key not in self._made:
+            leaf = self._leaves.get(body["leaf"])
+            if leaf is None:
+                raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
+            shape = tuple(int(n) for n in body["shape"])
+            if kind == "tensor" and self._to == "torch":
+                self._made[key] = _to_tensor(leaf.data, str(body["dtype"]), shape)
+            else:
+                array = _to_array(leaf.data, str(body["dtype"]), shape)
+                self._made[key] = array[()] if kind == "scalar" else array
+        return self._made[key]
+
+
+def _counter(pairs: list[tuple[Any, Any]]) -> Counter[Any]:
+    return Counter(dict(pairs))
+
+
+def _torch_dtype(torch: Any, name: str) -> Any:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CheckpointError(f"this torch has no dtype {name!r}")
+    return dtype
+
+
+def _to_tensor(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> Any:
+    import torch
+
+    dtype = _torch_dtype(torch, dtype_name)
+    count = math.prod(shape)
+    if data.nbytes != count * dtype.itemsize:
+        raise CheckpointError(f"a tensor of shape {shape} and type {dtype_name} has {data.nbytes} bytes")
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    # Cloned, for torch's own alignment: the libraries behind it may round differently on another one.
+    return torch.frombuffer(data, dtype=dtype, count=count).reshape(shape).clone()
+
+
+def _to_array(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Types that NumPy lacks (bfloat16, float8) come as unsigned integers of the same width."""
+    try:
+        dtype = np.dtype(dtype_name)
+    except TypeError:
+        width = data.nbytes // max(1, math.prod(shape))
+        dtype = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else np.uint8)
+    if data.nbytes != math.prod(shape) * dtype.itemsize:
+        raise CheckpointError(f"an array of shape {shape} and type {dtype_name} has {data.nbytes} bytes")
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def unpack(skeleton: Skeleton, leaves: Mapping[str, Leaf], *, to: Literal["torch", "numpy"] = "torch") -> Any:
+    """The tree again. With ``to="numpy"`` tensors come as arrays and torch is not imported.
+
+    Raises:
+        CheckpointError: The skeleton and the leaves do not belong together.
+    """
+    if to == "torch":
+        import torch  # noqa: F401  - the lookups in sys.modules need it
+    return _Unpacker(leaves, to).unpack(skeleton)

@@ -1,0 +1,199 @@
+"""``${...}`` in settings: other settings, folders of the run, the environment, counts of the data.
+
+Settings are saved as they were written and resolved at start, so a package can be moved.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from roost.base.errors import ConfigError
+from roost.base.suggest import proposal
+
+LATE = frozenset({"total_steps", "steps_per_epoch"})
+"""Names that only the data can give; they wait until `fill`."""
+
+MAX_REPEATED = 100_000
+"""Values that references may repeat, counted each time."""
+MAX_TEXT = 2**20
+_MAX_CHAIN = 64
+
+_REFERENCE = re.compile(r"(?P<escape>\$?)\$\{\s*(?P<name>[^{}]*?)\s*\}|\$?\$\{")
+
+Where = Callable[[str], object]
+
+
+def resolve(
+    values: Mapping[str, Any],
+    context: Mapping[str, object],
+    *,
+    late: frozenset[str] = LATE,
+    where: Where = lambda key: None,
+) -> dict[str, Any]:
+    """New values with every reference replaced.
+
+    ``${a.b}`` is another setting, ``${name}`` something of ``context``, ``${env:NAME}`` a variable of the
+    environment, a text. A text that is one reference takes the referenced value with its type; inside a
+    longer text the value is formatted. ``$${`` is a plain ``${``.
+
+    Args:
+        values: The settings.
+        context: Values by name, such as ``project`` and ``package``; they go before settings of that name.
+        late: Names that stay as they stand, escapes of them too, unless ``context`` has them (see `fill`).
+        where: Where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A reference is malformed, unknown, endless or far too large.
+    """
+    resolver = _Resolver(values, context, late - context.keys(), where)
+    return {key: resolver.value(value, (key,), ()) for key, value in values.items()}
+
+
+def fill(values: Any, context: Mapping[str, object]) -> Any:
+    """Puts in what `resolve` left waiting: only the names of ``context``, and nothing else, is replaced."""
+    if isinstance(values, Mapping):
+        return {key: fill(value, context) for key, value in values.items()}
+    if isinstance(values, list):
+        return [fill(value, context) for value in values]
+    if not isinstance(values, str):
+        return values
+    match = _REFERENCE.fullmatch(values)
+    if match and not match["escape"] and match["name"] in context:
+        return context[match["name"]]
+    return _REFERENCE.sub(lambda found: _filled(found, context), values)
+
+
+def _filled(match: re.Match[str], context: Mapping[str, object]) -> str:
+    if match["name"] not in context:
+        return match[0]
+    return match[0][1:] if match["escape"] else str(context[match["name"]])
+
+
+class _Resolver:
+    def __init__(
+        self, values: Mapping[str, Any], context: Mapping[str, object], late: frozenset[str], where: Where
+    ) -> None:
+        self._values, self._context, self._late, self._where = values, context, late, where
+        self._repeated = 0
+
+    def value(self, value: Any, path: tuple[str, ...], chain: tuple[str, ...]) -> Any:
+        """A value with all its references replaced.
+
+        ``chain`` holds the keys whose references led here.
+        """
+        self._repeated += bool(chain)
+        if self._repeated > MAX_REPEATED:
+            key = ".".join(path)
+            raise ConfigError("references repeat too much", setting=key, where=self._where(key))
+        if isinstance(value, Mapping):
+            return {key: self.value(inner, (*path, key), chain) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.value(inner, (*path, str(i)), chain) for i, inner in enumerate(value)]
+        return self._text(value, ".".join(path), chain) if isinstance(value, str) else value
+
+    def _text(self, text: str, key: str, chain: tuple[str, ...]) -> Any:
+        if "${" not in text:
+            return text
+        self._check_chain(key, chain)
+        chain = (*chain, key)
+        whole = _REFERENCE.fullmatch(text)
+        if whole and whole["name"] is not None and not whole["escape"]:
+            return self._referenced(whole, chain)
+        made, size, end = [], 0, 0
+        for match in _REFERENCE.finditer(text):
+            made += [text[end : match.start()], self._inside(match, chain)]
+            end, size = match.end(), size + len(made[-1])
+            if size > MAX_TEXT:
+                raise ConfigError("the text grows too long", setting=key, where=self._where(key))
+        return "".join(made) + text[end:]
+
+    def _inside(self, match: re.Match[str], chain: tuple[str, ...]) -> str:
+        if match["escape"]:
+            return match[0] if match["name"] in self._late else match[0][1:]
+        if match["name"] is None and match[0] == "$${":
+            return "${"
+        value = self._referenced(match, chain)
+        if isinstance(value, Mapping | list):
+            key = chain[-1]
+            fix = "refer to one of its values, or let the reference be the whole text"
+            raise ConfigError(
+                f"{match[0]} is a {'section' if isinstance(value, Mapping) else 'list'}, which cannot stand "
+                "inside a text",
+                setting=key,
+                where=self._where(key),
+                fix=fix,
+            )
+        return str(value)
+
+    def _referenced(self, match: re.Match[str], chain: tuple[str, ...]) -> Any:
+        name, key = match["name"], chain[-1]
+        if name in self._late:
+            return match[0]
+        if name in self._context:
+            return self._context[name]
+        if not name:
+            fix = "write ${name}, or $${ for a plain ${"
+            raise ConfigError(
+                "a reference is malformed",
+                setting=key,
+                received=match.string,
+                where=self._where(key),
+                fix=fix,
+            )
+        if name.startswith("env:"):
+            return self._environment(name.removeprefix("env:"), key)
+        return self._setting(name, chain)
+
+    def _environment(self, name: str, key: str) -> str:
+        if name not in os.environ:
+            raise ConfigError(
+                f"the environment has no variable {name}",
+                setting=key,
+                where=self._where(key),
+                fix=f"set it: export {name}=...",
+            )
+        return os.environ[name]
+
+    def _setting(self, name: str, chain: tuple[str, ...]) -> Any:
+        path = tuple(name.split("."))
+        value: Any = self._values
+        for part in path:
+            if isinstance(value, Mapping) and part in value:
+                value = value[part]
+            elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                raise self._unknown(name, chain[-1])
+        return self.value(value, path, chain)
+
+    def _unknown(self, name: str, key: str) -> ConfigError:
+        known = [*self._context, *self._late, *_keys(self._values)]
+        return ConfigError(
+            f"there is no setting ${{{name}}} to refer to",
+            setting=key,
+            where=self._where(key),
+            fix=proposal(name, known).strip() or "add it, or write $${ for a plain ${",
+        )
+
+    def _check_chain(self, key: str, chain: tuple[str, ...]) -> None:
+        if key in chain:
+            ring = " -> ".join((*chain[chain.index(key) :], key))
+            raise ConfigError(f"settings refer to each other: {ring}", setting=key, where=self._where(key))
+        if len(chain) > _MAX_CHAIN:
+            raise ConfigError(
+                f"more than {_MAX_CHAIN} references lead on to each other",
+                setting=key,
+                where=self._where(key),
+            )
+
+
+def _keys(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in values.items():
+        found.append(prefix + key)
+        if isinstance(value, Mapping):
+            found += _keys(value, f"{prefix}{key}.")
+    return found

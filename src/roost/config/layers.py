@@ -1,0 +1,358 @@
+"""What was asked: files and overrides, merged in layers, each setting with the place it came from.
+
+From lowest to highest: roost's defaults, included files, the root file, a tuning file, the command line.
+Sections are merged key by key; lists and single values are replaced.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from roost.base.errors import ConfigError, NotFound
+from roost.base.reading import MAX_DEPTH, Located, parse_scalar, read
+from roost.base.suggest import proposal
+from roost.config import settings
+
+MAX_FILES = 256
+"""Files read for one config, those included twice counted twice."""
+
+Values = dict[str, Any]
+Key = tuple[str, ...]
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "(not set)"
+
+
+ABSENT: Final = _Absent()
+"""Stands for the value of a key that is not set, which is not the same as null."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One file, one override, or the defaults."""
+
+    label: str
+    values: Values
+    located: Located | None = None
+    removed: Key = ()
+    """The key that this layer takes away (``~a.b``)."""
+
+    def label_of(self, path: Key) -> str:
+        """The layer's name, with the line of the key if it is a file."""
+        place = self.located.where(path) if self.located is not None else None
+        return self.label if place is None else str(place)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A merged config; interpolations are left as they were written."""
+
+    path: Path
+    """The root file, absolute."""
+    values: Values
+    """Every setting. Interpolations stand unresolved; ``include`` is gone."""
+    files: list[Path]
+    """Every file that was read, absolute, the root first."""
+    layers: tuple[Layer, ...]
+    """From lowest to highest."""
+    provenance: dict[str, str] = field(init=False)
+    """The layer that set each dotted key last: ``default``, ``config.yaml:12``, ``command line``."""
+
+    def __post_init__(self) -> None:
+        labels = {".".join(path): self._last_label(path) for path in _leaves(self.values)}
+        object.__setattr__(self, "provenance", labels)
+
+    def _last_label(self, path: Key) -> str:
+        holders = [layer for layer in self.layers if _get(layer.values, path) is not ABSENT]
+        return holders[-1].label_of(path)
+
+    def explain(self, key: str) -> list[tuple[str, Any]]:
+        """What each layer says of a dotted key or section, from lowest to highest.
+
+        A layer that takes the key away, or puts a single value in place of the section around it, gives
+        `ABSENT`.
+        """
+        path = tuple(key.split("."))
+        said: list[tuple[str, Any]] = []
+        for layer in self.layers:
+            value = _get(layer.values, path)
+            if value is not ABSENT:
+                said.append((layer.label_of(path), value))
+            elif said and said[-1][1] is not ABSENT and _takes_away(layer, path):
+                said.append((layer.label_of(path), ABSENT))
+        return said
+
+    def where(self, key: str) -> str | None:
+        """Where a dotted key was set last, or the nearest section around it; None for a default."""
+        path = tuple(key.split("."))
+        asked = [layer for layer in self.layers if layer.label != "default"]
+        for length in range(len(path), 0, -1):
+            for layer in reversed(asked):
+                if _get(layer.values, path[:length]) is not ABSENT:
+                    return layer.label_of(path[:length])
+        return None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A dotted key with two values; `ABSENT` where one side does not have it."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Reads a config with all that it includes.
+
+    Args:
+        path: The root file.
+        tuning: A second file, above the root file; it may include others, which then are above it too.
+        overrides: ``a.b=c`` sets a key, ``+a.b=c`` adds one, ``~a.b`` takes one away.
+
+    Raises:
+        NotFound: The root or the tuning file does not exist.
+        ConfigError: A file cannot be read or included, or an override does not fit.
+    """
+    root = Path(os.path.normpath(Path(path).absolute()))
+    reader = _Reader(root.parent)
+    layers = reader.layers(root)
+    if tuning is not None:
+        layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
+    layers.insert(0, Layer("default", settings.defaults(_fold(layers))))
+    values = _fold(layers)
+    for text in overrides:
+        layer = _override(text, values)
+        layers.append(layer)
+        values = _apply(values, layer)
+    return Config(root, values, reader.files, tuple(layers))
+
+
+def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
+    """New values with the overrides of a command line applied, in their order.
+
+    Raises:
+        ConfigError: As `load` does.
+    """
+    applied = dict(values)
+    for text in overrides:
+        applied = _apply(applied, _override(text, applied))
+    return applied
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """The keys, sorted, whose values differ. Numbers are compared as numbers, and nan equals nan.
+
+    Where one side has a section and the other a single value, both the section's keys and its name differ.
+    """
+    before = {".".join(path): _get(old, path) for path in _leaves(old)}
+    after = {".".join(path): _get(new, path) for path in _leaves(new)}
+    pairs = ((key, before.get(key, ABSENT), after.get(key, ABSENT)) for key in sorted(before | after))
+    return [Difference(key, a, b) for key, a, b in pairs if not _same(a, b)]
+
+
+# --- nested dicts, by paths ---------------------------------------------------------------------------
+
+
+def _get(values: Any, path: Key) -> Any:
+    """The value at a path, through sections and, by number, lists; else `ABSENT`."""
+    for name in path:
+        if isinstance(values, Mapping):
+            values = values.get(name, ABSENT)
+        elif isinstance(values, list) and name.isdecimal() and int(name) < len(values):
+            values = values[int(name)]
+        else:
+            return ABSENT
+    return values
+
+
+def _leaves(values: Mapping[str, Any], path: Key = ()) -> list[Key]:
+    found: list[Key] = []
+    for name, value in values.items():
+        inner = (*path, name)
+        found += _leaves(value, inner) if isinstance(value, Mapping) and value else [inner]
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a):
+        return math.isnan(b)
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> Values:
+    """``low`` with ``high`` laid over it: sections key by key, everything else replaced; both untouched."""
+    merged = dict(low)
+    for name, value in high.items():
+        below = merged.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = merge(below, value)
+        merged[name] = value
+    return merged
+
+
+def _without(values: Mapping[str, Any], path: Key) -> Values:
+    rest = {name: value for name, value in values.items() if len(path) > 1 or name != path[0]}
+    if len(path) > 1:
+        rest[path[0]] = _without(values[path[0]], path[1:])
+    return rest
+
+
+def _apply(values: Values, layer: Layer) -> Values:
+    return _without(values, layer.removed) if layer.removed else merge(values, layer.values)
+
+
+def _fold(layers: Sequence[Layer]) -> Values:
+    values: Values = {}
+    for layer in layers:
+        values = _apply(values, layer)
+    return values
+
+
+def _takes_away(layer: Layer, path: Key) -> bool:
+    if layer.removed:
+        return path[: len(layer.removed)] == layer.removed
+    around = (_get(layer.values, path[:length]) for length in range(1, len(path)))
+    return any(value is not ABSENT and not isinstance(value, Mapping) for value in around)
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads a file and those it includes, lowest first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, Located] = {}
+        self._count = 0
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file read, in the order of reading."""
+        return list(self._read)
+
+    def layers(self, path: Path, chain: tuple[Path, ...] = (), asked_at: object = None) -> list[Layer]:
+        """The layers of a file: those of its includes, then its own."""
+        self._check_chain(path, chain, asked_at)
+        located = self._located(path, asked_at)
+        found: list[Layer] = []
+        for name, where in _includes(located):
+            target = Path(os.path.normpath(path.parent / name))
+            found += self.layers(target, (*chain, path), where)
+        own = {key: value for key, value in located.values.items() if key != "include"}
+        return [*found, Layer(located.shown, own, located)]
+
+    def _shown(self, path: Path) -> str:
+        return os.path.relpath(path, self._folder)
+
+    def _check_chain(self, path: Path, chain: tuple[Path, ...], asked_at: object) -> None:
+        self._count += 1
+        if path.resolve() in (above.resolve() for above in chain):
+            ring = " -> ".join(map(self._shown, (*chain, path)))
+            raise ConfigError(f"files include each other: {ring}", where=asked_at)
+        if len(chain) > MAX_DEPTH or self._count > MAX_FILES:
+            raise ConfigError(
+                f"more than {MAX_FILES} files are included, or deeper than {MAX_DEPTH} levels", where=asked_at
+            )
+
+    def _located(self, path: Path, asked_at: object) -> Located:
+        if path not in self._read:
+            try:
+                self._read[path] = read(path, shown=self._shown(path))
+            except NotFound:
+                if asked_at is None:
+                    raise
+                raise ConfigError(
+                    f"there is no file {self._shown(path)} to include",
+                    where=asked_at,
+                    fix="paths under `include` start at the folder of the file that includes",
+                ) from None
+        return self._read[path]
+
+
+def _includes(located: Located) -> list[tuple[str, object]]:
+    given = located.values.get("include")
+    names = [] if given is None else given if isinstance(given, list) else [given]
+    for name in names:
+        if not isinstance(name, str):
+            where = located.where(("include",))
+            raise ConfigError("expected file names", setting="include", received=given, where=where)
+    places = [("include", str(i)) if isinstance(given, list) else ("include",) for i in range(len(names))]
+    return [(name, located.where(place)) for name, place in zip(names, places, strict=True)]
+
+
+# --- the command line ---------------------------------------------------------------------------------
+
+_COMMAND_LINE = "command line"
+
+
+def _override(text: str, values: Values) -> Layer:
+    """Reads one override and checks it against the values it is for."""
+    sign = text[:1] if text[:1] in ("+", "~") else ""
+    key, equals, value = text.removeprefix(sign).partition("=")
+    path = tuple(key.strip().split("."))
+    if bool(equals) == (sign == "~"):
+        raise ConfigError("is no override", received=text, fix="write a.b=c, +a.b=c (add) or ~a.b (remove)")
+    _check_path(path, text)
+    key = ".".join(path)
+    if sign != "+" and _get(values, path) is ABSENT:
+        _refuse_unknown(key, values, sign, value)
+    _check_sections(path, values)
+    if sign == "~":
+        return Layer(_COMMAND_LINE, {}, removed=path)
+    made: Any = _parsed(value, key)
+    for name in reversed(path):
+        made = {name: made}
+    return Layer(_COMMAND_LINE, made)
+
+
+def _parsed(text: str, key: str) -> Any:
+    try:
+        return parse_scalar(text)
+    except ConfigError as error:
+        fix = "quote the text, or close its bracket"
+        raise ConfigError(error.message, setting=key, received=text, where=_COMMAND_LINE, fix=fix) from None
+
+
+def _check_path(path: Key, text: str) -> None:
+    for name in path:
+        if not name.strip() or name.startswith("__") or len(path) > MAX_DEPTH:
+            raise ConfigError("is no dotted key", received=text, fix="write names joined by single dots")
+    if path[0] == "include":
+        raise ConfigError("include works in files only", received=text, fix="give a tuning file")
+
+
+def _check_sections(path: Key, values: Values) -> None:
+    for length in range(1, len(path)):
+        around = _get(values, path[:length])
+        if around is not ABSENT and around is not None and not isinstance(around, Mapping):
+            outer = ".".join(path[:length])
+            fix = "a list is replaced whole" if isinstance(around, list) else f"remove it first: ~{outer}"
+            raise ConfigError(
+                "is not a section", setting=outer, received=around, where=_COMMAND_LINE, fix=fix
+            )
+
+
+def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
+    named = [] if sign == "~" else list(settings.known_keys(values))
+    if key in named:
+        return
+    parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}
+    use = "" if sign == "~" else f"use +{key}={value} to add it"
+    raise ConfigError(
+        f"there is no setting {key!r}",
+        where=_COMMAND_LINE,
+        fix=(proposal(key, [*named, *parts]) + use).strip() or None,
+    )

@@ -1,0 +1,217 @@
+"""One checkpoint: a folder of state files with a manifest of their digests, committed by one rename.
+
+torch.load and safetensors load flipped bits in silence; here a checkpoint is read only after every byte
+of it, the manifest's own included, was compared with what was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from roost.base import durable, tensors, tree
+from roost.base.errors import CheckpointError, NotFound
+
+FORMAT = 1
+PREFIX = "state_"
+_FOLDER = re.compile(re.escape(PREFIX) + r"(\d+)\.ckpt")
+
+
+class Info(msgspec.Struct, frozen=True, kw_only=True):
+    """What MANIFEST.json says of a checkpoint. ``id`` counts saves; ``parent`` is the id it goes on from."""
+
+    format: int = FORMAT
+    id: int
+    step: int
+    epoch: int
+    batch: int
+    parent: int | None = None
+    line: list[tuple[int, int]] = []
+    """The ids that lead here, as ranges, this one included; parents may be gone from the disk."""
+    session: int = 0
+    reason: str = "scheduled"
+    """scheduled, best, held, signal, time or final."""
+    held: bool = False
+    scheduled: int | None = None
+    """Which scheduled save this was, from 0; None for the others. The slow track counts these."""
+    metrics: dict[str, float] = {}
+    """What was measured at this very step."""
+    ranks: int = 1
+    time: float = 0.0
+    inexact: list[str] = []
+    files: dict[str, dict[str, Any]] = {}
+
+
+def folder_of(folder: Path, id: int) -> Path:
+    """Where checkpoint ``id`` stands, or would stand, below a ``Checkpoints`` folder."""
+    return folder / f"{PREFIX}{id}.ckpt"
+
+
+def ids(folder: Path) -> list[int]:
+    """The ids of the committed checkpoints, ascending; whether they are good is not looked at."""
+    return sorted(int(match[1]) for path in folder.iterdir() if (match := _FOLDER.fullmatch(path.name)))
+
+
+def next_id(folder: Path) -> int:
+    """One above every id that was ever used here, those set aside included."""
+    used = [int(match[1]) for path in folder.iterdir() if (match := _FOLDER.match(path.name))]
+    return max(used, default=-1) + 1
+
+
+def line_after(parent: Info | None, id: int) -> list[tuple[int, int]]:
+    """The line of a checkpoint ``id`` that goes on from ``parent``."""
+    if parent is None:
+        return [(id, id)]
+    *older, (first, last) = parent.line
+    return [*older, (first, id)] if id == last + 1 else [*older, (first, last), (id, id)]
+
+
+def _encode(info: Info) -> bytes:
+    body = msgspec.json.format(msgspec.json.encode(info, order="deterministic"), indent=2)
+    digest = hashlib.sha256(body).hexdigest()
+    return body + b"\n" + digest.encode() + b"\n"
+
+
+def _decode(data: bytes) -> Info:
+    body, _, digest = data.rstrip(b"\n").rpartition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != digest or data != body + b"\n" + digest + b"\n":
+        raise CheckpointError("its MANIFEST.json is damaged")
+    info = msgspec.json.decode(body, type=Info)
+    if info.format > FORMAT:
+        raise CheckpointError(f"it has format {info.format}", fix="update roost: this one reads format 1")
+    return info
+
+
+def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
+    """Writes one checkpoint durably; when this returns it stands, when it raises nothing has changed.
+
+    Args:
+        folder: The package's ``Checkpoints``.
+        trees: A state (see `roost.base.tree`) per name; each becomes ``<name>.json`` and, with tensors,
+            ``<name>.safetensors``.
+        info: All but ``files``, which is filled in.
+
+    Raises:
+        OSError: No space, an I/O error, …; the half-written folder is removed.
+        CheckpointError: A state holds something that cannot be saved.
+    """
+    final = folder_of(folder, info.id)
+    staging = durable.make_staging_folder(final)
+    try:
+        files: dict[str, dict[str, Any]] = {}
+        for name, state in trees.items():
+            skeleton, leaves = tree.pack(state)
+            text = json.dumps(skeleton, allow_nan=False, separators=(",", ":")).encode()
+            files[f"{name}.json"] = _entry(durable.write_new(staging / f"{name}.json", [text]))
+            if leaves:
+                digest = durable.write_new(staging / f"{name}.safetensors", tensors.chunks(leaves))
+                files[f"{name}.safetensors"] = _entry(digest)
+        info = msgspec.structs.replace(info, files=files)
+        durable.write_new(staging / "MANIFEST.json", [_encode(info)])
+        durable.commit_folder(staging, final)
+    except BaseException:
+        if staging.exists():
+            durable.discard(staging)
+        raise
+    return info
+
+
+def _entry(digest: durable.FileDigest) -> dict[str, Any]:
+    return {"bytes": digest.size, "sha256": digest.sha256}
+
+
+def read_info(path: Path) -> Info:
+    """A checkpoint's manifest alone.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+        CheckpointError: The manifest is missing or damaged.
+    """
+    if not path.is_dir():
+        raise NotFound("there is no such checkpoint", received=str(path))
+    try:
+        return _decode((path / "MANIFEST.json").read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise CheckpointError(f"{path.name}: its MANIFEST.json cannot be read: {error}") from error
+    except CheckpointError as error:
+        raise CheckpointError(f"{path.name}: {error.message}", fix=error.fix) from error
+
+
+def infos(folder: Path) -> list[Info]:
+    """The manifests of all checkpoints that have a readable one, by ascending id."""
+    found = []
+    for id in ids(folder):
+        try:
+            found.append(read_info(folder_of(folder, id)))
+        except (CheckpointError, NotFound):
+            continue  # damaged, or removed meanwhile by the run itself: `verify` says so, readers go on
+    return found
+
+
+def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
+    try:
+        data = bytearray((path / name).read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
+    if len(data) != entry["bytes"]:
+        raise CheckpointError(f"{path.name}: {name} has {len(data)} bytes instead of {entry['bytes']}")
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise CheckpointError(f"{path.name}: {name} is damaged: its digest is not the one that was written")
+    return data
+
+
+def verify(path: Path) -> Info:
+    """Compares every byte with its digest, loads nothing.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+        CheckpointError: Something is missing or damaged.
+    """
+    info = read_info(path)
+    for name, entry in info.files.items():
+        _checked(path, name, entry)
+    return info
+
+
+def read(
+    path: Path, *, only: Iterable[str] | None = None, to: Literal["torch", "numpy"] = "torch"
+) -> tuple[Info, dict[str, Any]]:
+    """The manifest and the states by name, each byte compared with its digest first.
+
+    Args:
+        path: The checkpoint's folder.
+        only: Names of the states to read; all when None.
+        to: What tensors become; with "numpy" torch is not needed.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+        CheckpointError: Something is missing or damaged.
+    """
+    info = read_info(path)
+    names = [name.removesuffix(".json") for name in info.files if name.endswith(".json")]
+    states = {}
+    for name in names if only is None else only:
+        if f"{name}.json" not in info.files:
+            raise CheckpointError(f"{path.name} holds no {name!r}; it holds {', '.join(names)}")
+        skeleton = json.loads(_checked(path, f"{name}.json", info.files[f"{name}.json"]))
+        stored = info.files.get(f"{name}.safetensors")
+        leaves = tensors.parse(_checked(path, f"{name}.safetensors", stored)) if stored else {}
+        states[name] = tree.unpack(skeleton, leaves, to=to)
+    return info, states
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a damaged checkpoint to ``….corrupt`` so that nobody chooses it again; gives the new path."""
+    aside = path.with_name(path.name + ".corrupt")
+    number = 2
+    while aside.exists():
+        aside = path.with_name(f"{path.name}.corrupt-{number}")
+        number += 1
+    durable.rename(path, aside)
+    return aside

@@ -1,0 +1,117 @@
+"""What a run ran on, and what of it differs from another time in a way that can change bits."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "ATEN_CPU_CAPABILITY",
+    "NVIDIA_TF32_OVERRIDE",
+    "SLURM_JOB_ID",
+)
+_SECRET = re.compile(
+    r"(hf_|ghp_|gho_|github_pat_|AKIA|sk-|xox[abp]-)[A-Za-z0-9_\-]{8,}"
+    r"|((?:token|secret|password|passwd|api_?key|authorization)\w*\s*[=:]\s*)(\S+)",
+    re.IGNORECASE,
+)
+_MAX_DIFF_BYTES = 1 << 20
+_INEXACT = {
+    "torch": "torch",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "numpy": "NumPy",
+    "device": "device",
+    "device_name": "device model",
+    "threads": "number of threads",
+    "cpu_capability": "CPU instruction set",
+}
+
+
+def redact(text: str) -> str:
+    """The text with what looks like a credential replaced by ``***``."""
+    return _SECRET.sub(lambda match: (match[2] or "") + "***", text)
+
+
+def _git(project: Path, *arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(project), *arguments], capture_output=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.decode(errors="replace").strip() if result.returncode == 0 else None
+
+
+def git_state(project: Path) -> dict[str, Any] | None:
+    """Commit and uncommitted diff (secrets redacted) of a project; None when git knows nothing of it."""
+    commit = _git(project, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = _git(project, "diff", "HEAD", "--", ".") or ""
+    return {"commit": commit, "dirty": bool(diff), "diff": redact(diff)[:_MAX_DIFF_BYTES]}
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    match = re.search(r"model name\s*:\s*(.+)", text)
+    return match[1] if match else platform.processor()
+
+
+def stack(device: str) -> dict[str, Any]:
+    """What decides the bits of a computation: versions, device, threads. Torch must be imported already."""
+    torch, numpy = sys.modules["torch"], sys.modules["numpy"]
+    cuda = device.startswith("cuda")
+    return {
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
+        "device": device.split(":")[0],
+        "device_name": torch.cuda.get_device_name(device) if cuda else _cpu_model(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def capture(device: str, *, seed: int) -> dict[str, Any]:
+    """Everything worth knowing of where a run runs, as plain data for ``environment.json``."""
+    packages = {name: dist.version for dist in metadata.distributions() if (name := dist.metadata["Name"])}
+    return {
+        "format": 1,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "cpu": _cpu_model(),
+        "cpu_count": os.cpu_count(),
+        "stack": stack(device),
+        "seed": seed,
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What of two stacks differs so that the rest of a run cannot be bit for bit the same, in words."""
+    return [
+        f"{words} was {then[key]}, is {now[key]}"
+        for key, words in _INEXACT.items()
+        if key in then and key in now and then[key] != now[key]
+    ]

@@ -1,0 +1,68 @@
+"""How a package's folder is called. Nothing is ever overwritten: a taken name gets a suffix."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from roost.base.errors import UsageError
+
+_MAX_BYTES = 120
+_MAX_TRIES = 1_000_000
+
+
+def time_name(now: float) -> str:
+    """``2026-11-20_07-33-13_481``: local time with milliseconds, for a Unix time in seconds."""
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)) + f"_{int(now * 1000) % 1000:03d}"
+
+
+def folder_name(description: str) -> str:
+    """A description as a folder's name: path separators and control characters become ``_``.
+
+    Raises:
+        UsageError: Nothing of it is left.
+    """
+    name = re.sub(r"[/\\\x00-\x1f\x7f]", "_", description).strip()
+    name = name.encode()[:_MAX_BYTES].decode(errors="ignore").strip()
+    if not name.strip("._-"):
+        raise UsageError("the description makes no folder name", received=description, fix="write a word or two")
+    return f"_{name}" if name[0] in ".-" else name
+
+
+def checked_name(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        UsageError: It is no plain folder name.
+    """
+    if not name or folder_name(name) != name:
+        raise UsageError(
+            "is no folder name",
+            setting="--name",
+            received=name,
+            fix="use letters, digits, '-', '_', '.' and no '/'; do not begin with '.' or '-'",
+        )
+    return name
+
+
+def make_unique(root: Path, name: str) -> Path:
+    """Makes ``root/name``, or ``root/name-2``, ``-3`` … when that is taken. Safe among many processes:
+    making a folder is atomic.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    taken = re.compile(re.escape(name) + r"-(\d+)")
+    number = 1
+    for _ in range(_MAX_TRIES):
+        folder = root / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            # One look at the folder instead of trying every number: a thousand of one name stay quick.
+            numbers = [int(m[1]) for m in map(taken.fullmatch, os.listdir(root)) if m]
+            number = max([number, *numbers]) + 1
+    raise FileExistsError(f"no free name beside {root / name}")

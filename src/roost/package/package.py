@@ -1,0 +1,202 @@
+"""The folder of one run: complete, relocatable, and the only truth about it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused
+from roost.config import layers
+from roost.package import checkpoint, names, records, sessions, snapshot
+from roost.package.sessions import Session
+from roost.package.store import Store
+
+FORMAT = 1
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+class Package:
+    """A package on disk. Opening and reading one never executes its code and never imports torch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        *,
+        name: str | None = None,
+        values: Mapping[str, Any],
+        provenance: Mapping[str, str] | None = None,
+        request: Mapping[str, Any] | None = None,
+        selection: snapshot.Selection | None = None,
+    ) -> Package:
+        """Makes a new package; a taken name gets a suffix, nothing is ever overwritten.
+
+        Args:
+            root: The save root; made if need be.
+            name: The folder's name; the time when None.
+            values: All settings, interpolations unresolved (args.json).
+            provenance: Which layer set which key.
+            request: What was asked: kind, command line, description, … (request.json).
+            selection: What to copy of the project; nothing when None.
+
+        Raises:
+            OSError: It cannot be written; what was made is removed again.
+        """
+        root.mkdir(parents=True, exist_ok=True)
+        path = names.make_unique(root, name or names.time_name(time.time()))
+        try:
+            manifest = snapshot.copy(selection, path) if selection else {"files": {}, "links": {}, "left_out": []}
+            for folder in ("Checkpoints", "sessions", "records"):
+                (path / folder).mkdir()
+            durable.write(path / "args.json", _json(dict(values)))
+            durable.write(path / "provenance.json", _json(dict(provenance or {})))
+            durable.write(path / "manifest.json", _json(manifest))
+            (path / "lock").touch()
+            # Last: a folder without it is no package, so a creation that was cut off is never mistaken.
+            durable.write(path / "request.json", _json({"format": FORMAT, "kind": "train", **(request or {})}))
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Package:
+        """Opens the package at ``path``.
+
+        Raises:
+            NotFound: There is none.
+        """
+        path = Path(path).expanduser().absolute()
+        if not (path / "request.json").is_file() or not (path / "args.json").is_file():
+            what = "there is no such folder" if not path.is_dir() else "the folder is no package"
+            raise NotFound(
+                what, received=str(path), fix="give the folder that `roost run` printed, or look with `roost ls`"
+            )
+        return cls(path)
+
+    def _load(self, name: str) -> dict[str, Any]:
+        try:
+            return dict(msgspec.json.decode((self.path / name).read_bytes()))
+        except (OSError, msgspec.DecodeError) as error:
+            raise NotFound(f"the package's {name} cannot be read: {error}", where=self.path) from error
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What was asked when the package was made; never changes."""
+        return self._load("request.json")
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Every copied file with size and hash; what was left out and why; links."""
+        return self._load("manifest.json")
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Which layer set which key of args.json."""
+        return self._load("provenance.json")
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """_package.json: tracks and inexactness as the worker last wrote them; empty before."""
+        return self._load("_package.json") if (self.path / "_package.json").is_file() else {}
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "Checkpoints"
+
+    @property
+    def output(self) -> Path:
+        """What the worker printed, as bytes."""
+        return self.path / "_output.txt"
+
+    @property
+    def progress(self) -> Path:
+        """The mapped record of `roost.package.progress`."""
+        return self.path / "progress"
+
+    def settings(self) -> dict[str, Any]:
+        """All settings in effect: args.json with the overrides of every session, in order."""
+        values = self._load("args.json")
+        for session in self.sessions():
+            values = layers.apply_overrides(values, session.request.get("overrides", []))
+        return values
+
+    def sessions(self) -> list[Session]:
+        """All sessions, oldest first."""
+        return sessions.read_all(self.path / "sessions")
+
+    def state(self) -> str:
+        """new, or the state of the newest session."""
+        found = self.sessions()
+        return found[-1].state if found else "new"
+
+    def new_session(self, request: Mapping[str, Any]) -> int:
+        """Adds a session and gives its number. The caller holds the lock."""
+        return sessions.write_request(self.path / "sessions", dict(request))
+
+    def lock(self) -> int:
+        """Takes the package's lock; gives the descriptor that holds it until its last copy is closed.
+
+        Raises:
+            Refused: Somebody writes to this package.
+        """
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise Refused(
+                f"the package is in use{self._user()}",
+                where=self.path,
+                fix="watch it with `roost logs -f`, or end it with `roost stop`",
+            ) from None
+        return fd
+
+    def _user(self) -> str:
+        found = self.sessions()
+        record = (found[-1].record or found[-1].request) if found else {}
+        return f" by session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})" if found else ""
+
+    def records(self) -> records.Columns:
+        """The folded history of all sessions."""
+        return records.fold(self.path / "records")
+
+    def store(self) -> Store:
+        """The checkpoints, and which of them lead to where the run is now.
+
+        A later branch (``continue -c K``) hides what came after K before it.
+        """
+        branches = [session for session in self.sessions() if session.checkpoint is not None]
+        found = checkpoint.infos(self.checkpoints)
+        unsaved = branches and all(info.session < branches[-1].number for info in found)
+        return Store(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)
+
+    def write_derived(self, tracks: Mapping[str, list[int]], inexact: list[str]) -> None:
+        """Writes _package.json, with document 000's keys. Only the worker calls this."""
+        body = {
+            "format": FORMAT,
+            "id": self.path.name,
+            "kind": self.request.get("kind", "train"),
+            "prefix": checkpoint.PREFIX,
+            "ckpt_slow": tracks["slow"],
+            "ckpt_fast": tracks["fast"],
+            "ckpt_consistent": tracks["held"],
+            "ckpt_best": tracks["best"],
+            "inexact": inexact,
+        }
+        durable.write(self.path / "_package.json", _json(body))

@@ -1,0 +1,152 @@
+"""What a run recorded: one JSON line per row, one file per session, append-only.
+
+A row survives the death of the process as soon as it is written, and a power cut once `sync` was called,
+which happens before a checkpoint commits. A session that goes on from step N hides what an earlier one
+recorded after N; the files themselves are never rewritten.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.base import durable
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Writer:
+    """Appends the rows of one session.
+
+    Args:
+        path: ``records/<n>.jsonl``; must not exist.
+        session: The session's number.
+        start_step: The step this session goes on from.
+    """
+
+    def __init__(self, path: Path, *, session: int, start_step: int) -> None:
+        self._fd = durable.open_append(path)
+        self._unwritten: list[bytes] = []
+        header = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
+        durable.append(self._fd, _encode(header) + b"\n")
+
+    def row(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
+        """Appends one row; a value that is not finite is written as null and named under ``nonfinite``.
+
+        Raises:
+            OSError: The row could not be written (disk full). It is kept and tried again with the next.
+        """
+        body: dict[str, Any] = {"step": step, "epoch": epoch, "time": round(time.time(), 3), **values}
+        nonfinite = {name: repr(value) for name, value in values.items() if not math.isfinite(value)}
+        if nonfinite:
+            body["nonfinite"] = nonfinite  # msgspec writes NaN and infinity as null
+        self._unwritten.append(_encode(body) + b"\n")
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._unwritten:
+            try:
+                durable.append(self._fd, self._unwritten[0])
+            except OSError:
+                # Half a line may stand there now: what follows begins on a line of its own.
+                self._unwritten[0] = b"\n" + self._unwritten[0].lstrip(b"\n")
+                raise
+            del self._unwritten[0]
+
+    def sync(self) -> None:
+        """Makes every row so far survive a power cut.
+
+        Raises:
+            OSError: Some could not be written, or not be synced.
+        """
+        self._flush()
+        durable.sync(self._fd)
+
+    def close(self) -> None:
+        """Syncs and closes; the writer is of no use afterwards."""
+        self.sync()
+        os.close(self._fd)
+
+
+@dataclass
+class Columns:
+    """The folded records of a run: per metric, the steps (ascending) and the values at them."""
+
+    series: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """Every visible row in order, as written (non-finite values as floats)."""
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    """(session, step it went on from)."""
+    torn: int = 0
+    """Lines that could not be read: at most the last one of a session that was killed while writing."""
+
+    def last(self) -> dict[str, float]:
+        """The newest value of every metric."""
+        return {name: values[-1] for name, (_, values) in self.series.items()}
+
+
+_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
+    header: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    torn = 0
+    for line in filter(None, path.read_bytes().split(b"\n")):
+        try:
+            body = _decode(line)
+        except msgspec.DecodeError:
+            torn += 1
+            continue
+        if "start_step" in body:
+            header = body
+        else:
+            rows.append(_revived(body))
+    return header, rows, torn
+
+
+def _revived(row: dict[str, Any]) -> dict[str, Any]:
+    for name, text in row.get("nonfinite", {}).items():
+        row[name] = float(text)
+    return row
+
+
+def fold(folder: Path) -> Columns:
+    """Reads all sessions of a ``records`` folder into one history without doubles.
+
+    A row of an earlier session is hidden when a later session went on from before it.
+    """
+    columns = Columns()
+    if not folder.is_dir():
+        return columns
+    for path in sorted(folder.glob("*.jsonl"), key=lambda path: int(path.stem)):
+        header, rows, torn = _read(path)
+        columns.torn += torn
+        if not header:
+            continue
+        start = int(header["start_step"])
+        columns.rows = [row for row in columns.rows if row["step"] <= start]
+        columns.starts.append((int(header["session"]), start))
+        columns.rows.extend(rows)
+    for row in columns.rows:
+        for name, value in row.items():
+            if name not in _NOT_METRICS:
+                _put(columns.series, name, row["step"], value)
+    return columns
+
+
+def _put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:
+    steps, values = series.setdefault(name, ([], []))
+    if steps and steps[-1] == step:
+        values[-1] = value  # the same step again, for example a test that was repeated after a kill
+    else:
+        steps.append(step)
+        values.append(value)

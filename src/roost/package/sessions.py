@@ -1,0 +1,93 @@
+"""The sessions of a package: what was asked of each, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.base import durable, process
+
+_REQUEST = re.compile(r"(\d+)\.request\.json")
+
+
+@dataclass(frozen=True)
+class Session:
+    """One execution of a package. ``record`` is what its supervisor wrote, None before it started."""
+
+    number: int
+    request: dict[str, Any]
+    record: dict[str, Any] | None
+
+    @property
+    def state(self) -> str:
+        """starting, running, succeeded, failed, stopped or crashed.
+
+        A session whose process is gone reads as crashed, whoever looks.
+        """
+        said = self.record if self.record is not None else self.request
+        state = str(said.get("state", "starting"))
+        return "crashed" if state in ("starting", "running") and _gone(said) else state
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The checkpoint this session was told to go on from; None: the newest good one."""
+        return self.request.get("checkpoint")
+
+    @property
+    def supervisor_pid(self) -> int | None:
+        """The supervisor's process id while the session runs, else None."""
+        return int(self.record["pid"]) if self.record is not None and self.state == "running" else None
+
+    @property
+    def error(self) -> str | None:
+        """The last error line, for a session that failed or crashed."""
+        if self.state == "crashed" and (self.record or {}).get("state") != "crashed":
+            return "the supervisor is gone: killed, or the machine went down"
+        return self.record.get("error") if self.record else None
+
+
+def _gone(said: dict[str, Any]) -> bool:
+    if said.get("host") != socket.gethostname():
+        return False  # another machine's process cannot be looked at from here
+    return not process.alive(int(said["pid"]), said.get("start_ticks"), str(said.get("boot_id")))
+
+
+def identity() -> dict[str, Any]:
+    """The calling process, such that a reader can tell whether it still lives."""
+    pid = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "boot_id": process.boot_id(),
+        "pid": pid,
+        "start_ticks": process.start_ticks(pid),
+    }
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(msgspec.json.decode(path.read_bytes()))
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def read_all(folder: Path) -> list[Session]:
+    """All sessions, oldest first."""
+    numbers = sorted(int(m[1]) for name in os.listdir(folder) if (m := _REQUEST.fullmatch(name)))
+    return [
+        Session(n, _load(folder / f"{n}.request.json") or {}, _load(folder / f"{n}.json")) for n in numbers
+    ]
+
+
+def write_request(folder: Path, request: dict[str, Any]) -> int:
+    """Adds a session and gives its number. The caller holds the package's lock."""
+    numbers = [int(m[1]) for name in os.listdir(folder) if (m := _REQUEST.fullmatch(name))]
+    number = max(numbers, default=0) + 1
+    body = {"session": number, **identity(), **request}
+    durable.write(folder / f"{number}.request.json", msgspec.json.format(msgspec.json.encode(body), indent=2))
+    return number

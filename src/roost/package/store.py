@@ -1,0 +1,79 @@
+"""A folder of checkpoints: which line leads to now, the newest good one, the next id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from roost.base.errors import CheckpointError, NotFound
+from roost.package import checkpoint, retention
+from roost.package.checkpoint import Info
+
+T = TypeVar("T")
+
+
+class Store:
+    """The checkpoints below ``folder``.
+
+    Args:
+        folder: A package's ``Checkpoints``, or any folder.
+        tip: The checkpoint that the run goes on from although newer ones exist (``continue -c K`` before
+            its first save); the newest one when None.
+    """
+
+    def __init__(self, folder: Path, *, tip: int | None = None) -> None:
+        self.folder, self._tip = folder, tip
+
+    def line(self) -> list[Info]:
+        """The checkpoints that lead to where the run is now, oldest first."""
+        return retention.branch(checkpoint.infos(self.folder), tip=self._tip)
+
+    def path(self, id: int) -> Path:
+        """The folder of checkpoint ``id``.
+
+        Raises:
+            NotFound: There is none.
+        """
+        path = checkpoint.folder_of(self.folder, id)
+        if not path.is_dir():
+            have = ", ".join(str(n) for n in checkpoint.ids(self.folder)) or "none"
+            raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=self.folder.parent)
+        return path
+
+    def newest_good(self, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
+        """Loads the newest checkpoint of the line whose every byte is as written.
+
+        Damaged ones are set aside, so only the holder of the package's lock may call this.
+
+        Args:
+            load: Reads one checkpoint, and raises `CheckpointError` when it is damaged.
+
+        Returns:
+            What ``load`` gave, None when there is no checkpoint; and a line for each that was set aside.
+
+        Raises:
+            CheckpointError: There are checkpoints, and all are damaged.
+        """
+        said: list[str] = []
+        candidates = self._candidates()
+        for id in candidates:
+            path = checkpoint.folder_of(self.folder, id)
+            try:
+                return load(path), said
+            except CheckpointError as error:
+                aside = checkpoint.set_aside(path)
+                said.append(f"{error.message}; set aside as {aside.name}, the one before it is used")
+        if candidates:
+            raise CheckpointError(
+                f"none of the {len(candidates)} checkpoints is good: " + "; ".join(said), where=self.folder.parent
+            )
+        return None, said
+
+    def _candidates(self) -> list[int]:
+        """Ids to try, newest first. Where a manifest is damaged nobody knows the line: it is tried too, and
+        set aside, unless the run was told to go on from an older one."""
+        readable = {info.id for info in checkpoint.infos(self.folder)}
+        line = {info.id for info in self.line()}
+        unknown = [n for n in checkpoint.ids(self.folder) if n not in readable and self._tip is None]
+        return sorted([*line, *unknown], reverse=True)

@@ -1,0 +1,169 @@
+"""What a project writes: a Dataset and a Runner (DESIGN, section 4)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from roost.base.errors import ContractError
+from roost.train.events import Value
+from roost.train.media import Media
+from roost.train.optimizers import Optim
+from roost.train.progress import Progress
+from roost.train.stepper import Stepper
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Data:
+    """The sets of a run.
+
+    Args:
+        train: A map-style dataset: ``len()`` and ``[index]``.
+        valid: One, or several by name; none when None.
+        test: Likewise.
+        collate: Joins samples to a batch; torch's default when None.
+        info: Handed to the Runner as ``self.info``.
+    """
+
+    train: Any
+    valid: Any = None
+    test: Any = None
+    collate: Callable[[list[Any]], Any] | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Dataset:
+    """Override `build`, and `prepare` for what is done once per machine.
+
+    Attributes:
+        args: All settings, yours included.
+    """
+
+    def __init__(self, args: Mapping[str, Any]) -> None:
+        self.args = args
+
+    def prepare(self) -> None:
+        """Once per machine, before any rank: download, unpack."""
+
+    def build(self) -> Data:
+        """The sets."""
+        raise ContractError(
+            f"{type(self).__name__} has no build()", fix="write `def build(self) -> roost.Data` in your Dataset"
+        )
+
+
+class Runner(nn.Module):
+    """The model with its loss and its metrics. Override `build`, `loss`, and usually `evaluate`.
+
+    Attributes:
+        args: All settings, yours included.
+        info: What the Dataset handed over.
+    """
+
+    def __init__(self, args: Mapping[str, Any] | None = None, info: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.args: Mapping[str, Any] = args or {}
+        self.info: Mapping[str, Any] = info or {}
+        self._trainer: Trainer | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # nn.Module would let self.loss = nn.MSELoss() shadow the method, and the loop would call the module.
+        if inspect.isroutine(getattr(type(self), name, None)):
+            kind = type(value).__name__
+            raise ContractError(
+                f"self.{name} is a method of the Runner and would be lost",
+                received=kind,
+                fix=f"call it self.{name}_{'module' if isinstance(value, nn.Module) else 'value'}",
+            )
+        super().__setattr__(name, value)
+
+    def attach(self, trainer: Trainer) -> None:
+        """Called by the Trainer, so that `log` and `progress` work."""
+        self.__dict__["_trainer"] = trainer  # past nn.Module: a trainer is no part of the model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        parameter = next(self.parameters(), None)
+        return parameter.device if parameter is not None else torch.device("cpu")
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run is: step, epoch, fraction, …"""
+        return self._trainer.progress if self._trainer is not None else Progress()
+
+    def build(self) -> None:
+        """Makes the modules; called once, seeded. Afterwards everything is moved to the device."""
+        raise ContractError(f"{type(self).__name__} has no build()", fix="write `def build(self)` in your Runner")
+
+    def optimizers(self) -> Mapping[str, Optim | torch.optim.Optimizer]:
+        """The optimizers by name; those of the config when not overridden."""
+        raise NotImplementedError
+
+    def loss(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
+        """The loss of a batch, its mean; or a mapping with "loss", optionally "weight" (samples when
+        absent), and whatever else shall be recorded as ``train/<name>``."""
+        raise ContractError(f"{type(self).__name__} has no loss()", fix="write `def loss(self, batch)` in your Runner")
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        """Per sample (B, ...), or the batch's mean (); called without gradients. The loss when not
+        overridden. Means become ``valid/<name>``; "id" is not averaged."""
+        output = self.loss(batch)
+        return {"loss": output} if isinstance(output, Tensor) else {k: v for k, v in output.items() if k != "weight"}
+
+    def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
+        """Metrics of the whole split, from all values of all its samples in the set's order, on the CPU."""
+        return {}
+
+    summarize.is_default = True  # type: ignore[attr-defined]
+
+    def predict(self, batch: Any) -> Mapping[str, Any]:
+        """For unlabelled data."""
+        raise ContractError(f"{type(self).__name__} has no predict()")
+
+    def visualize(self, batch: Any) -> Mapping[str, Media]:
+        """Figures, strings or `roost.Media` by name, stored under ``media/<step>/``."""
+        return {}
+
+    def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]:
+        """One step, whatever it takes; a GAN overrides it and runs two optimizers."""
+        return stepper.run(self.loss, batches)
+
+    def to_device(self, batch: Any) -> Any:
+        """The batch on the device: any nest of tensors, and of objects that have ``to``."""
+        device = self.device
+        return batch if device.type == "cpu" else moved(batch, device)
+
+    def log(self, **values: Value) -> None:
+        """Adds tensors or numbers to the row as ``train/<name>``; costs no synchronisation."""
+        if self._trainer is not None and self.training:
+            self._trainer.events.put({k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()})
+
+    def print(self, *values: object) -> None:
+        """Prints on rank 0 alone."""
+        print(*values, flush=True)
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """(ranks, ...) the tensor of every rank; with one process, its own."""
+        return tensor.unsqueeze(0)
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A nest of tensors on another device; copies do not wait for each other."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, Mapping):
+        return {name: moved(item, device) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved(item, device) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(moved(item, device) for item in value)
+    return value.to(device) if hasattr(value, "to") else value

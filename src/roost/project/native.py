@@ -1,0 +1,133 @@
+"""From a package to what it trains: the project's Dataset, Runner and hooks, built and seeded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from roost.base.errors import ContractError
+from roost.config import build, interpolation
+from roost.config.settings import Settings, typed
+from roost.package.package import Package
+from roost.project.contract import Data, Dataset, Runner
+from roost.train import seeding
+from roost.train.hook import Hook
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a run needs, built."""
+
+    runner: Runner
+    data: Data
+    hooks: list[Hook]
+    settings: Settings
+
+
+def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
+    """The package's settings as a run sees them: paths and variables filled in, checked and typed."""
+    provenance = package.provenance
+    values = interpolation.resolve(package.settings(), {"project": project, "package": str(package.path)})
+    return values, typed(values, where=provenance.get)
+
+
+def load(package: Package, *, project: str, device: str) -> Experiment:
+    """Imports the package's own code and builds its experiment on ``device``.
+
+    Args:
+        package: The package.
+        project: The project's folder, for ``${project}``.
+        device: Where the runner goes.
+
+    Raises:
+        ConfigError: A setting or a class path is wrong.
+        ContractError: The project's classes do not keep the contract.
+    """
+    values, settings = resolved(package, project)
+    where = package.provenance.get
+    dataset = _derived(Dataset, settings.dataset, "dataset", package.path, where)(values)
+    runner_class = _derived(Runner, settings.runner, "runner", package.path, where)
+    _check_loss(runner_class)
+    hooks = [_hook(path, package.path, values, where) for path in settings.hooks]
+
+    seeding.seed_all(seeding.mix(settings.seed, "data"))
+    dataset.prepare()
+    data = checked(dataset.build(), type(dataset))
+    seeding.seed_all(seeding.mix(settings.seed, "build"))
+    runner = runner_class(values, data.info)
+    runner.build()
+    if next(runner.parameters(), None) is None:
+        raise ContractError(
+            f"{runner_class.__name__} has no parameters after build()",
+            fix="assign its modules to self, as in `self.net = Net()`",
+        )
+    return Experiment(runner.to(torch.device(device)), data, hooks, settings)
+
+
+def _derived(base: type[T], path: str, setting: str, root: Path, where: Any) -> type[T]:
+    found = build.locate(path, root=root, setting=setting, where=where(setting))
+    if not inspect.isclass(found) or not issubclass(found, base):
+        raise ContractError(
+            f"is no roost.{base.__name__}",
+            setting=setting,
+            received=path,
+            where=where(setting),
+            fix=f"write `class {path.rpartition(':')[2]}(roost.{base.__name__})`",
+        )
+    return found
+
+
+def _check_loss(runner: type[Runner]) -> None:
+    if runner.loss is Runner.loss and runner.update is Runner.update:
+        raise ContractError(
+            f"{runner.__name__} has no loss()", fix="write `def loss(self, batch)` that returns the loss of a batch"
+        )
+
+
+def _hook(path: str, root: Path, values: Mapping[str, Any], where: Any) -> Hook:
+    found = _derived(Hook, path, "hooks", root, where)
+    hook = found()
+    hook.__dict__.setdefault("args", values)
+    return hook
+
+
+def checked(data: object, dataset: type) -> Data:
+    """The data, made sure to be what `Dataset.build` must return.
+
+    Raises:
+        ContractError: Says what is wrong with which set.
+    """
+    if not isinstance(data, Data):
+        raise ContractError(
+            f"{dataset.__name__}.build() must return roost.Data",
+            received=type(data).__name__,
+            fix="return roost.Data(train=..., valid=..., test=...)",
+        )
+    if data.train is None:
+        raise ContractError(f"{dataset.__name__}.build() gives no training set", fix="roost.Data(train=...)")
+    for split, given in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+        named = given if isinstance(given, Mapping) else {"": given}
+        if split == "train" and isinstance(given, Mapping):
+            raise ContractError("one training set is trained on", setting="train", received=list(given))
+        for name, one in named.items():
+            if one is not None:
+                _check_set(one, f"{split}/{name}" if name else split)
+    return data
+
+
+def _check_set(one: object, name: str) -> None:
+    if not hasattr(one, "__getitem__") or not hasattr(one, "__len__"):
+        kind = type(one).__name__
+        raise ContractError(
+            f"the {name} set is a {kind}, which has no len() or no [index]",
+            fix="give the map-style dataset itself (not its DataLoader): roost makes the batches",
+        )
+    if len(one) == 0:
+        raise ContractError(f"the {name} set is empty", fix="look at what Dataset.build() reads")

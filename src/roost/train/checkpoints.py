@@ -1,0 +1,157 @@
+"""Saving and loading the state of a run; usable in any loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from roost.base import durable
+from roost.base.errors import CheckpointError
+from roost.package import checkpoint, retention
+from roost.package.checkpoint import Info
+from roost.package.package import Package
+from roost.package.retention import Policy
+from roost.package.store import Store
+from roost.train.progress import Progress
+
+
+class Stateful(Protocol):
+    """What can be saved: torch's convention."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+
+
+class Checkpoints:
+    """Checkpoints in a package, or in any folder.
+
+    ```
+    checkpoints = Checkpoints("checkpoints")
+    checkpoints.load({"model": model, "optimizer": optimizer, "progress": progress})
+    ...
+    checkpoints.save({"model": model, "optimizer": optimizer, "progress": progress}, progress)
+    ```
+
+    Args:
+        place: A package, or a folder, which is made if need be.
+        policy: What stays on disk.
+        session: Number of the running session.
+    """
+
+    def __init__(
+        self, place: Package | Path | str, policy: Policy | None = None, *, session: int = 0
+    ) -> None:
+        self._package = place if isinstance(place, Package) else None
+        if isinstance(place, Package):
+            self.store = place.store()
+        else:
+            Path(place).mkdir(parents=True, exist_ok=True)
+            self.store = Store(Path(place))
+        self.policy = policy or Policy()
+        self._session = session
+        self._parent: Info | None = None
+        durable.sweep(self.store.folder)
+
+    @property
+    def newest(self) -> Info | None:
+        """What was saved or loaded last."""
+        return self._parent
+
+    def save(
+        self,
+        parts: Mapping[str, Stateful],
+        progress: Progress,
+        *,
+        reason: str = "scheduled",
+        held: bool = False,
+        scheduled: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        inexact: list[str] | None = None,
+    ) -> Path:
+        """Saves durably: when this returns the checkpoint stands; then what no track keeps is removed.
+
+        Args:
+            parts: What to save, by name.
+            progress: Where the run is.
+            reason: scheduled, best, held, signal, time or final.
+            held: Put it into the held track.
+            scheduled: Which scheduled save this is, counted from 0.
+            metrics: What was measured at this very step, for the best track.
+            inexact: Why the run is not exact any more.
+
+        Returns:
+            The checkpoint's folder.
+
+        Raises:
+            OSError: It could not be written (disk full, …); the older checkpoints are untouched.
+        """
+        id = checkpoint.next_id(self.store.folder)
+        info = Info(
+            id=id,
+            step=progress.step,
+            epoch=progress.epoch,
+            batch=progress.batch,
+            parent=self._parent.id if self._parent else None,
+            line=checkpoint.line_after(self._parent, id),
+            session=self._session,
+            reason=reason,
+            held=held,
+            scheduled=scheduled,
+            metrics=dict(metrics or {}),
+            time=round(time.time(), 3),
+            inexact=inexact or [],
+        )
+        states = {name: part.state_dict() for name, part in parts.items()}
+        self._parent = checkpoint.write(self.store.folder, states, info)
+        self.store = Store(self.store.folder)  # the new one is the tip from here on
+        self._retain(info.inexact)
+        return checkpoint.folder_of(self.store.folder, id)
+
+    def _retain(self, inexact: list[str]) -> None:
+        """Removes what no track keeps, and only now that the new checkpoint stands."""
+        found = checkpoint.infos(self.store.folder)
+        kept = retention.retained(found, self.policy)
+        for info in found:
+            if info.id not in kept:
+                durable.remove_folder(checkpoint.folder_of(self.store.folder, info.id))
+        if self._package is not None:
+            left = [info for info in found if info.id in kept]
+            self._package.write_derived(retention.tracks(left, self.policy), inexact)
+
+    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info | None, list[str]]:
+        """Loads the newest good checkpoint, or checkpoint ``id`` and no other, into ``parts``.
+
+        Returns:
+            Its manifest, None when there is none yet; and a line for each damaged one that was set aside.
+
+        Raises:
+            NotFound: There is no checkpoint ``id``.
+            CheckpointError: It is damaged, or all are, or it does not fit.
+        """
+        said: list[str] = []
+        if id is not None:
+            found: tuple[Info, dict[str, Any]] | None = checkpoint.read(self.store.path(id))
+        else:
+            found, said = self.store.newest_good(checkpoint.read)
+        if found is None:
+            return None, said
+        info, states = found
+        for name, part in parts.items():
+            if name not in states:
+                raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(states)}")
+            part.load_state_dict(states[name])
+        self._parent = info
+        return info, said
+
+    def best(self, rule: retention.Best) -> Info | None:
+        """The best checkpoint of the run so far by ``rule``, None when none was measured."""
+        found = retention.best_of(self.store.line(), rule)
+        return found[0] if found else None
+
+    def load_part(self, id: int, name: str, part: Stateful) -> None:
+        """Loads one part of one checkpoint, for example the best weights for a test."""
+        _, states = checkpoint.read(self.store.path(id), only=[name])
+        part.load_state_dict(states[name])

@@ -1,0 +1,92 @@
+"""Measuring a runner over a whole split: every sample once, exact means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roost.base.errors import ContractError
+from roost.train.loader import Loader
+
+
+class Interrupted(Exception):
+    """A stop was requested in the middle of an evaluation; its results are dropped."""
+
+
+@contextmanager
+def mode(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; afterwards each module has the mode it had."""
+    training = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, was_training in training:
+            part.training = was_training
+
+
+def run(runner: Any, loader: Loader, split: str, *, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+    """The metrics of one split: means over its samples, and what `Runner.summarize` adds.
+
+    ``Runner.evaluate`` gives per batch tensors of shape (B, ...) with a value per sample, or () with the
+    batch's mean. (B,) and () become means in float64; everything (B, ...) goes to `summarize`.
+
+    Raises:
+        Interrupted: ``stop()`` said so between two batches.
+        ContractError: ``evaluate`` gave something else.
+    """
+    sums: dict[str, Tensor] = {}
+    columns: dict[str, list[Tensor]] = {}
+    keep = _summarizes(runner)
+    total = 0
+    for value, num_samples, _ in loader.once():
+        if stop():
+            raise Interrupted
+        output = runner.evaluate(runner.to_device(value))
+        _check(output)
+        total += num_samples
+        for name, tensor in output.items():
+            _add(sums, name, tensor, num_samples)
+            if keep and tensor.dim():
+                columns.setdefault(name, []).append(tensor.detach().cpu())
+    results = {name: float(value) / total for name, value in sums.items()}
+    if keep:
+        values = {name: torch.cat(parts) for name, parts in columns.items()}
+        results.update({name: float(value) for name, value in runner.summarize(values, split).items()})
+    return results
+
+
+def _summarizes(runner: Any) -> bool:
+    method = getattr(type(runner), "summarize", None)
+    return method is not None and not getattr(method, "is_default", False)
+
+
+def _check(output: object) -> None:
+    if isinstance(output, Mapping) and all(isinstance(value, Tensor) for value in output.values()):
+        return
+    received = {k: type(v).__name__ for k, v in output.items()} if isinstance(output, Mapping) else output
+    raise ContractError(
+        "evaluate() must return a mapping of tensors",
+        received=received,
+        fix='return {"loss": losses, "accuracy": hits}, each of shape (B,) or ()',
+    )
+
+
+def _add(sums: dict[str, Tensor], name: str, tensor: Tensor, num_samples: int) -> None:
+    if name == "id" or tensor.dim() > 1 or tensor.is_complex():
+        return
+    if tensor.dim() == 1 and len(tensor) != num_samples:
+        raise ContractError(
+            f"evaluate() gave {len(tensor)} values for a batch of {num_samples} samples",
+            setting=name,
+            fix="give one value per sample (B,) or the batch's mean ()",
+        )
+    # float64 also where the values are float32: a mean over a million samples keeps its digits.
+    wide = tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+    value = wide.sum() if wide.dim() else wide * num_samples
+    sums[name] = sums[name] + value if name in sums else value

@@ -1,0 +1,167 @@
+"""Small objects that are called at named points of the loop, in the fixed order of their phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from roost.base.errors import ContractError
+from roost.base.interval import Interval
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Phase(IntEnum):
+    """The order inside one step. RECORD comes before SAVE and both after EVAL and DECIDE, so that a
+    checkpoint holds the metric, the patience and the best list of its own step."""
+
+    MODEL = 0
+    SCHEDULE = 1
+    EVAL = 2
+    DECIDE = 3
+    RECORD = 4
+    SAVE = 5
+    REPORT = 6
+
+
+class Hook:
+    """Override what you need; what you do not override costs nothing.
+
+    ``every`` limits `on_step` to an interval ("100", "2ep", "10/ep"); the run's last step counts as due.
+    A hook with state gives it in `state_dict`, and it is saved under the hook's `name`.
+    """
+
+    phase: ClassVar[Phase] | Phase = Phase.DECIDE
+    every: str | int | Sequence[str | int] | None = None
+    serves: str | None = None
+    """A request that makes `on_step` due at once: save, validate or visualize."""
+
+    @property
+    def name(self) -> str:
+        """Under which the state is saved; unique among the hooks of a trainer."""
+        return type(self).__name__
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Everything is built and restored; the first step is next."""
+
+    def before_step(self, trainer: Trainer) -> None:
+        """Before each step."""
+
+    def on_step(self, trainer: Trainer) -> None:
+        """After a step, when due."""
+
+    def on_epoch(self, trainer: Trainer) -> None:
+        """After the last step of an epoch, in the same phase as `on_step`."""
+
+    def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
+        """After a validation; ``results`` are its metrics by full name (``valid/loss``)."""
+
+    def before_save(self, trainer: Trainer) -> None:
+        """Before a checkpoint is written: make durable what must not be newer in it than outside."""
+
+    def on_save(self, trainer: Trainer, path: Path) -> None:
+        """After a checkpoint stands at ``path``."""
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        """At the end, whatever the reason; ``reason`` is "finished", or says who stopped it or what failed."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+
+
+class Call:
+    """One hook's work after a step, and when it is next due."""
+
+    __slots__ = ("epoch_only", "hook", "intervals", "next_second", "next_step")
+
+    def __init__(self, hook: Hook, *, epoch_only: bool) -> None:
+        self.hook, self.epoch_only = hook, epoch_only
+        given = [] if epoch_only or hook.every is None else hook.every
+        given = [given] if isinstance(given, str | int) else given
+        self.intervals = [Interval.parse(one, setting=f"{hook.name}.every") for one in given]
+        self.next_step = 0
+        self.next_second = float("inf")
+
+    def schedule(self, step: int, steps_per_epoch: int, now: float) -> None:
+        """Sets when this is due next, seen from ``step`` and the clock's ``now`` (seconds)."""
+        if self.epoch_only:
+            self.next_step = step - step % steps_per_epoch + steps_per_epoch
+            return
+        self.next_step = min((i.next_step(step, steps_per_epoch) for i in self.intervals), default=step + 1)
+        self.next_second = now + min((i.seconds for i in self.intervals if i.seconds), default=float("inf"))
+
+    def due(self, step: int, now: float) -> bool:
+        """Whether this is due after ``step``."""
+        return step >= self.next_step or now >= self.next_second
+
+    def __call__(self, trainer: Trainer) -> None:
+        if self.epoch_only:
+            self.hook.on_epoch(trainer)
+        else:
+            self.hook.on_step(trainer)
+
+
+class CallLists:
+    """Who is called where, built once, from overridden methods only.
+
+    Args:
+        hooks: In the order given; within a phase that order holds.
+
+    Raises:
+        ContractError: Two hooks have one name, or something is no hook.
+    """
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        names: set[str] = set()
+        for hook in hooks:
+            if not isinstance(hook, Hook):
+                raise ContractError("is no hook", received=hook, fix="derive it from roost.Hook")
+            if hook.name in names:
+                raise ContractError(
+                    f"two hooks are called {hook.name!r}, so their states cannot be told apart",
+                    fix="override `name` in one of them",
+                )
+            names.add(hook.name)
+        self.hooks = sorted(hooks, key=lambda hook: hook.phase)
+        self.start = self._having("on_start")
+        self.before_step = self._having("before_step")
+        self.eval = self._having("on_eval")
+        self.before_save = self._having("before_save")
+        self.save = self._having("on_save")
+        self.stop = self._having("on_stop")
+        self.step = [
+            Call(hook, epoch_only=epoch_only)
+            for hook in self.hooks
+            for epoch_only, method in ((False, "on_step"), (True, "on_epoch"))
+            if _overrides(hook, method)
+        ]
+        self.clocked = any(interval.seconds for call in self.step for interval in call.intervals)
+
+    def _having(self, method: str) -> list[Hook]:
+        return [hook for hook in self.hooks if _overrides(hook, method)]
+
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """(phase, hook, methods, interval) of each hook, in calling order."""
+        methods = ("on_start", "before_step", "on_step", "on_epoch", "on_eval", "before_save", "on_save", "on_stop")
+        return [
+            (
+                hook.phase.name,
+                hook.name,
+                " ".join(method for method in methods if _overrides(hook, method)),
+                str(hook.every if hook.every is not None else "each" if _overrides(hook, "on_step") else ""),
+            )
+            for hook in self.hooks
+        ]
+
+
+def _overrides(hook: Hook, method: str) -> bool:
+    return getattr(type(hook), method) is not getattr(Hook, method)
+
+

@@ -1,0 +1,46 @@
+"""Saves a checkpoint whenever a metric is among the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roost.package.retention import Best as Rule
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.monitor import better, monitored, worst
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Best(Hook):
+    """Asks for a save at the step of every new best, so that the best track holds exactly those weights.
+
+    Args:
+        rules: What to look at; the same rules belong in the retention policy, which keeps them.
+    """
+
+    phase = Phase.DECIDE
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = list(rules)
+        self.best: list[list[tuple[float, int]]] = [[] for _ in rules]
+        """Per rule its (value, step), the best first, at most ``top_k``."""
+
+    def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
+        for number, (rule, found) in enumerate(zip(self.rules, self.best, strict=True)):
+            value = monitored(results, rule.monitor, setting=f"checkpoint.best.{number}.monitor")
+            bar = found[-1][0] if len(found) == rule.top_k else worst(rule.mode)
+            if better(value, bar, mode=rule.mode):
+                found.append((value, trainer.progress.step))
+                # Sorting is stable, so of equal values the earlier one stays in front.
+                found.sort(key=lambda entry: entry[0], reverse=rule.mode == "max")
+                del found[rule.top_k :]
+                trainer.request_save(reason="best")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if len(state["best"]) == len(self.rules):
+            self.best = state["best"]

@@ -1,0 +1,52 @@
+"""Ends a run that does not get better any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.monitor import better, monitored, worst
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class EarlyStop(Hook):
+    """Finishes the run after ``patience`` validations without improvement.
+
+    Args:
+        monitor: The metric by full name, for example ``valid/loss``.
+        mode: "min" or "max".
+        patience: Validations to wait.
+        min_delta: An improvement must be larger than this.
+    """
+
+    phase = Phase.DECIDE
+
+    def __init__(self, monitor: str, *, mode: str = "min", patience: int = 3, min_delta: float = 0.0) -> None:
+        self.monitor, self.mode, self.patience, self.min_delta = monitor, mode, patience, min_delta
+        self.best = worst(mode)
+        self.waited = 0
+
+    def on_start(self, trainer: Trainer) -> None:
+        # A run that was stopped by this stays finished, unless patience was raised.
+        self._decide(trainer)
+
+    def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
+        value = monitored(results, self.monitor, setting="early_stopping.monitor")
+        if better(value, self.best, mode=self.mode, min_delta=self.min_delta):
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        self._decide(trainer)
+
+    def _decide(self, trainer: Trainer) -> None:
+        if self.waited >= self.patience:
+            trainer.request_stop(f"{self.monitor} did not improve {self.waited} times", finished=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.waited = state["best"], state["waited"]

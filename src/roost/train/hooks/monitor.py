@@ -1,0 +1,35 @@
+"""Looking up the metric that a hook decides by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from roost.base.errors import ConfigError
+
+
+def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> float:
+    """The value of ``monitor`` in the results of a validation.
+
+    Raises:
+        ConfigError: It was not measured; names what was.
+    """
+    if monitor not in results:
+        raise ConfigError(
+            f"{monitor!r} is never reported; a validation reports: {', '.join(results) or 'nothing'}",
+            setting=setting,
+            fix="choose one of these, or return it from Runner.evaluate()",
+        )
+    return results[monitor]
+
+
+def better(value: float, than: float, *, mode: str, min_delta: float = 0.0) -> bool:
+    """Whether ``value`` improves on ``than`` by more than ``min_delta``; NaN never does."""
+    if math.isnan(value):
+        return False
+    return value < than - min_delta if mode == "min" else value > than + min_delta
+
+
+def worst(mode: str) -> float:
+    """What every value is better than."""
+    return math.inf if mode == "min" else -math.inf

@@ -1,0 +1,78 @@
+"""Writes rows of metrics."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roost.base.errors import TrainingError
+from roost.package.records import Writer
+from roost.train.hook import Hook, Phase
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Records(Hook):
+    """Cuts a row at its interval, at each validation and in the last step: training and validation together,
+    at most one per step. Cutting is the one place where values are read back from the device.
+
+    Args:
+        folder: Where the sessions' files lie; made if need be.
+        every: The interval.
+        session: Number of the session; the next free one when None.
+    """
+
+    phase = Phase.RECORD
+    serves = "record"
+
+    def __init__(self, folder: Path | str, every: str | int = "10/ep", *, session: int | None = None) -> None:
+        self.every = every
+        self._folder, self._session = Path(folder), session
+        self._writer: Writer | None = None
+        self._said = False
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
+        session = self._session if self._session is not None else max(used, default=0) + 1
+        path = self._folder / f"{session}.jsonl"
+        self._writer = Writer(path, session=session, start_step=trainer.progress.step)
+
+    def on_step(self, trainer: Trainer) -> None:
+        row = {f"train/{name}": value for name, value in trainer.events.row().items()}
+        for name, optim in trainer.stepper.optimizers.items():
+            row["lr" if name == "main" else f"lr/{name}"] = float(optim.optimizer.param_groups[0]["lr"])
+        self.write(trainer, {**row, **trainer.results})
+        bad = [name for name, value in row.items() if name.endswith("loss") and not math.isfinite(value)]
+        if bad:
+            raise TrainingError(
+                f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}",
+                fix="make the learning rate smaller, clip with max_grad_norm, or look for bad samples; "
+                "the last checkpoint is from before it",
+            )
+
+    def write(self, trainer: Trainer, row: dict[str, float]) -> None:
+        """Appends one row at the current step. A full disk is said once; the rows wait for space."""
+        trainer.row = row
+        if self._writer is None:
+            return
+        try:
+            self._writer.row(trainer.progress.step, trainer.progress.epoch, row)
+        except OSError as error:
+            if not self._said:
+                print(f"records not written: {error}; they are kept and tried again", flush=True)
+            self._said = True
+
+    def before_save(self, trainer: Trainer) -> None:
+        if self._writer is not None:
+            self._writer.sync()
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except OSError as error:
+                print(f"the last records could not be written: {error}", flush=True)
+            self._writer = None

@@ -1,0 +1,38 @@
+"""Steps the learning-rate schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.monitor import monitored
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Schedule(Hook):
+    """Steps each scheduler by its own unit. Their state is saved with their optimizers."""
+
+    phase = Phase.SCHEDULE
+
+    def on_step(self, trainer: Trainer) -> None:
+        self._step(trainer, "step")
+
+    def on_epoch(self, trainer: Trainer) -> None:
+        self._step(trainer, "epoch")
+
+    def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
+        for name, optim in trainer.stepper.optimizers.items():
+            if optim.scheduler is not None and optim.unit == "validation":
+                if optim.monitor is None:
+                    optim.scheduler.step()
+                else:
+                    setting = f"optimizers.{name}.scheduler.monitor"
+                    optim.scheduler.step(monitored(results, optim.monitor, setting=setting))
+
+    def _step(self, trainer: Trainer, unit: str) -> None:
+        for optim in trainer.stepper.optimizers.values():
+            if optim.scheduler is not None and optim.unit == unit:
+                optim.scheduler.step()

@@ -1,0 +1,24 @@
+"""Measures the runner on the validation sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roost.train.hook import Hook, Phase
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Validate(Hook):
+    """Validates at an interval and on request; a stop that comes meanwhile drops the validation, and the
+    session that goes on does it first."""
+
+    phase = Phase.EVAL
+    serves = "validate"
+
+    def __init__(self, every: str | int = "1ep") -> None:
+        self.every = every
+
+    def on_step(self, trainer: Trainer) -> None:
+        trainer.validate()

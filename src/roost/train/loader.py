@@ -1,0 +1,192 @@
+"""Fetching batches, in this process or in worker processes, with the same bits either way."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from roost.base import tree
+from roost.base.errors import ContractError
+from roost.train import seeding
+from roost.train.plan import BatchPlan
+
+Collate = Callable[[list[Any]], Any]
+Key = tuple[int, list[int]]
+"""An epoch and the indices of one of its batches."""
+
+
+class Batch(NamedTuple):
+    """One micro-batch. ``last``: it ends its epoch."""
+
+    value: Any
+    num_samples: int
+    last: bool
+
+
+class Fetch:
+    """Turns indices into a batch; each sample's randomness is f(seed, epoch, index) and nothing else.
+
+    Args:
+        dataset: Map-style: ``len()`` and ``[]``. If its ``__getitem__`` takes ``rng`` it gets a NumPy
+            generator of its own; with ``draws_randomness = False`` no time is spent on seeding.
+        collate: Joins a list of samples to a batch; torch's default when None.
+        seed: Seed of the samples' randomness.
+    """
+
+    def __init__(self, dataset: Any, *, collate: Collate | None = None, seed: int = 0) -> None:
+        self._dataset, self._collate, self._seed = dataset, collate or default_collate, seed
+        self._whole = type(dataset) is TensorDataset and collate is None
+        self.draws_randomness = not self._whole and getattr(dataset, "draws_randomness", True)
+        self._takes_rng = _takes_rng(dataset)
+
+    def __call__(self, epoch: int, indices: list[int]) -> Any:
+        """The batch of these samples.
+
+        Raises:
+            ContractError: The samples cannot be joined.
+        """
+        if self._whole:
+            chosen = torch.as_tensor(indices)
+            return [tensor[chosen] for tensor in self._dataset.tensors]
+        if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
+            return self._join(self._dataset.__getitems__(indices))
+        return self._join([self._sample(epoch, index) for index in indices])
+
+    def _sample(self, epoch: int, index: int) -> Any:
+        try:
+            if self.draws_randomness:
+                seeding.seed_sample(self._seed, epoch, index)
+            if self._takes_rng:
+                return self._dataset.__getitem__(index, rng=np.random.default_rng((self._seed, epoch, index)))
+            return self._dataset[index]
+        except Exception as error:
+            error.add_note(f"while reading sample {index} of {type(self._dataset).__name__}")
+            raise
+
+    def _join(self, samples: Sequence[Any]) -> Any:
+        try:
+            return self._collate(list(samples))
+        except (TypeError, RuntimeError) as error:
+            kinds = sorted({type(sample).__name__ for sample in samples})
+            raise ContractError(
+                f"the samples of {type(self._dataset).__name__} ({', '.join(kinds)}) cannot be joined to a batch: "
+                f"{str(error).splitlines()[0]}",
+                fix="return tensors, numbers, strings, or nests of them, of one shape, or give Data(collate=...)",
+            ) from error
+
+    def ignores_seeding(self) -> bool:
+        """Whether one sample, drawn twice under the same seeds, differs: then no resume can be exact."""
+        if not self.draws_randomness:
+            return False
+        with seeding.isolated():
+            first, second = (_fingerprint(self._sample(0, 0)) for _ in range(2))
+        return first is not None and first != second
+
+
+def _takes_rng(dataset: Any) -> bool:
+    try:
+        return "rng" in inspect.signature(type(dataset).__getitem__).parameters
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+def _fingerprint(sample: Any) -> Any:
+    try:
+        skeleton, leaves = tree.pack(sample)
+    except Exception:  # noqa: BLE001  - a sample may hold anything; what cannot be compared is not judged
+        return None
+    return repr(skeleton), [(name, bytes(leaf.data)) for name, leaf in leaves.items()]
+
+
+class _Keyed(torch.utils.data.Dataset[Any]):
+    """A dataset whose index is (epoch, indices): torch's DataLoader then moves whole batches of ours."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    def __getitem__(self, key: tuple[int, list[int]]) -> Any:
+        return self._fetch(*key)
+
+
+def _start_worker(_: int) -> None:
+    # Signals are for the training process; it ends its workers itself. Ctrl-C reaches the whole group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+class Loader:
+    """Batches in the plan's order, from any position, at no cost for what lies before it.
+
+    Args:
+        dataset: See `Fetch`.
+        plan: Which samples make which batch.
+        collate: See `Fetch`.
+        num_workers: Worker processes; 0 fetches inside this process. The batches are the same.
+        seed: Seed of the samples' randomness.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        plan: BatchPlan,
+        collate: Collate | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.dataset, self.plan, self.num_workers = dataset, plan, num_workers
+        self.fetch = Fetch(dataset, collate=collate, seed=seed)
+
+    def __len__(self) -> int:
+        return self.plan.num_batches
+
+    def epochs(self, epoch: int = 0, batch: int = 0) -> Iterator[Batch]:
+        """Batches without end, epoch after epoch, from batch ``batch`` of ``epoch`` on."""
+        numbers = itertools.chain(range(batch, len(self)), itertools.cycle(range(len(self))))
+        return self._batches(self._endless(epoch, batch), numbers)
+
+    def once(self) -> Iterator[Batch]:
+        """The batches of one pass, always the same ones: for evaluation."""
+        return self._batches(((0, indices) for indices in self.plan.batches(0)), iter(range(len(self))))
+
+    def _endless(self, epoch: int, batch: int) -> Iterator[Key]:
+        while True:
+            for indices in self.plan.batches(epoch, batch):
+                yield epoch, indices
+            epoch, batch = epoch + 1, 0
+
+    def _batches(self, keys: Iterator[Key], numbers: Iterator[int]) -> Iterator[Batch]:
+        values = self._inline(keys) if self.num_workers == 0 else self._forked(keys)
+        for value, number in zip(values, numbers, strict=False):
+            yield Batch(value, self.plan.size(number), last=number == len(self) - 1)
+
+    def _inline(self, keys: Iterator[Key]) -> Iterator[Any]:
+        for key in keys:
+            if self.fetch.draws_randomness:
+                with seeding.isolated():
+                    value = self.fetch(*key)
+            else:
+                value = self.fetch(*key)
+            yield value
+
+    def _forked(self, keys: Iterator[Key]) -> Iterator[Any]:
+        loader = DataLoader(
+            _Keyed(self.fetch),
+            batch_size=None,
+            sampler=keys,
+            num_workers=self.num_workers,
+            worker_init_fn=_start_worker,
+            # Its own generator: torch draws a base seed for its workers, from the global one otherwise.
+            generator=torch.Generator(),
+            pin_memory=torch.cuda.is_available(),
+            multiprocessing_context="fork" if sys.platform == "linux" else None,
+        )
+        yield from loader

@@ -1,0 +1,70 @@
+"""The whole state of a module, which is more than its state_dict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roost.base.errors import CheckpointError, TrainingError
+
+
+class ModuleState:
+    """Parameters, buffers (also those that state_dict leaves out), extra state, and what is frozen."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def _hidden(self) -> dict[str, Tensor]:
+        """Non-persistent buffers: not in the state_dict, yet part of what the next step computes with."""
+        persistent = self._module.state_dict(keep_vars=True).keys()
+        return {name: buffer for name, buffer in self._module.named_buffers() if name not in persistent}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state under its bare names, with `hidden` buffers and `frozen` parameters apart."""
+        return {
+            "state": dict(self._module.state_dict()),
+            "hidden": self._hidden(),
+            "frozen": [name for name, p in self._module.named_parameters() if not p.requires_grad],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave.
+
+        Raises:
+            CheckpointError: The checkpoint is of another model.
+        """
+        try:
+            self._module.load_state_dict(state["state"])
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit the model: {' '.join(str(error).split())[:600]}",
+                fix="continue the package with its own code and settings",
+            ) from error
+        with torch.no_grad():
+            for name, buffer in self._hidden().items():
+                if name in state["hidden"]:
+                    buffer.copy_(state["hidden"][name])
+        frozen = set(state["frozen"])
+        for name, parameter in self._module.named_parameters():
+            parameter.requires_grad_(name not in frozen)
+
+    def check_finite(self) -> None:
+        """Makes sure that every parameter is finite. A sync point, for saves.
+
+        Raises:
+            TrainingError: Names the parameters that are not.
+        """
+        named = [(n, p.detach()) for n, p in self._module.named_parameters() if p.is_floating_point()]
+        if not named:
+            return
+        # One pass over the memory; the sum of a norm is infinite or NaN as soon as one value is.
+        norms = torch._foreach_norm([p for _, p in named], float("inf"))
+        finite = torch.stack([norm.double().cpu() for norm in norms]).isfinite().tolist()
+        bad = [name for (name, _), good in zip(named, finite, strict=True) if not good]
+        if bad:
+            raise TrainingError(
+                f"{len(bad)} parameters are not finite: {', '.join(bad[:5])}{' …' if len(bad) > 5 else ''}",
+                fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints are untouched",
+            )

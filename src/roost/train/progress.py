@@ -1,0 +1,50 @@
+"""Where a run is. The only counter unit is the optimizer step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    ``epoch`` counts finished epochs and ``batch`` the micro-batches consumed in the current one, so the
+    pair says exactly which batch is next: at an epoch's edge ``batch`` is 0. ``seconds`` is training time
+    over all sessions. ``pending`` names the hook at which a stop cut a step's work short (a validation),
+    and the requests that were open then.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    pending: tuple[str, ...] = ()
+
+    fraction: float = 0.0
+    """How much of the whole run is done, from 0 to 1; follows from the rest, so it is not saved."""
+
+    def advance(self, *, batches: int, samples: int, last: bool) -> None:
+        """Counts one step that consumed ``batches`` micro-batches; ``last``: they ended the epoch."""
+        self.step += 1
+        self.samples += samples
+        self.batch = 0 if last else self.batch + batches
+        self.epoch += last
+
+    @property
+    def at_epoch_edge(self) -> bool:
+        """Whether the last step ended an epoch."""
+        return self.batch == 0 and self.step > 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but ``fraction``."""
+        state = asdict(self)
+        del state["fraction"]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        for name, value in state.items():
+            setattr(self, name, value)

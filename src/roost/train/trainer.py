@@ -1,0 +1,383 @@
+"""The loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Protocol
+
+from roost.base.errors import ConfigError
+from roost.package.progress import PHASES, Board
+from roost.train import evaluation, seeding
+from roost.train.checkpoints import Checkpoints, Stateful
+from roost.train.events import Events, Value
+from roost.train.hook import Call, CallLists, Hook
+from roost.train.loader import Loader
+from roost.train.module_state import ModuleState
+from roost.train.progress import Progress
+from roost.train.rank_state import RankState
+from roost.train.rate import Rate
+from roost.train.stepper import Stepper, Window
+from roost.train.until import Until
+
+
+class Trainable(Protocol):
+    """What the Trainer needs of a runner; `roost.Runner` is one."""
+
+    def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]: ...
+
+    def evaluate(self, batch: Any) -> Mapping[str, Any]: ...
+
+    def summarize(self, values: Mapping[str, Any], split: str) -> Mapping[str, float]: ...
+
+    def visualize(self, batch: Any) -> Mapping[str, Any]: ...
+
+    def to_device(self, batch: Any) -> Any: ...
+
+    def attach(self, trainer: Any) -> None: ...
+
+
+class Trainer:
+    """Trains a runner; everything but the loop is a hook or a part of its own.
+
+    ```
+    restore the newest checkpoint, or seed
+    until done:
+        window = the next micro-batches                 # Loader, in the order of its BatchPlan
+        events.put(runner.update(stepper, window))      # forward, backward, optimizer step
+        progress.advance(window)
+        for hook in MODEL, SCHEDULE, EVAL, DECIDE, RECORD, SAVE, REPORT:
+            hook, when due
+    save
+    ```
+
+    Three ways out when this does not fit: override `Runner.update`, write a `Hook`, or write your own loop
+    from the same parts (examples/plain_loop.py).
+
+    Args:
+        runner: The model with its loss and metrics; a torch module.
+        loaders: "train", and "valid" or several "valid/<name>", and "test" or several "test/<name>".
+        stepper: Takes the optimizer steps.
+        hooks: Called in the order of their phases; within a phase in this order.
+        checkpoints: Where to save; nothing is saved when None.
+        until: The end: ``1000`` steps, ``"10ep"``, ``"90min"`` or an `Until`.
+        seed: Of everything drawn during training.
+        board: Where to publish the progress; nowhere when None.
+    """
+
+    def __init__(
+        self,
+        runner: Any,
+        loaders: Mapping[str, Loader],
+        stepper: Stepper,
+        *,
+        hooks: Sequence[Hook] = (),
+        checkpoints: Checkpoints | None = None,
+        until: Until | str | int,
+        seed: int = 0,
+        board: Board | None = None,
+    ) -> None:
+        self.runner, self.loaders, self.stepper = runner, loaders, stepper
+        self.checkpoints, self.board, self.seed = checkpoints, board, seed
+        self.until = until if isinstance(until, Until) else Until.parse(until)
+        self.progress, self.events = Progress(), Events()
+        self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
+        self.total_steps = self.until.total_steps(self.steps_per_epoch)
+        self.calls = CallLists(hooks)
+        self.results: dict[str, float] = {}
+        self.inexact: list[str] = []
+        self.row: dict[str, float] | None = None
+        self._stop: str | None = None
+        self._finished = False
+        self._requests: set[str] = set()
+        self.due_now = False
+        self._rate = Rate()
+        runner.attach(self)
+
+    # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
+
+    def request_stop(self, reason: str, *, finished: bool = False) -> None:
+        """Ends the run at the next step edge, saved. ``finished``: it reached its goal, so `continue` does
+        not go on; otherwise it is stopped and may be continued."""
+        self._finished = self._finished or finished
+        self._stop = self._stop or reason
+
+    def requested(self, what: str) -> bool:
+        """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
+        return what in self._requests
+
+    def request_save(self, *, hold: bool = False, reason: str = "requested") -> None:
+        """Saves in this step (or the next, from outside of one); ``hold`` puts it into the held track."""
+        self._requests.update({"save", reason, *(["hold"] if hold else [])})
+
+    def request_validate(self) -> None:
+        """Validates in this step."""
+        self._requests.add("validate")
+
+    def request_visualize(self) -> None:
+        """Visualizes in this step."""
+        self._requests.add("visualize")
+
+    # ---- the loop ---------------------------------------------------------------------------------------
+
+    def fit(self, *, checkpoint: int | None = None, resume: bool = True) -> str:
+        """Trains to the end, from the newest good checkpoint on.
+
+        Args:
+            checkpoint: Go on from this one instead.
+            resume: When False, begin at the beginning whatever checkpoints there are.
+
+        Returns:
+            "finished", or who stopped it.
+
+        Raises:
+            TrainingError: The loss or a weight is not finite.
+            Exception: Whatever the runner, the data or a hook raises; nothing is saved then.
+        """
+        with self._running(checkpoint, resume), closing(self._windows()) as windows:
+            self._finish_pending_step()
+            while not self._at_end():
+                for hook in self.calls.before_step:
+                    hook.before_step(self)
+                window, last = next(windows)
+                values = dict(self.runner.update(self.stepper, window))
+                weight = values.pop("weight", None)
+                self.events.put(values, sum(window.num_samples) if weight is None else weight)
+                self._advance(window, last)
+                self._run_calls(self.calls.step)
+            self._save_at_end()
+        return "finished" if self._finished else str(self._stop)
+
+    def _windows(self) -> Iterator[tuple[Window, bool]]:
+        """The micro-batches of each step, and whether they end an epoch. The epoch's last may be short."""
+        batches: list[Any] = []
+        sizes: list[int] = []
+        with closing(self.loaders["train"].epochs(self.progress.epoch, self.progress.batch)) as fetched:
+            for value, num_samples, last in fetched:
+                batches.append(self.runner.to_device(value))
+                sizes.append(num_samples)
+                if last or len(batches) == self.stepper.batches_per_step:
+                    yield Window(batches, sizes), last
+                    batches, sizes = [], []
+
+    def _advance(self, window: Window, last: bool) -> None:
+        progress = self.progress
+        samples = sum(window.num_samples)
+        progress.advance(batches=len(window), samples=samples, last=last)
+        progress.seconds = self._seconds_before + time.monotonic() - self._began
+        progress.fraction = self.until.fraction(progress, self.total_steps)
+        self._rate.count(samples, progress.seconds)
+        self._finished = self._finished or self.until.reached(progress)
+        self.publish("training")
+
+    def _at_end(self) -> bool:
+        return self._stop is not None or self._finished
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has reached its goal; in its last step everything with an interval is due."""
+        return self._finished
+
+    # ---- hooks after a step -----------------------------------------------------------------------------
+
+    def _run_calls(self, calls: Sequence[Call]) -> None:
+        """Runs what is due. The run's last step counts as due for everything that has an interval."""
+        step = self.progress.step
+        now = time.monotonic() if self.calls.clocked else 0.0
+        self.results, self.row = {}, None
+        for call in calls:
+            self.due_now = call.due(step, now)
+            if not (
+                self.due_now or call.hook.serves in self._requests or (self._finished and call.intervals)
+            ):
+                continue
+            try:
+                call(self)
+            except evaluation.Interrupted:
+                # What this step still owed is done first by the session that goes on.
+                self.progress.pending = (call.hook.name, *sorted(self._requests))
+                return
+            self._requests.discard(call.hook.serves or "")
+            call.schedule(step, self.steps_per_epoch, now)
+
+    def _finish_pending_step(self) -> None:
+        pending, self.progress.pending = self.progress.pending, ()
+        now = time.monotonic()
+        for call in self.calls.step:
+            call.schedule(self.progress.step - bool(pending), self.steps_per_epoch, now)
+        if pending:
+            self._requests.update(pending[1:])
+            names = [call.hook.name for call in self.calls.step]
+            self._run_calls(self.calls.step[names.index(pending[0]) if pending[0] in names else 0 :])
+
+    # ---- evaluation -------------------------------------------------------------------------------------
+
+    def evaluate(self, split: str = "valid") -> dict[str, float]:
+        """Metrics of a split by full name (``valid/loss``), averaged over its samples; leaves every random
+        generator and the training mode as they were.
+
+        Raises:
+            evaluation.Interrupted: A stop was requested meanwhile.
+            ConfigError: There is no such split.
+        """
+        loaders = {n: ld for n, ld in self.loaders.items() if n == split or n.startswith(split + "/")}
+        if not loaders:
+            have = ", ".join(self.loaders)
+            raise ConfigError(f"there is no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
+        self.publish("testing" if split == "test" else "validating")
+        results: dict[str, float] = {}
+        with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, split, self.progress.step)):
+            for name, loader in loaders.items():
+                values = evaluation.run(self.runner, loader, name, stop=self._interrupted)
+                results.update({f"{name}/{key}": value for key, value in values.items()})
+        self.publish("training")
+        return results
+
+    def _interrupted(self) -> bool:
+        return self._stop is not None and not self._finished
+
+    def validate(self) -> dict[str, float]:
+        """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
+        self.results = self.evaluate("valid")
+        self._requests.add("record")
+        for hook in self.calls.eval:
+            hook.on_eval(self, self.results)
+        return self.results
+
+    # ---- checkpoints ------------------------------------------------------------------------------------
+
+    def parts(self) -> dict[str, Stateful]:
+        """All that a checkpoint holds, by name."""
+        return {
+            "model": ModuleState(self.runner),
+            "optimizers": self.stepper,
+            "trainer": self,
+            "rank-0": RankState(),
+        }
+
+    def save(self, reason: str, *, scheduled: int | None = None) -> bool:
+        """Saves now. When the disk fails, says so and goes on with the older checkpoints, except at the end.
+
+        Returns:
+            Whether a checkpoint stands.
+
+        Raises:
+            TrainingError: The state is not finite, so the newest good checkpoint must stay the newest.
+            OSError: It could not be written, and no later save would come.
+        """
+        if self.checkpoints is None:
+            return False
+        self.publish("saving")
+        ModuleState(self.runner).check_finite()
+        held = "hold" in self._requests
+        try:
+            for hook in self.calls.before_save:
+                hook.before_save(self)
+            path = self.checkpoints.save(
+                self.parts(),
+                self.progress,
+                reason=reason,
+                held=held,
+                scheduled=scheduled,
+                metrics=self.results,
+                inexact=self.inexact,
+            )
+        except OSError as error:
+            if self._at_end():
+                raise
+            print(f"checkpoint not written: {error}; training goes on, the older ones are untouched", flush=True)
+            return False
+        self._requests -= {"save", "hold", "best", "requested"}
+        for hook in self.calls.save:
+            hook.on_save(self, path)
+        self.publish("training")
+        return True
+
+    def _save_at_end(self) -> None:
+        newest = self.checkpoints.newest if self.checkpoints else None
+        if newest is None or newest.step != self.progress.step or self.progress.pending:
+            if self.progress.step:
+                self.save("final" if self._finished else "signal")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Progress, the open window of events, and every hook by name."""
+        return {
+            "progress": self.progress.state_dict(),
+            "events": self.events.state_dict(),
+            "hooks": {hook.name: state for hook in self.calls.hooks if (state := hook.state_dict())},
+            "inexact": self.inexact,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        self.progress.load_state_dict(state["progress"])
+        self.events.load_state_dict(state["events"])
+        for hook in self.calls.hooks:
+            if hook.name in state["hooks"]:
+                hook.load_state_dict(state["hooks"][hook.name])
+        for reason in state["inexact"]:
+            self.note_inexact(reason)
+
+    def note_inexact(self, reason: str) -> None:
+        """Says once, and records, why the run cannot be repeated bit for bit."""
+        if reason not in self.inexact:
+            self.inexact.append(reason)
+            print(f"inexact: {reason}", flush=True)
+
+    @contextmanager
+    def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
+        """Restores or seeds, and tells the hooks of the start and of the end, whatever it is."""
+        self.publish("starting")
+        seeding.seed_all(seeding.mix(self.seed, "train"))
+        rank = RankState()
+        if self.checkpoints is not None and resume:
+            parts = {**self.parts(), "rank-0": rank}
+            _, said = self.checkpoints.load(parts, id=checkpoint)
+            for line in said:
+                print(line, flush=True)
+        self._began, self._seconds_before = time.monotonic(), self.progress.seconds
+        self._finished = self.until.reached(self.progress)
+        self.runner.train()
+        for hook in self.calls.start:
+            hook.on_start(self)
+        if self.loaders["train"].fetch.ignores_seeding():
+            self.note_inexact("the training set draws from a generator that roost does not seed")
+        rank.restore()  # last: whatever was drawn on the way here is undone
+        reason = "interrupted"
+        try:
+            yield
+            reason = "finished" if self._finished else str(self._stop)
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self.publish("ended")
+            for hook in self.calls.stop:
+                hook.on_stop(self, reason)
+
+    # ---- telling ----------------------------------------------------------------------------------------
+
+    def publish(self, phase: str) -> None:
+        """Puts the progress on the board, about a microsecond."""
+        if self.board is not None:
+            progress = self.progress
+            self.board.publish(
+                progress.step,
+                progress.epoch,
+                progress.batch,
+                PHASES.index(phase),
+                self.total_steps,
+                self.steps_per_epoch,
+                progress.samples,
+                progress.seconds,
+                self._rate.per_second,
+                progress.fraction,
+            )
+
+    def plan(self) -> str:
+        """Which hook is called when: a table, one line per hook in calling order."""
+        rows = [("phase", "hook", "methods", "every"), *self.calls.table()]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from roost.base import process
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def python(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE)
+
+
+def test_ourselves() -> None:
+    ticks = process.start_ticks(os.getpid())
+    assert ticks is not None
+    assert ticks > 0
+    assert process.alive(os.getpid(), ticks, process.boot_id())
+    stat = process.read_stat(os.getpid())
+    assert stat is not None
+    assert stat.parent_pid == os.getppid()
+    assert not stat.ended
+
+
+def test_another_start_or_another_boot_is_another_process() -> None:
+    ticks = process.start_ticks(os.getpid())
+    assert ticks is not None
+    assert not process.alive(os.getpid(), ticks + 1, process.boot_id())
+    assert not process.alive(os.getpid(), ticks, "another boot")
+
+
+def test_without_start_ticks_the_pid_decides() -> None:
+    assert process.alive(os.getpid(), None, process.boot_id())
+    assert process.alive(1, None, process.boot_id())
+
+
+def test_a_zombie_is_not_alive_and_a_reaped_process_is_nobody() -> None:
+    with python("input()") as child:
+        ticks, boot = process.start_ticks(child.pid), process.boot_id()
+        assert process.alive(child.pid, ticks, boot)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process.start_ticks(child.pid) == ticks
+        assert not process.alive(child.pid, ticks, boot)
+    assert process.start_ticks(child.pid) is None
+    assert process.read_stat(child.pid) is None
+    assert not process.alive(child.pid, ticks, boot)
+    assert not process.alive(child.pid, None, boot)
+
+
+def test_a_name_full_of_parentheses_is_read() -> None:
+    rename = (
+        "open('/proc/self/comm','w').write(') R 1 (x')\nprint(1, flush=True)\nimport signal; signal.pause()"
+    )
+    with python(rename) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        stat = process.read_stat(child.pid)
+        child.kill()
+    assert stat is not None
+    assert stat.parent_pid == os.getpid()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a system call by its number")
+def test_threads_that_outlive_the_main_thread_are_alive() -> None:
+    exit_main_thread = (
+        "import ctypes, threading, signal\n"
+        "threading.Thread(target=lambda: (print(1, flush=True), threading.Event().wait())).start()\n"
+        "ctypes.CDLL(None).syscall(60, 0)"
+    )
+    with python(exit_main_thread) as child:
+        wait_for(lambda: (stat := process.read_stat(child.pid)) is not None and stat.state == "Z")
+        assert process.alive(child.pid, process.start_ticks(child.pid), process.boot_id())
+        child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL

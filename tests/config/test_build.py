@@ -1,0 +1,303 @@
+"""Objects from class paths: what may be named, how files are imported, how arguments are checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError
+from roost.config.build import build, forget, locate
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    """A project whose modules are gone again after the test."""
+    path = list(sys.path)
+    files = {
+        "Model/Net.py": "class Net:\n    def __init__(self, width, depth=2):\n"
+        "        self.width, self.depth = width, depth\n",
+        "Model/Runner.py": "import helper\nfrom Model.Net import Net\nfrom .Net import Net as Same\n\n"
+        "class Runner(Net):\n    kind = helper.KIND\n\n"
+        "def make(**kwargs):\n    return kwargs\n\nCONSTANT = 3\n",
+        "Model/helper.py": "KIND = 'beside'\n",
+        "Hooks.py": "class Rules: ...\nclass Others: ...\n",
+        "broken.py": "def f(:\n",
+        "lacking.py": "import module_that_is_not_there\n",
+        "failing.py": "raise ValueError('mine')\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    yield tmp_path
+    forget(tmp_path)
+    assert sys.path == path
+
+
+def refusal(path: str, root: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        locate(path, root=root, setting="runner", where="config.yaml:1")
+    assert caught.value.exit_code == 4
+    assert str(caught.value).startswith("runner: ") and "(at config.yaml:1)" in str(caught.value)
+    return str(caught.value)
+
+
+# --- libraries ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "torch.optim.AdamW",
+        "torch.optim.lr_scheduler.CosineAnnealingLR",
+        "torch.nn.Linear",
+        "torch.nn.init.ones_",
+        "torch.nn.functional.relu",
+        "torch.optim.adamw.AdamW",
+        "torch.nn.modules.linear.Linear",
+    ],
+)
+def test_libraries(path: str) -> None:
+    assert getattr(locate(path), "__name__", None) == path.rpartition(".")[2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "os.system",
+        "sys.exit",
+        "subprocess.Popen",
+        "builtins.eval",
+        "posix.system",
+        "importlib.import_module",
+        "torch.load",
+        "torch.hub.load",
+        "torch.utils.cpp_extension.load",
+        "torch.nnx.Linear",
+        "torch",
+        "torch.optim",
+        "roost.config.build.locate",
+        "eval",
+        "",
+        "Model.Net.Net",
+        "this.module.is.not.there",
+        ".torch.optim.Adam",
+    ],
+)
+def test_everything_else_is_refused(path: str) -> None:
+    assert "is not something that a config may name; " in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "torch.optim.adam.torch.hub.load",
+        "torch.nn.modules.module.functools.partial",
+        "torch.optim.optimizer.OrderedDict",
+        "torch.nn.Linear.__init__",
+        "torch.nn.Linear.__class__",
+        "torch.optim.Adam.__init__.__globals__",
+        "torch.optim..Adam",
+        "torch.optim.Adam.step.x y",
+        "torch.optim.adam",
+        "torch.nn.modules.module.torch.nn.Linear",
+    ],
+)
+def test_no_way_leads_out_of_a_library(path: str) -> None:
+    refusal(path)
+
+
+def test_refusal_comes_before_any_import() -> None:
+    code = """
+        import sys
+        from roost.base.errors import ConfigError
+        from roost.config.build import locate
+        before = set(sys.modules)
+        for path in ("antigravity.x", "this.s", "torch.hub.load", "torch.optimx.Adam", "torch.optim._x.y"):
+            try:
+                locate(path)
+            except ConfigError:
+                continue
+            raise SystemExit(path)
+        raise SystemExit(str(sorted(set(sys.modules) - before)) if set(sys.modules) - before else 0)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_floors_0_and_1_do_not_import_torch() -> None:
+    code = """
+        import sys
+        import roost.base.reading, roost.base.suggest, roost.config.build, roost.config.interpolation
+        import roost.config.layers, roost.config.settings
+        raise SystemExit("torch" in sys.modules)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == 0
+
+
+def test_unknown_names_of_a_library() -> None:
+    assert "torch.optim has no 'AdmW'; received 'torch.optim.AdmW'" in refusal("torch.optim.AdmW")
+    assert "did you mean 'AdamW'?" in refusal("torch.optim.AdmW")
+    assert "torch.optim has no 'lr_schedular'" in refusal("torch.optim.lr_schedular.StepLR")
+
+
+def test_a_library_that_is_not_installed(tmp_path: Path) -> None:
+    code = """
+        from roost.config.build import locate
+        import sys
+        sys.path[:] = [entry for entry in sys.path if "site-packages" not in entry]
+        locate("torchmetrics.Accuracy")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert "torchmetrics is not installed. To mend it: pip install torchmetrics" in done.stderr
+
+
+# --- files of the project -----------------------------------------------------------------------------
+
+
+def test_files_are_modules_below_the_root(project: Path) -> None:
+    runner = locate("Model/Runner.py:Runner", root=project)
+    assert runner.__module__ == "Model.Runner"
+    assert runner.kind == "beside"  # type: ignore[attr-defined]
+    assert issubclass(runner, locate("Model/Net.py:Net", root=project))  # type: ignore[arg-type]
+    assert sys.path[:2] == [str(project), str(project / "Model")]
+    assert locate("Hooks.py:Rules", root=project).__module__ == "Hooks"
+    assert sys.path[0] == str(project) and sys.path.count(str(project)) == 1
+    assert callable(locate("Model/Runner.py:make", root=project))
+
+
+def test_the_root_is_the_working_folder_if_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    assert locate("Hooks.py:Rules").__module__ == "Hooks"
+
+
+def test_a_dotted_path_of_a_project_file_gets_the_right_form(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    assert "did you mean Model/Net.py:Net?" in refusal("Model.Net.Net")
+
+
+def test_bad_files(project: Path) -> None:
+    assert "there is no file Model/Nett.py" in refusal("Model/Nett.py:Net", project)
+    assert "did you mean Model/Net.py:Net?" in refusal("Model/Nett.py:Net", project)
+    message = refusal("Hooks.py:Rule", project)
+    assert "Hooks.py has no 'Rule'; received 'Hooks.py:Rule'" in message
+    assert "did you mean 'Rules'? it has Rules, Others" in message
+    assert "Model/helper.py has no 'X'" in refusal("Model/helper.py:X", project)
+    assert "it has no class" in refusal("Model/helper.py:X", project)
+    assert "is neither a class nor a function" in refusal("Model/Runner.py:CONSTANT", project)
+    assert "leads out of the project" in refusal("../x.py:X", project)
+    assert "leads out of the project" in refusal("/etc/x.py:X", project)
+    assert "leads out of the project" in refusal("Model/../../x.py:X", project)
+    assert "is no name that Python can import" in refusal("my-model/Net.py:Net", project)
+    assert "is no name that Python can import" in refusal("Hooks.py:", project)
+    assert "is no name that Python can import" in refusal("Hooks.py:Rules.__init__", project)
+
+
+def test_errors_of_the_projects_own_code_pass_through(project: Path) -> None:
+    with pytest.raises(SyntaxError):
+        locate("broken.py:f", root=project)
+    with pytest.raises(ModuleNotFoundError, match="module_that_is_not_there"):
+        locate("lacking.py:f", root=project)
+    with pytest.raises(ValueError, match="mine"):
+        locate("failing.py:f", root=project)
+    (project / "refusing.py").write_text(
+        "from roost.base.errors import ConfigError\nraise ConfigError('my own')\n"
+    )
+    with pytest.raises(ConfigError, match=r"^my own$"):
+        locate("refusing.py:f", root=project, setting="runner")
+
+
+def test_an_installed_module_of_the_same_name_is_not_taken_for_the_projects(project: Path) -> None:
+    (project / "json").mkdir()
+    (project / "json" / "Net.py").write_text("class Net: ...\n")
+    message = refusal("json/Net.py:Net", project)
+    assert "the name json.Net belongs to another module" in message and "rename json" in message
+    (project / "pytest.py").write_text("class Net: ...\n")
+    assert "the name pytest belongs to another module" in refusal("pytest.py:Net", project)
+
+
+def test_two_projects_in_one_process(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "Hooks.py").write_text("class Rules:\n    other = True\n")
+    assert not hasattr(locate("Hooks.py:Rules", root=project), "other")
+    assert "the name Hooks belongs to another module" in refusal("Hooks.py:Rules", other)
+    forget(project)
+    assert locate("Hooks.py:Rules", root=other).other  # type: ignore[attr-defined]
+    forget(other)
+    assert "Hooks" not in sys.modules and str(other) not in sys.path
+
+
+def test_forgetting_keeps_what_lies_in_a_virtual_environment(project: Path) -> None:
+    packages = project / ".venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "roost_test_library.py").write_text("")
+    sys.path.append(str(packages))
+    try:
+        __import__("roost_test_library")
+        forget(project)
+        assert "roost_test_library" in sys.modules and str(packages) in sys.path
+    finally:
+        sys.path.remove(str(packages))
+        del sys.modules["roost_test_library"]
+
+
+# --- building -----------------------------------------------------------------------------------------
+
+
+def test_build_passes_arguments_of_both_sides(project: Path) -> None:
+    net = build({"class": "Model/Net.py:Net", "depth": 5}, project, width=3)
+    assert (net.width, net.depth) == (3, 5)
+    made = build({"class": "Model/Runner.py:make", "root": "data", "x": 1}, project, where="w")
+    assert made == {"root": "data", "x": 1, "where": "w"}
+    linear = build({"class": "torch.nn.Linear", "in_features": 2, "out_features": 3, "bias": False})
+    optimizer = build({"class": "torch.optim.AdamW", "lr": 1e-3}, params=linear.parameters())
+    assert optimizer.defaults["lr"] == 1e-3
+
+
+def bad_build(spec: dict[str, object], root: Path | None = None, **runtime: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        build(spec, root, "config.yaml:7", **runtime)
+    assert caught.value.exit_code == 4 and "(at config.yaml:7)" in str(caught.value)
+    return str(caught.value)
+
+
+def test_wrong_arguments_name_argument_class_and_signature(project: Path) -> None:
+    message = bad_build({"class": "torch.optim.AdamW", "lrr": 0.1}, params=[])
+    assert "torch.optim.AdamW takes no argument 'lrr'; received 0.1" in message
+    assert "did you mean 'lr'? it is torch.optim.AdamW(params" in message
+    message = bad_build({"class": "Model/Net.py:Net"}, project)
+    assert "Model/Net.py:Net needs the argument 'width'" in message
+    assert "give it: it is Model/Net.py:Net(width, depth=2)" in message
+    assert "torch.optim.AdamW gets 'params' from roost" in bad_build(
+        {"class": "torch.optim.AdamW", "params": 1}, params=[]
+    )
+
+
+def test_values_that_a_library_refuses() -> None:
+    message = bad_build({"class": "torch.nn.Linear", "in_features": "x", "out_features": 2})
+    assert "torch.nn.Linear does not take these arguments: " in message and "'in_features': 'x'" in message
+    linear = build({"class": "torch.nn.Linear", "in_features": 2, "out_features": 3})
+    assert "Invalid learning rate" in bad_build(
+        {"class": "torch.optim.SGD", "lr": -1}, params=linear.parameters()
+    )
+
+
+def test_an_error_inside_the_projects_class_passes_through(project: Path) -> None:
+    (project / "own.py").write_text("def f(x):\n    raise TypeError('inside')\n")
+    with pytest.raises(TypeError, match="inside"):
+        build({"class": "own.py:f", "x": 1}, project)
+
+
+@pytest.mark.parametrize("spec", [{}, {"lr": 1}, {"class": 3}, {"class": None}])
+def test_a_spec_without_a_class(spec: dict[str, object]) -> None:
+    assert "class is missing" in bad_build(spec)
+
+
+def test_building_what_may_not_be_named() -> None:
+    assert "class: 'os.system' is not something that a config may name" in bad_build({"class": "os.system"})

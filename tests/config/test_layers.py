@@ -1,0 +1,420 @@
+"""Merging files and overrides, and telling where each setting came from."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roost.base.errors import ConfigError, NotFound
+from roost.config.layers import ABSENT, Config, Difference, apply_overrides, differences, load, merge
+
+
+def project(folder: Path, **files: str) -> Path:
+    """Writes files (``model__base`` is model/base.yaml) and gives the root one, config.yaml."""
+    for name, text in files.items():
+        path = folder / (name.replace("__", "/") + ".yaml")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return folder / "config.yaml"
+
+
+def refusal(root: Path, *overrides: str, tuning: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(root, tuning=tuning, overrides=overrides)
+    return str(caught.value)
+
+
+@pytest.fixture
+def layered(tmp_path: Path) -> Config:
+    root = project(
+        tmp_path,
+        config="include: [model.yaml, data.yaml]\nseed: 5\ndata:\n  batch_size: 64\nmodel: {width: 3}\n",
+        model="model: {width: 1, depth: 2}\nbatch: low\ndata: {batch_size: 1}\n",
+        data="batch: high\ndata:\n  num_workers: 2\n",
+        tune="seed: 6\nmodel:\n  depth: 9\n",
+    )
+    return load(root, tuning=tmp_path / "tune.yaml", overrides=["data.batch_size=8", "+model.name=x"])
+
+
+def test_the_order_of_layers(layered: Config) -> None:
+    assert layered.values["seed"] == 6
+    assert layered.values["batch"] == "high"
+    assert layered.values["model"] == {"width": 3, "depth": 9, "name": "x"}
+    assert layered.values["data"]["batch_size"] == 8
+    assert layered.values["data"]["num_workers"] == 2
+    assert layered.values["data"]["shuffle"] is True
+    assert "include" not in layered.values
+
+
+def test_provenance_names_the_layer_that_set_a_key_last(layered: Config) -> None:
+    expected = {
+        "seed": "tune.yaml:1",
+        "batch": "data.yaml:1",
+        "model.width": "config.yaml:5",
+        "model.depth": "tune.yaml:3",
+        "model.name": "command line",
+        "data.batch_size": "command line",
+        "data.num_workers": "data.yaml:3",
+        "data.shuffle": "default",
+        "save_root": "default",
+    }
+    assert {key: layered.provenance[key] for key in expected} == expected
+    assert set(layered.provenance) >= {"log_every", "checkpoint.every"}
+    assert "data" not in layered.provenance
+
+
+def test_explain_goes_from_lowest_to_highest(layered: Config) -> None:
+    assert layered.explain("data.batch_size") == [
+        ("default", 32),
+        ("model.yaml:3", 1),
+        ("config.yaml:4", 64),
+        ("command line", 8),
+    ]
+    assert layered.explain("model") == [
+        ("model.yaml:1", {"width": 1, "depth": 2}),
+        ("config.yaml:5", {"width": 3}),
+        ("tune.yaml:2", {"depth": 9}),
+        ("command line", {"name": "x"}),
+    ]
+    assert layered.explain("nothing.here") == []
+
+
+def test_where_is_the_last_place_or_the_section_around(layered: Config) -> None:
+    assert layered.where("model.depth") == "tune.yaml:3"
+    assert layered.where("data") == "command line"
+    assert layered.where("model.heads") == "command line"
+    assert layered.where("data.shuffle") == "command line"
+    assert layered.where("save_root") is None
+    assert layered.where("nothing") is None
+
+
+def test_files_are_absolute_and_complete(layered: Config) -> None:
+    assert layered.path.is_absolute()
+    names = [file.name for file in layered.files]
+    assert names == ["config.yaml", "model.yaml", "data.yaml", "tune.yaml"]
+    assert all(file.is_absolute() and file.exists() for file in layered.files)
+
+
+def test_where_knows_the_line_of_a_list_entry(tmp_path: Path) -> None:
+    config = load(project(tmp_path, config="checkpoint:\n  best:\n  - {monitor: a,\n     mode: min}\n"))
+    assert config.where("checkpoint.best.0.mode") == "config.yaml:4"
+    assert config.where("checkpoint.best.0.top_k") == "config.yaml:3"
+    assert config.explain("checkpoint.best.0.mode") == [("config.yaml:4", "min")]
+
+
+def test_defaults_hold_what_a_person_wants_to_see(tmp_path: Path) -> None:
+    config = load(project(tmp_path, config="a: 1\n"))
+    assert config.values == {
+        "a": 1,
+        "save_root": "runs",
+        "seed": 0,
+        "threads": "auto",
+        "precision": 32,
+        "gradient_accumulation_steps": 1,
+        "validate_every": "1ep",
+        "log_every": "10/ep",
+        "test_at_end": "best",
+        "data": {"batch_size": 32, "num_workers": "auto", "shuffle": True, "drop_last": False},
+        "checkpoint": {"every": "1ep", "fast": 2, "slow": 0, "slow_every": 100, "held": 1},
+    }
+
+
+def test_defaults_of_an_optional_section_come_with_the_section(tmp_path: Path) -> None:
+    text = "early_stopping: {monitor: valid/loss}\noptimizers: {main: {class: x, scheduler: {class: y}}}\n"
+    config = load(project(tmp_path, config=text))
+    assert config.values["early_stopping"] == {
+        "monitor": "valid/loss",
+        "mode": "min",
+        "patience": 3,
+        "min_delta": 0.0,
+    }
+    assert config.provenance["early_stopping.patience"] == "default"
+    assert config.values["optimizers"]["main"] == {
+        "class": "x",
+        "params": "*",
+        "grad_norm_type": 2.0,
+        "fused": "auto",
+        "scheduler": {"class": "y", "unit": "step", "warmup_steps": 0},
+    }
+
+
+def test_a_section_can_be_switched_off_from_above(tmp_path: Path) -> None:
+    root = project(tmp_path, config="early_stopping: {monitor: x}\n", tune="early_stopping: null\n")
+    config = load(root, tuning=tmp_path / "tune.yaml")
+    assert config.values["early_stopping"] is None
+    assert config.provenance["early_stopping"] == "tune.yaml:1"
+    assert config.explain("early_stopping.monitor") == [("config.yaml:1", "x"), ("tune.yaml:1", ABSENT)]
+
+
+def test_includes_recurse_from_the_including_files_folder(tmp_path: Path) -> None:
+    root = project(
+        tmp_path,
+        config="include: conf/model.yaml\na: 1\n",
+        conf__model="include: [base.yaml, ../common.yaml]\na: 2\nb: 2\n",
+        conf__base="a: 3\nb: 3\nc: 3\n",
+        common="c: 4\n",
+    )
+    config = load(root)
+    assert {key: config.values[key] for key in "abc"} == {"a": 1, "b": 2, "c": 4}
+    assert config.provenance["b"] == "conf/model.yaml:3"
+    assert config.provenance["c"] == "common.yaml:1"
+    assert [label for label, _ in config.explain("b")] == ["conf/base.yaml:2", "conf/model.yaml:3"]
+
+
+def test_what_a_tuning_file_includes_is_above_the_root(tmp_path: Path) -> None:
+    root = project(tmp_path, config="a: 1\nb: 1\n", tune="include: [big.yaml]\nb: 3\n", big="a: 2\nb: 2\n")
+    config = load(root, tuning=tmp_path / "tune.yaml")
+    assert (config.values["a"], config.values["b"]) == (2, 3)
+
+
+def test_a_file_that_two_files_include(tmp_path: Path) -> None:
+    root = project(
+        tmp_path,
+        config="include: [x.yaml, y.yaml]\n",
+        x="include: z.yaml\na: 1\n",
+        y="include: z.yaml\n",
+        z="a: 2\n",
+    )
+    config = load(root)
+    assert config.values["a"] == 2
+    assert [file.name for file in config.files] == ["config.yaml", "x.yaml", "z.yaml", "y.yaml"]
+
+
+def test_json_and_yaml_include_each_other(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"include": ["low.yaml"],\n"a": 1}')
+    (tmp_path / "low.yaml").write_text("a: 0\nb: 1e-3\n")
+    config = load(tmp_path / "config.json")
+    assert config.provenance["a"] == "config.json:2"
+    assert config.values["b"] == 0.001
+
+
+def test_a_cycle_shows_its_chain(tmp_path: Path) -> None:
+    root = project(tmp_path, config="include: a.yaml\n", a="x: 1\ninclude: [b.yaml]\n", b="include: a.yaml\n")
+    message = refusal(root)
+    assert "files include each other: config.yaml -> a.yaml -> b.yaml -> a.yaml (at b.yaml:1)" in message
+    assert "config.yaml -> config.yaml" in refusal(project(tmp_path, config="include: config.yaml\n"))
+
+
+def test_a_cycle_through_a_link_is_seen(tmp_path: Path) -> None:
+    root = project(tmp_path, config="include: link.yaml\n")
+    (tmp_path / "link.yaml").symlink_to("config.yaml")
+    assert "files include each other: config.yaml -> link.yaml" in refusal(root)
+
+
+def test_bad_includes(tmp_path: Path) -> None:
+    message = refusal(project(tmp_path, config="a: 1\ninclude:\n- none.yaml\n"))
+    assert "there is no file none.yaml to include (at config.yaml:3)" in message
+    assert "start at the folder of the file that includes" in message
+    assert "include: expected file names; received [1] (at config.yaml:1)" in refusal(
+        project(tmp_path, config="include: [1]\n")
+    )
+    assert "x.toml is no kind of config file" in refusal(project(tmp_path, config="include: x.toml\n"))
+
+
+def test_includes_cannot_multiply(tmp_path: Path) -> None:
+    files = {f"f{i}": f"include: [f{i + 1}.yaml, f{i + 1}.yaml]\n" for i in range(20)}
+    root = project(tmp_path, config="include: f0.yaml\n", f20="a: 1\n", **files)
+    assert "more than 256 files are included" in refusal(root)
+    deep = {f"d{i}": f"include: d{i + 1}.yaml\n" for i in range(70)}
+    root = project(tmp_path, config="include: d0.yaml\n", d70="a: 1\n", **deep)
+    assert "deeper than 64 levels" in refusal(root)
+
+
+def test_files_named_on_the_command_line_are_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"there is no file .*config\.yaml"):
+        load(tmp_path / "config.yaml")
+    root = project(tmp_path, config="a: 1\n")
+    with pytest.raises(NotFound, match=r"there is no file .*tune\.yaml"):
+        load(root, tuning=tmp_path / "tune.yaml")
+
+
+# --- overrides ----------------------------------------------------------------------------------------
+
+BASE: dict[str, Any] = {
+    "seed": 0,
+    "model": {"width": 1, "layers": [1, 2]},
+    "optimizers": {"main": {"class": "x", "lr": 0.1}},
+    "n": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("seed=3", "seed", 3),
+        ("model.width=1e-3", "model.width", 0.001),
+        ("model.layers=[3]", "model.layers", [3]),
+        ("max_steps=5", "max_steps", 5),
+        ("data.valid.batch_size=5", "data.valid.batch_size", 5),
+        ("optimizers.main.max_grad_norm=1", "optimizers.main.max_grad_norm", 1),
+        ("seed= no ", "seed", "no"),
+        ("+model.name=a=b", "model.name", "a=b"),
+        ("+model.width=7", "model.width", 7),
+        ("+n.x=1", "n.x", 1),
+        ("+new.deep.key={a: 1}", "new.deep.key.a", 1),
+        ("model={width: 5}", "model.layers", [1, 2]),
+        ("seed=", "seed", ""),
+    ],
+)
+def test_overrides(override: str, key: str, value: object) -> None:
+    found: Any = apply_overrides(BASE, [override])
+    for name in key.split("."):
+        found = found[name]
+    assert found == value
+
+
+def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
+    before = repr(BASE)
+    after = apply_overrides(BASE, ["+a.b=1", "a.b=2", "~model.layers", "~seed"])
+    assert after == {"model": {"width": 1}, "optimizers": BASE["optimizers"], "n": None, "a": {"b": 2}}
+    assert repr(BASE) == before
+    assert apply_overrides(BASE, []) == BASE
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "model.widht=1",
+            "there is no setting 'model.widht' (at command line). To mend it: "
+            "did you mean 'model.width'? use +model.widht=1 to add it",
+        ),
+        ("data.batchsize=3", "did you mean 'data.batch_size'? use +data.batchsize=3 to add it"),
+        ("optimizers.man.max_grad_norm=1", "did you mean 'optimizers.main.max_grad_norm'?"),
+        ("optimizers.main.momentum=1", "use +optimizers.main.momentum=1 to add it"),
+        ("~model.widht", "did you mean 'model.width'?"),
+        ("~max_steps", "there is no setting 'max_steps'"),
+        ("seed.x=1", "there is no setting 'seed.x'"),
+        (
+            "+seed.x=1",
+            "seed: is not a section; received 0 (at command line). To mend it: remove it first: ~seed",
+        ),
+        (
+            "model.layers.0=1",
+            "model.layers: is not a section; received [1, 2] (at command line). "
+            "To mend it: a list is replaced whole",
+        ),
+        ("~model.layers.0", "a list is replaced whole"),
+        ("seed", "is no override; received 'seed'"),
+        ("+seed", "write a.b=c, +a.b=c (add) or ~a.b (remove)"),
+        ("~seed=3", "is no override; received '~seed=3'"),
+        ("=3", "is no dotted key; received '=3'"),
+        ("", "is no override"),
+        ("+a..b=3", "is no dotted key; received '+a..b=3'"),
+        ("+../x=3", "is no dotted key"),
+        ("+a.__class__=3", "is no dotted key"),
+        ("+__init__.x=3", "is no dotted key"),
+        ("include=x.yaml", "include works in files only"),
+        ("+" + "a." * 64 + "a=1", "is no dotted key"),
+        ("model.width=[1", "model.width: this is not YAML"),
+    ],
+)
+def test_bad_overrides(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        apply_overrides(BASE, [override])
+    assert message in str(caught.value)
+
+
+def test_overrides_are_checked_against_the_merged_files(tmp_path: Path) -> None:
+    root = project(tmp_path, config="include: low.yaml\n", low="width: 1\n")
+    assert load(root, overrides=["width=2"]).values["width"] == 2
+    assert "did you mean 'width'? use +with=2 to add it" in refusal(root, "with=2")
+
+
+def test_explain_shows_what_was_taken_away(tmp_path: Path) -> None:
+    config = load(project(tmp_path, config="a: {b: 1, c: 2}\n"), overrides=["~a.b", "~seed"])
+    assert config.values["a"] == {"c": 2}
+    assert "seed" not in config.values
+    assert config.explain("a.b") == [("config.yaml:1", 1), ("command line", ABSENT)]
+    assert config.explain("a.c") == [("config.yaml:1", 2)]
+    assert repr(ABSENT) == "(not set)"
+
+
+# --- merging and comparing ----------------------------------------------------------------------------
+
+names = st.sampled_from("abcd")
+leaves = st.integers(0, 3) | st.none() | st.lists(st.integers(0, 1), max_size=2)
+trees = st.dictionaries(
+    names,
+    st.recursive(leaves, lambda inner: st.dictionaries(names, inner, max_size=3), max_leaves=6),
+    max_size=4,
+)
+
+
+@given(trees)
+def test_merging_with_nothing_changes_nothing(tree: dict[str, Any]) -> None:
+    assert merge(tree, {}) == merge({}, tree) == merge(tree, tree) == tree
+
+
+@given(trees, trees)
+def test_the_upper_side_wins_and_both_stay_untouched(low: dict[str, Any], high: dict[str, Any]) -> None:
+    before = repr((low, high))
+    merged = merge(low, high)
+    assert repr((low, high)) == before
+    assert merged.keys() == low.keys() | high.keys()
+    for key, value in high.items():
+        if isinstance(value, dict) and isinstance(low.get(key), dict):
+            assert merged[key] == merge(low[key], value)
+        else:
+            assert merged[key] == value
+    assert merge(merged, high) == merged
+
+
+@given(trees, trees)
+def test_differences_are_empty_only_for_equal_settings(old: dict[str, Any], new: dict[str, Any]) -> None:
+    found = differences(old, new)
+    assert (found == []) == (old == new)
+    assert [item.key for item in found] == sorted(item.key for item in found)
+    assert [(item.key, item.new, item.old) for item in differences(new, old)] == [
+        (item.key, item.old, item.new) for item in found
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(low=trees, root=trees, tuning=trees)
+def test_every_leaf_has_the_label_of_the_highest_layer_that_holds_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    low: dict[str, Any],
+    root: dict[str, Any],
+    tuning: dict[str, Any],
+) -> None:
+    folder = tmp_path_factory.mktemp("layers")
+    for name, tree in {"low": low, "config": {"include": "low.json", **root}, "tune": tuning}.items():
+        (folder / f"{name}.json").write_text(json.dumps(tree))
+    config = load(folder / "config.json", tuning=folder / "tune.json")
+    own = {key: value for key, value in config.values.items() if key in "abcd"}
+    assert own == merge(merge(low, root), tuning)
+    for key, label in config.provenance.items():
+        said = config.explain(key)
+        value: Any = config.values
+        for name in key.split("."):
+            value = value[name]
+        assert said[-1] == (label, value)
+
+
+def test_differences_are_dotted_sorted_and_typed() -> None:
+    old = {
+        "b": 1,
+        "a": {"x": 1, "y": [1, 2]},
+        "gone": {"k": 1},
+        "t": True,
+        "f": 1,
+        "n": math.nan,
+        "s": {"q": 1},
+    }
+    new = {"b": 2, "a": {"x": 1, "y": [1, 3]}, "new": None, "t": 1, "f": 1.0, "n": math.nan, "s": 4}
+    assert differences(old, new) == [
+        Difference("a.y", [1, 2], [1, 3]),
+        Difference("b", 1, 2),
+        Difference("gone.k", 1, ABSENT),
+        Difference("new", ABSENT, None),
+        Difference("s", ABSENT, 4),
+        Difference("s.q", 1, ABSENT),
+        Difference("t", True, 1),
+    ]

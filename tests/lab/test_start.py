@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import roost
+from roost.base import process
+from roost.base.errors import RoostError
+from tests.lab.sessions import Session
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+SRC = str(Path(roost.__file__).parents[1])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+def test_the_run_outlives_its_operation(session: Session, how: signal.Signals) -> None:
+    os.mkfifo(session.folder / "go")
+    spec = session.spec("here('ready'); open('go').read(); end('succeeded', 0)")
+    operation = (
+        f"import sys; sys.path.insert(0, {SRC!r})\n"
+        "import signal\n"
+        "from roost.lab.start import start\n"
+        "from roost.lab.supervisor import Spec\n"
+        "start(Spec.from_json(sys.stdin.read()), lock_fd=None)\n"
+        "signal.pause()"
+    )
+    command = [sys.executable, "-I", "-S", "-c", operation]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as cli:
+        try:
+            assert cli.stdin is not None
+            with cli.stdin:
+                cli.stdin.write(spec.to_json().encode())
+            session.wait_until("ready")
+            record = session.record()
+        finally:
+            os.killpg(cli.pid, how)
+    assert process.alive(record["pid"], record["start_ticks"], record["boot_id"])
+    (session.folder / "go").write_text("")
+    wait_for(lambda: session.record()["state"] == "succeeded")
+    wait_for(lambda: not process.alive(record["pid"], record["start_ticks"], record["boot_id"]))
+
+
+@pytest.mark.parametrize("field", ["output", "session_file"])
+def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, field: str) -> None:
+    nowhere = str(session.folder / "no" / "where")
+    spec = session.spec("here('ready'); forever()")
+    spec = spec._replace(output=nowhere) if field == "output" else spec._replace(session_file=nowhere)
+    with pytest.raises(RoostError, match=r"session 1 did not start: .*No such file or directory"):
+        session.start_spec(spec)
+    assert not session.locked()
+    assert session.living() == []
+
+
+def test_a_start_that_takes_too_long_is_ended(session: Session) -> None:
+    with pytest.raises(RoostError, match="did not start: it ended with -9 within 0 s"):
+        session.start_spec(session.spec("forever()"), timeout_seconds=0.0)
+    wait_for(lambda: not session.locked())
+
+
+def test_the_caller_s_end_of_the_pipes_is_closed(session: Session) -> None:
+    num_before = len(list(Path("/proc/self/fd").iterdir()))
+    session.start("end('succeeded', 0)").wait(20)
+    assert len(list(Path("/proc/self/fd").iterdir())) == num_before
+
+
+def test_an_interrupted_start_leaves_nothing(session: Session) -> None:
+    """Ctrl-C while it waits for the supervisor: here for one that cannot come up, since it is paused."""
+    interrupt = (
+        f"import sys; sys.path.insert(0, {SRC!r})\n"
+        "import os, signal, subprocess\n"
+        "from roost.lab import start as module\n"
+        "from roost.lab.supervisor import Spec\n"
+        "hand_over = module._hand_over\n"
+        "def pause(spec, child):\n"
+        "    os.kill(child.pid, signal.SIGSTOP); hand_over(spec, child); print(child.pid, flush=True)\n"
+        "module._hand_over = pause\n"
+        "module.start(Spec.from_json(sys.stdin.read()), lock_fd=None)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", interrupt]
+    spec = session.spec("forever()")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as cli:
+        assert cli.stdin is not None
+        assert cli.stdout is not None
+        with cli.stdin:
+            cli.stdin.write(spec.to_json().encode())
+        pid = int(cli.stdout.readline())
+        ticks, boot = process.start_ticks(pid), process.boot_id()
+        cli.send_signal(signal.SIGINT)
+    assert cli.returncode == -signal.SIGINT
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: not process.alive(pid, ticks, boot))
+    assert session.living() == []
