@@ -217,9 +217,40 @@ def test_an_installed_module_of_the_same_name_is_not_taken_for_the_projects(proj
     (project / "json").mkdir()
     (project / "json" / "Net.py").write_text("class Net: ...\n")
     message = refusal("json/Net.py:Net", project)
-    assert "the name json.Net belongs to another module" in message and "rename json" in message
-    (project / "pytest.py").write_text("class Net: ...\n")
-    assert "the name pytest belongs to another module" in refusal("pytest.py:Net", project)
+    assert "the name json belongs to another module" in message and "rename the folder json" in message
+    for name in ("pytest", "this"):
+        (project / f"{name}.py").write_text("class Net: ...\n")
+        message = refusal(f"{name}.py:Net", project)
+        assert f"the name {name} belongs to another module" in message and "rename the file" in message
+
+
+def test_a_file_may_have_the_name_of_its_folder(project: Path) -> None:
+    (project / "Dataset").mkdir()
+    (project / "Dataset" / "Dataset.py").write_text("class Dataset: ...\n")
+    (project / "Dataset" / "other.py").write_text("from Dataset.Dataset import Dataset\n")
+    made = locate("Dataset/Dataset.py:Dataset", root=project)
+    assert made.__module__ == "Dataset.Dataset"
+    assert locate("Dataset/other.py:Dataset", root=project) is made
+
+
+def test_packages_with_an_init_file_run_it_once(project: Path) -> None:
+    (project / "nets" / "deep").mkdir(parents=True)
+    (project / "nets" / "__init__.py").write_text("count = 0\n")
+    (project / "nets" / "deep" / "one.py").write_text(
+        "import nets\nfrom ..small import Small\n\nnets.count += 1\n"
+        "class One(Small):\n    count = nets.count\n"
+    )
+    (project / "nets" / "small.py").write_text("class Small: ...\n")
+    for _ in range(2):
+        one = locate("nets/deep/one.py:One", root=project)
+        assert one.__module__ == "nets.deep.one" and one.count == 1  # type: ignore[attr-defined]
+
+
+def test_a_module_that_failed_is_tried_again(project: Path) -> None:
+    with pytest.raises(ValueError, match="mine"):
+        locate("failing.py:F", root=project)
+    (project / "failing.py").write_text("class F:\n    fixed = True\n")
+    assert locate("failing.py:F", root=project).fixed  # type: ignore[attr-defined]
 
 
 def test_two_projects_in_one_process(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -54,16 +54,10 @@ def test_the_order_of_layers(layered: Config) -> None:
 
 def test_provenance_names_the_layer_that_set_a_key_last(layered: Config) -> None:
     expected = {
-        "seed": "tune.yaml:1",
-        "batch": "data.yaml:1",
-        "model.width": "config.yaml:5",
-        "model.depth": "tune.yaml:3",
-        "model.name": "command line",
-        "data.batch_size": "command line",
-        "data.num_workers": "data.yaml:3",
-        "data.shuffle": "default",
-        "save_root": "default",
-    }
+        "seed": "tune.yaml:1", "batch": "data.yaml:1", "model.width": "config.yaml:5",
+        "model.depth": "tune.yaml:3", "model.name": "command line", "data.batch_size": "command line",
+        "data.num_workers": "data.yaml:3", "data.shuffle": "default", "save_root": "default",
+    }  # fmt: skip
     assert {key: layered.provenance[key] for key in expected} == expected
     assert set(layered.provenance) >= {"log_every", "checkpoint.every"}
     assert "data" not in layered.provenance
@@ -71,25 +65,20 @@ def test_provenance_names_the_layer_that_set_a_key_last(layered: Config) -> None
 
 def test_explain_goes_from_lowest_to_highest(layered: Config) -> None:
     assert layered.explain("data.batch_size") == [
-        ("default", 32),
-        ("model.yaml:3", 1),
-        ("config.yaml:4", 64),
-        ("command line", 8),
-    ]
+        ("default", 32), ("model.yaml:3", 1), ("config.yaml:4", 64), ("command line", 8),
+    ]  # fmt: skip
     assert layered.explain("model") == [
-        ("model.yaml:1", {"width": 1, "depth": 2}),
-        ("config.yaml:5", {"width": 3}),
-        ("tune.yaml:2", {"depth": 9}),
-        ("command line", {"name": "x"}),
-    ]
+        ("model.yaml:1", {"width": 1, "depth": 2}), ("config.yaml:5", {"width": 3}),
+        ("tune.yaml:2", {"depth": 9}), ("command line", {"name": "x"}),
+    ]  # fmt: skip
     assert layered.explain("nothing.here") == []
 
 
 def test_where_is_the_last_place_or_the_section_around(layered: Config) -> None:
     assert layered.where("model.depth") == "tune.yaml:3"
-    assert layered.where("data") == "command line"
-    assert layered.where("model.heads") == "command line"
-    assert layered.where("data.shuffle") == "command line"
+    assert layered.where("data.batch_size") == "command line"
+    assert layered.where("data") == layered.where("data.shuffle") == "config.yaml:3"
+    assert layered.where("model.heads") == "tune.yaml:2"
     assert layered.where("save_root") is None
     assert layered.where("nothing") is None
 
@@ -237,31 +226,20 @@ def test_files_named_on_the_command_line_are_not_found(tmp_path: Path) -> None:
 # --- overrides ----------------------------------------------------------------------------------------
 
 BASE: dict[str, Any] = {
-    "seed": 0,
-    "model": {"width": 1, "layers": [1, 2]},
+    "seed": 0, "model": {"width": 1, "layers": [1, 2]}, "n": None,
     "optimizers": {"main": {"class": "x", "lr": 0.1}},
-    "n": None,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("override", "key", "value"),
-    [
-        ("seed=3", "seed", 3),
-        ("model.width=1e-3", "model.width", 0.001),
-        ("model.layers=[3]", "model.layers", [3]),
-        ("max_steps=5", "max_steps", 5),
-        ("data.valid.batch_size=5", "data.valid.batch_size", 5),
-        ("optimizers.main.max_grad_norm=1", "optimizers.main.max_grad_norm", 1),
-        ("seed= no ", "seed", "no"),
-        ("+model.name=a=b", "model.name", "a=b"),
-        ("+model.width=7", "model.width", 7),
-        ("+n.x=1", "n.x", 1),
-        ("+new.deep.key={a: 1}", "new.deep.key.a", 1),
-        ("model={width: 5}", "model.layers", [1, 2]),
-        ("seed=", "seed", ""),
-    ],
-)
+    [("seed=3", "seed", 3), ("model.width=1e-3", "model.width", 0.001), ("max_steps=5", "max_steps", 5),
+     ("model.layers=[3]", "model.layers", [3]), ("data.valid.batch_size=5", "data.valid.batch_size", 5),
+     ("optimizers.main.max_grad_norm=1", "optimizers.main.max_grad_norm", 1), ("seed= no ", "seed", "no"),
+     ("+model.name=a=b", "model.name", "a=b"), ("+model.width=7", "model.width", 7), ("+n.x=1", "n.x", 1),
+     ("+new.deep.key={a: 1}", "new.deep.key.a", 1), ("model={width: 5}", "model.layers", [1, 2]),
+     ("seed=", "seed", "")],
+)  # fmt: skip
 def test_overrides(override: str, key: str, value: object) -> None:
     found: Any = apply_overrides(BASE, [override])
     for name in key.split("."):

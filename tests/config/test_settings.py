@@ -289,7 +289,7 @@ def test_top_level_keys() -> None:
 
 
 def test_every_setting_has_a_line_of_help() -> None:
-    values = {"optimizers": {"main": {"groups": [], "scheduler": {}}}}
+    values: dict[str, Any] = {"optimizers": {"main": {"groups": [], "scheduler": {}}}}
     for key in known_keys(values):
         text = describe(key)
         assert text and "\n" not in text and len(text) < 80, key

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
@@ -227,18 +228,63 @@ def _put_on_path(root: Path, folder: Path) -> None:
 
 
 def _import_file(name: str, file: Path) -> types.ModuleType:
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        spec = None
-    origin = spec.origin if spec is not None else None
-    if origin is None or not Path(origin).exists() or not Path(origin).samefile(file):
-        first = name.split(".")[0]
-        other = getattr(sys.modules.get(first), "__file__", None) or origin
+    """Imports ``file`` as ``name`` and as nothing else.
+
+    Not by the path: a folder ``Dataset/`` without ``__init__.py`` would lose to the ``Dataset.py`` inside it,
+    because that folder is on the path too.
+    """
+    loaded = sys.modules.get(name)
+    if loaded is not None and _is_of(loaded, file):
+        return loaded
+    *parents, _ = name.split(".")
+    folder = file.parents[len(parents)]
+    for number, parent in enumerate(parents, 1):
+        folder = folder / parent
+        _import_package(".".join(parents[:number]), folder)
+    if loaded is not None or name in sys.stdlib_module_names:
         raise _Unfit(
-            f"the name {name} belongs to another module ({other})",
-            fix=f"add an empty __init__.py beside it, or rename {first}",
+            f"the name {name} belongs to another module ({getattr(loaded, '__file__', 'a part of Python')})",
+            fix="rename the file",
         )
-    return importlib.import_module(name)
+    return _executed(name, importlib.util.spec_from_file_location(name, file))
+
+
+def _is_of(module: types.ModuleType, file: Path) -> bool:
+    origin = getattr(module, "__file__", None)
+    return origin is not None and Path(origin).exists() and Path(origin).samefile(file)
+
+
+def _import_package(name: str, folder: Path) -> None:
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        if str(folder) not in [str(entry) for entry in getattr(loaded, "__path__", [])]:
+            raise _Unfit(
+                f"the name {name} belongs to another module ({getattr(loaded, '__file__', loaded)})",
+                fix=f"rename the folder {folder.name}",
+            )
+        return
+    initial = folder / "__init__.py"
+    if initial.is_file():
+        places = [str(folder)]
+        _executed(
+            name, importlib.util.spec_from_file_location(name, initial, submodule_search_locations=places)
+        )
+        return
+    spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(folder)]
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _executed(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.ModuleType:
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    if "." in name:
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, module)
+    return module

@@ -90,13 +90,18 @@ class Config:
         return said
 
     def where(self, key: str) -> str | None:
-        """Where a dotted key was set last, or the nearest section around it; None for a default."""
+        """Where a dotted key was set last, or the nearest section around it; None for a default.
+
+        For a section a file goes before the command line: there a person sees the whole of it.
+        """
         path = tuple(key.split("."))
         asked = [layer for layer in self.layers if layer.label != "default"]
         for length in range(len(path), 0, -1):
-            for layer in reversed(asked):
-                if _get(layer.values, path[:length]) is not ABSENT:
-                    return layer.label_of(path[:length])
+            inner = path[:length]
+            if holders := [layer for layer in asked if _get(layer.values, inner) is not ABSENT]:
+                files = [layer for layer in holders if layer.located is not None]
+                is_section = isinstance(_get(self.values, inner), Mapping)
+                return (files if is_section and files else holders)[-1].label_of(inner)
         return None
 
 

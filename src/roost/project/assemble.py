@@ -39,7 +39,7 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
         experiment.runner,
         loaders,
         stepper,
-        hooks=[*_hooks(settings, package, stepper, has_valid=_has(loaders, "valid"), session=session), *experiment.hooks],
+        hooks=[*_hooks(settings, package, stepper, loaders, session), *experiment.hooks],
         checkpoints=Checkpoints(package, policy(settings), session=session),
         until=until(settings),
         seed=settings.seed,
@@ -115,22 +115,26 @@ def _stepper(experiment: Experiment, train: Loader) -> Stepper:
 
 
 def _hooks(
-    settings: Settings, package: Package, stepper: Stepper, *, has_valid: bool, session: int
+    settings: Settings, package: Package, stepper: Stepper, loaders: Mapping[str, Loader], session: int
 ) -> list[Hook]:
+    records = own.Records(package.path / "records", settings.log_every, session=session)
     hooks: list[Hook] = [
-        own.Records(package.path / "records", settings.log_every, session=session),
+        records,
         own.Save(settings.checkpoint.every),
         own.Console(),
+        own.Visualize(package.path / "media", settings.visualize_every),
     ]
     if any(optim.scheduler is not None for optim in stepper.optimizers.values()):
         hooks.append(own.Schedule())
-    hooks.append(own.Visualize(package.path / "media", settings.visualize_every))
-    if not has_valid:
+    best = policy(settings).best
+    if settings.test_at_end != "none" and _has(loaders, "test"):
+        hooks.append(own.Test(records, best[0] if best and settings.test_at_end == "best" else None))
+    if not _has(loaders, "valid"):
         _refuse_monitors(settings)
         return hooks
     hooks.append(own.Validate(settings.validate_every))
-    if settings.checkpoint.best:
-        hooks.append(own.Best(policy(settings).best))
+    if best:
+        hooks.append(own.Best(best))
     stopping = settings.early_stopping
     if stopping is not None:
         hooks.append(

@@ -89,7 +89,9 @@ class Trainer:
         self.inexact: list[str] = []
         self.row: dict[str, float] | None = None
         self._stop: str | None = None
-        self._finished = False
+        self._finished, self._goal = False, "finished"
+        self.cut_short = False
+        """Whether a stop dropped an evaluation, so that even a run at its goal has work left."""
         self._requests: set[str] = set()
         self.due_now = False
         self._rate = Rate()
@@ -100,8 +102,11 @@ class Trainer:
     def request_stop(self, reason: str, *, finished: bool = False) -> None:
         """Ends the run at the next step edge, saved. ``finished``: it reached its goal, so `continue` does
         not go on; otherwise it is stopped and may be continued."""
-        self._finished = self._finished or finished
-        self._stop = self._stop or reason
+        if finished:
+            self._finished = True
+            self._goal = reason
+        else:
+            self._stop = self._stop or reason
 
     def requested(self, what: str) -> bool:
         """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
@@ -129,7 +134,7 @@ class Trainer:
             resume: When False, begin at the beginning whatever checkpoints there are.
 
         Returns:
-            "finished", or who stopped it.
+            "finished", or the reason given to `request_stop`; then the run may be continued.
 
         Raises:
             TrainingError: The loss or a weight is not finite.
@@ -147,7 +152,10 @@ class Trainer:
                 self._advance(window, last)
                 self._run_calls(self.calls.step)
             self._save_at_end()
-        return "finished" if self._finished else str(self._stop)
+        return self._reason()
+
+    def _reason(self) -> str:
+        return "finished" if self._finished and not self.cut_short else str(self._stop)
 
     def _windows(self) -> Iterator[tuple[Window, bool]]:
         """The micro-batches of each step, and whether they end an epoch. The epoch's last may be short."""
@@ -197,6 +205,7 @@ class Trainer:
             except evaluation.Interrupted:
                 # What this step still owed is done first by the session that goes on.
                 self.progress.pending = (call.hook.name, *sorted(self._requests))
+                self.cut_short = True
                 return
             self._requests.discard(call.hook.serves or "")
             call.schedule(step, self.steps_per_epoch, now)
@@ -231,11 +240,10 @@ class Trainer:
             for name, loader in loaders.items():
                 values = evaluation.run(self.runner, loader, name, stop=self._interrupted)
                 results.update({f"{name}/{key}": value for key, value in values.items()})
-        self.publish("training")
         return results
 
     def _interrupted(self) -> bool:
-        return self._stop is not None and not self._finished
+        return self._stop is not None
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
@@ -344,17 +352,27 @@ class Trainer:
         if self.loaders["train"].fetch.ignores_seeding():
             self.note_inexact("the training set draws from a generator that roost does not seed")
         rank.restore()  # last: whatever was drawn on the way here is undone
-        reason = "interrupted"
+        failure: BaseException | None = None
         try:
             yield
-            reason = "finished" if self._finished else str(self._stop)
         except BaseException as error:
-            reason = f"{type(error).__name__}: {error}"
+            failure = error
             raise
         finally:
-            self.publish("ended")
-            for hook in self.calls.stop:
+            self._tell_the_end(failure)
+
+    def _tell_the_end(self, failure: BaseException | None) -> None:
+        """Every hook hears of the end, whatever another one does; the first error is the one that counts."""
+        reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
+        errors = []
+        for hook in self.calls.stop:
+            try:
                 hook.on_stop(self, reason)
+            except Exception as error:  # noqa: BLE001  - raised below, once all were told
+                errors.append(error)
+        self.publish("ended")
+        if errors and failure is None:
+            raise errors[0]
 
     # ---- telling ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,28 @@
+"""The one line by which a worker tells how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+
+REPORT_FD = "ROOST_REPORT_FD"
+
+
+class Report:
+    """Writes the final line to the pipe that the supervisor opened. Without that line the worker counts as
+    crashed, whatever its exit code: ``sys.exit(0)`` in user code is no success."""
+
+    def __init__(self) -> None:
+        given = os.environ.pop(REPORT_FD, None)  # loader workers and other children must not have it
+        self._fd = int(given) if given is not None else None
+        if self._fd is not None:
+            os.set_inheritable(self._fd, False)
+
+    def final(self, state: str, *, exit_code: int, reason: str, error: str | None = None) -> int:
+        """Tells how it ended, once; gives the exit code."""
+        if self._fd is not None:
+            body = {"state": state, "exit_code": exit_code, "reason": reason, "error": error}
+            os.write(self._fd, json.dumps(body).encode() + b"\n")
+            os.close(self._fd)
+            self._fd = None
+        return exit_code

@@ -1,0 +1,37 @@
+"""Turning signals into a request that the loop looks at."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Protocol
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class Stoppable(Protocol):
+    """A Trainer, or whatever else can be asked to stop."""
+
+    def request_stop(self, reason: str) -> None: ...
+
+
+class StopSignals:
+    """Remembers the first stop signal; the handler does nothing else, because saving inside of one can meet
+    a half-done step. A signal that comes while the run is still being built is passed on by `attach`."""
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._target: Stoppable | None = None
+        for number in _SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._reason = self._reason or f"stopped by {signal.Signals(number).name}"
+        if self._target is not None:
+            self._target.request_stop(self._reason)
+
+    def attach(self, target: Stoppable) -> None:
+        """From now on signals go to ``target``, one that came before included."""
+        self._target = target
+        if self._reason is not None:
+            target.request_stop(self._reason)

@@ -1,0 +1,84 @@
+"""One session of training, from a package and a session number to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.config.settings import Settings
+from roost.package import environment
+from roost.package.package import Package
+from roost.package.sessions import Session
+from roost.project import assemble, native
+from roost.train.trainer import Trainer
+from roost.worker.stop import StopSignals
+
+
+def train(package: Package, session: Session, stop: StopSignals) -> str:
+    """Trains; gives "finished" or the reason of the stop.
+
+    Raises:
+        RoostError: The config, the project or a checkpoint is wrong.
+        Exception: Whatever the project's code raises.
+    """
+    request = session.request
+    device = choose_device(str(request.get("device", "auto")))
+    project = str(request.get("project", ""))
+    _, settings = native.resolved(package, project)
+    before = package.path / "environment.json"
+    first = dict(msgspec.json.decode(before.read_bytes())) if before.is_file() else None
+    set_threads(settings, first)
+    trainer = build(package, session, project, device)
+    compare_stack(package, trainer, device, settings, first)
+    if request.get("force"):
+        trainer.note_inexact(f"session {session.number} was forced to go on with a changed config or code")
+    stop.attach(trainer)
+    return trainer.fit(checkpoint=session.checkpoint)
+
+
+def build(package: Package, session: Session, project: str, device: str) -> Trainer:
+    """The trainer of a package, built on ``device``."""
+    experiment = native.load(package, project=project, device=device)
+    return assemble.assemble(experiment, package, session=session.number)
+
+
+def choose_device(asked: str) -> str:
+    """``cpu``, or with ``auto`` the best there is: cuda, mps, cpu.
+
+    Raises:
+        Refused: A device was asked for that this machine lacks.
+    """
+    if asked == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise Refused("this machine has no CUDA device that torch can use", received=asked, fix="use -CPU")
+    return asked
+
+
+def set_threads(settings: Settings, first: dict[str, Any] | None) -> None:
+    """Sets the threads of one operation: as configured, else as in the first session, because another
+    number of threads adds up in another order."""
+    if settings.threads != "auto":
+        torch.set_num_threads(settings.threads)
+    elif first is not None:
+        torch.set_num_threads(int(first["stack"]["threads"]))
+
+
+def compare_stack(
+    package: Package, trainer: Trainer, device: str, settings: Settings, first: dict[str, Any] | None
+) -> None:
+    """Writes environment.json in the first session; later ones note what differs from it."""
+    now = environment.capture(device, seed=settings.seed)
+    if first is None:
+        body = {**now, "git": package.request.get("git")}
+        data = msgspec.json.format(msgspec.json.encode(body), indent=2)
+        durable.write(package.path / "environment.json", data)
+    else:
+        for reason in environment.differences(first["stack"], now["stack"]):
+            trainer.note_inexact(reason)
