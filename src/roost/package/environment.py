@@ -79,7 +79,7 @@ def stack(device: str) -> dict[str, Any]:
     torch, numpy = sys.modules["torch"], sys.modules["numpy"]
     cuda = device.startswith("cuda")
     return {
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "numpy": numpy.__version__,
         "cuda": torch.version.cuda if cuda else None,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
