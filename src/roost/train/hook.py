@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from roost.base.errors import ContractError
-from roost.base.interval import Interval
+from roost.base.interval import NEVER, Interval
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -30,7 +30,8 @@ class Phase(IntEnum):
 class Hook:
     """Override what you need; what you do not override costs nothing.
 
-    ``every`` limits `on_step` to an interval ("100", "2ep", "10/ep"); the run's last step counts as due.
+    ``every`` limits `on_step` to an interval ("100", "2ep", "10/ep") or several; the run's last step counts
+    as due. None: each step. An empty list: only when what the hook `serves` is requested.
     A hook with state gives it in `state_dict`, and it is saved under the hook's `name`.
     """
 
@@ -79,10 +80,11 @@ class Hook:
 class Call:
     """One hook's work after a step, and when it is next due."""
 
-    __slots__ = ("epoch_only", "hook", "intervals", "next_second", "next_step")
+    __slots__ = ("each_step", "epoch_only", "hook", "intervals", "next_second", "next_step")
 
     def __init__(self, hook: Hook, *, epoch_only: bool) -> None:
         self.hook, self.epoch_only = hook, epoch_only
+        self.each_step = not epoch_only and hook.every is None
         given = [] if epoch_only or hook.every is None else hook.every
         given = [given] if isinstance(given, str | int) else given
         self.intervals = [Interval.parse(one, setting=f"{hook.name}.every") for one in given]
@@ -94,7 +96,10 @@ class Call:
         if self.epoch_only:
             self.next_step = step - step % steps_per_epoch + steps_per_epoch
             return
-        self.next_step = min((i.next_step(step, steps_per_epoch) for i in self.intervals), default=step + 1)
+        if self.each_step:
+            self.next_step = step + 1
+            return
+        self.next_step = min((i.next_step(step, steps_per_epoch) for i in self.intervals), default=NEVER)
         self.next_second = now + min((i.seconds for i in self.intervals if i.seconds), default=float("inf"))
 
     def due(self, step: int, now: float) -> bool:

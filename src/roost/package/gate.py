@@ -1,0 +1,119 @@
+"""The gate of ``continue``: what differs from the run so far, and whether it may without ``--force``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from roost.base.errors import Refused
+from roost.config import layers
+from roost.config.layers import Difference
+from roost.package import snapshot
+from roost.package.package import Package
+
+SAFE = (
+    "max_epochs",
+    "max_steps",
+    "max_time",
+    "early_stopping.patience",
+    "save_root",
+    "description",
+    "test_at_end",
+    "log_every",
+    "visualize_every",
+    "checkpoint",
+    "data.num_workers",
+    "data.valid.num_workers",
+    "data.test.num_workers",
+)
+"""Settings, sections with all they hold, that may change between two sessions: the weights take the same way.
+They say when a run ends, and what it keeps, shows and writes down. Everything else, your own keys too, is
+refused without ``--force``."""
+
+_LIMITS = frozenset({"max_epochs", "max_steps"})
+_TOTAL = "${total_steps}"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What differs, sorted by what it means."""
+
+    safe: list[Difference] = field(default_factory=list)
+    refused: list[Difference] = field(default_factory=list)
+    changed_files: list[str] = field(default_factory=list)
+    """Files of the package that are gone or hold something else than what was copied."""
+    inexact: list[str] = field(default_factory=list)
+    """Why the rest of the run is another one than it would have been, though it is allowed."""
+
+    @property
+    def needs_force(self) -> bool:
+        """Whether it is refused without ``--force``."""
+        return bool(self.refused or self.changed_files)
+
+    def reasons(self) -> list[str]:
+        """What is inexact, in words: allowed or forced."""
+        changed = [f"{name} has changed since it was copied" for name in self.changed_files]
+        return [*self.inexact, *map(shown, self.refused), *changed]
+
+    def require(self, *, force: bool) -> None:
+        """Lets pass what is safe, or forced.
+
+        Raises:
+            Refused: Something else differs; names each setting with both values, and each file.
+        """
+        if not self.needs_force or force:
+            return
+        changed = [f"{name} (changed in the package)" for name in self.changed_files]
+        raise Refused(
+            "the rest of the run would not fit what went before: "
+            + "; ".join([*map(shown, self.refused), *changed]),
+            fix="undo it, start a new run, or use --force, which records it as inexact",
+        )
+
+
+def check(package: Package, overrides: Iterable[str]) -> Gate:
+    """Compares the settings so far with what ``overrides`` make of them, and the code with its hashes.
+
+    Raises:
+        ConfigError: An override does not fit.
+        NotFound: The package cannot be read.
+    """
+    before = package.settings()
+    after = layers.apply_overrides(before, overrides)
+    found = layers.differences(before, after)
+    return Gate(
+        safe=[one for one in found if is_safe(one.key)],
+        refused=[one for one in found if not is_safe(one.key)],
+        changed_files=snapshot.changed(package.path, package.manifest),
+        inexact=_moved_totals(found, after),
+    )
+
+
+def is_safe(key: str) -> bool:
+    """Whether a dotted key is one of `SAFE`, or inside one."""
+    return any(key == name or key.startswith(name + ".") for name in SAFE)
+
+
+def shown(one: Difference) -> str:
+    """``lr: 0.1 -> 0.2``."""
+    return f"{one.key}: {_value(one.old)} -> {_value(one.new)}"
+
+
+def _value(value: Any) -> str:
+    return str(value) if value is layers.ABSENT or isinstance(value, str) else repr(value)
+
+
+def _moved_totals(found: Iterable[Difference], after: Mapping[str, Any]) -> list[str]:
+    """A schedule that was laid out for one end does not know the new one: its state keeps the old total."""
+    moved = [one for one in found if one.key in _LIMITS]
+    users = [key for key, value in _texts(after, "") if _TOTAL in value] if moved else []
+    return [f"{shown(one)}, while {', '.join(users)} was laid out for the end before" for one in moved if users]
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield key, value
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in items:
+        yield from _texts(inner, f"{key}.{name}" if key else str(name))
