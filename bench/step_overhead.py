@@ -123,7 +123,6 @@ def roosted(batches: list[Any], kind: str, *, fused: bool = False) -> tuple[floa
                 hooks.Save("1ep"),
                 hooks.Console(),
                 hooks.Visualize(Path(folder) / "media"),
-                hooks.Schedule(),
                 hooks.Validate("1ep"),
                 hooks.Best([Rule(monitor="valid/loss")]),
                 hooks.EarlyStop("valid/loss"),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,14 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
-SRC = str(Path(roost.__file__).parents[1])
+# A test run in the background of a shell ignores SIGINT, and so would what it starts.
+OPERATION = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from roost.lab import start as module
+from roost.lab.supervisor import Spec
+"""
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
@@ -24,23 +32,29 @@ def test_the_run_outlives_its_operation(session: Session, how: signal.Signals) -
     os.mkfifo(session.folder / "go")
     spec = session.spec("here('ready'); open('go').read(); end('succeeded', 0)")
     operation = (
-        f"import sys; sys.path.insert(0, {SRC!r})\n"
-        "import signal\n"
-        "from roost.lab.start import start\n"
-        "from roost.lab.supervisor import Spec\n"
-        "start(Spec.from_json(sys.stdin.read()), lock_fd=None)\n"
+        OPERATION + "child = module.start(Spec.from_json(sys.stdin.read()), lock_fd=None)\n"
+        "print(child.pid, flush=True)\n"
         "signal.pause()"
     )
     command = [sys.executable, "-I", "-S", "-c", operation]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as cli:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as cli:
+        assert cli.stdin is not None
+        assert cli.stdout is not None
         try:
-            assert cli.stdin is not None
             with cli.stdin:
                 cli.stdin.write(spec.to_json().encode())
+            supervisor_pid = int(cli.stdout.readline())
             session.wait_until("ready")
-            record = session.record()
         finally:
             os.killpg(cli.pid, how)
+    record = session.record()
+    assert record["pid"] == supervisor_pid
     assert process.alive(record["pid"], record["start_ticks"], record["boot_id"])
     (session.folder / "go").write_text("")
     wait_for(lambda: session.record()["state"] == "succeeded")
@@ -73,11 +87,7 @@ def test_the_caller_s_end_of_the_pipes_is_closed(session: Session) -> None:
 def test_an_interrupted_start_leaves_nothing(session: Session) -> None:
     """Ctrl-C while it waits for the supervisor: here for one that cannot come up, since it is paused."""
     interrupt = (
-        f"import sys; sys.path.insert(0, {SRC!r})\n"
-        "import os, signal, subprocess\n"
-        "from roost.lab import start as module\n"
-        "from roost.lab.supervisor import Spec\n"
-        "hand_over = module._hand_over\n"
+        OPERATION + "hand_over = module._hand_over\n"
         "def pause(spec, child):\n"
         "    os.kill(child.pid, signal.SIGSTOP); hand_over(spec, child); print(child.pid, flush=True)\n"
         "module._hand_over = pause\n"
@@ -96,6 +106,7 @@ def test_an_interrupted_start_leaves_nothing(session: Session) -> None:
         ticks, boot = process.start_ticks(pid), process.boot_id()
         cli.send_signal(signal.SIGINT)
     assert cli.returncode == -signal.SIGINT
-    os.kill(pid, signal.SIGCONT)
+    with suppress(ProcessLookupError):  # the kernel may deliver SIGTERM before the pause
+        os.kill(pid, signal.SIGCONT)
     wait_for(lambda: not process.alive(pid, ticks, boot))
     assert session.living() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,7 @@ They say when a run ends, and what it keeps, shows and writes down. Everything e
 refused without ``--force``."""
 
 _LIMITS = frozenset({"max_epochs", "max_steps"})
-_TOTAL = "${total_steps}"
+_TOTAL = re.compile(r"\$\{\s*total_steps\s*\}")
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,16 @@ def _value(value: Any) -> str:
 def _moved_totals(found: Iterable[Difference], after: Mapping[str, Any]) -> list[str]:
     """A schedule that was laid out for one end does not know the new one: its state keeps the old total."""
     moved = [one for one in found if one.key in _LIMITS]
-    users = [key for key, value in _texts(after, "") if _TOTAL in value] if moved else []
-    return [f"{shown(one)}, while {', '.join(users)} was laid out for the end before" for one in moved if users]
+    users = [key for key, value in _texts(after, "") if _TOTAL.search(value)] if moved else []
+    laid_out = f"while {', '.join(users)} was laid out for the end before"
+    return [f"{shown(one)}, {laid_out}" for one in moved if users]
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield key, value
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, Mapping) else ()
+    )
     for name, inner in items:
         yield from _texts(inner, f"{key}.{name}" if key else str(name))

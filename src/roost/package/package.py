@@ -100,6 +100,11 @@ class Package:
         return self._load("request.json")
 
     @property
+    def args(self) -> dict[str, Any]:
+        """All settings as `run` merged them, interpolations unresolved; never changes."""
+        return self._load("args.json")
+
+    @property
     def manifest(self) -> dict[str, Any]:
         """Every copied file with size and hash; what was left out and why; links."""
         return self._load("manifest.json")
@@ -131,7 +136,7 @@ class Package:
 
     def settings(self) -> dict[str, Any]:
         """All settings in effect: args.json with the overrides of every session, in order."""
-        values = self._load("args.json")
+        values = self.args
         for session in self.sessions():
             values = layers.apply_overrides(values, session.request.get("overrides", []))
         return values

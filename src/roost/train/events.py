@@ -33,26 +33,31 @@ class Events:
         """Adds the values of one step: numbers or tensors with one element, on any device.
 
         Args:
-            values: By name.
+            values: By name; must not be changed afterwards. A "weight" among them goes before ``weight``.
             weight: Of this step in the mean, for example its samples or tokens.
         """
-        self._waiting.append((weight, values))
-        if len(self._waiting) >= _FOLD:
+        waiting = self._waiting
+        waiting.append((weight, values))
+        if len(waiting) >= _FOLD:
             self._fold()
 
     def _fold(self) -> None:
-        names: dict[str, tuple[list[Value], list[Value]]] = {}
+        columns: dict[str, tuple[list[Value], list[Value]]] = {}
         for weight, values in self._waiting:
+            weight = values.get("weight", weight)
             for name, value in values.items():
-                column = names.setdefault(name, ([], []))
+                column = columns.get(name)
+                if column is None:
+                    column = columns[name] = ([], [])
                 column[0].append(value)
                 column[1].append(weight)
+        columns.pop("weight", None)
         self._waiting = []
-        for name, (column_values, weights) in names.items():
-            self._add(name, _stacked(name, column_values), _stacked("weight", weights))
+        for name, (column_values, weights) in columns.items():
+            values = _stacked(name, column_values)
+            self._add(name, values, _stacked("weight", weights).to(values.device))
 
     def _add(self, name: str, values: Tensor, weights: Tensor) -> None:
-        weights = weights.to(values.device)
         total, weight = (values * weights).sum(), weights.sum()
         if name in self._sums:
             total, weight = self._sums[name][0] + total, self._sums[name][1] + weight
@@ -83,14 +88,11 @@ class Events:
 
 
 def _stacked(name: str, values: list[Value]) -> Tensor:
-    """(steps,) in float64 (float32 where the device has none), added up in the order of the steps."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    device = tensors[0].device if tensors else torch.device("cpu")
-    dtype = torch.float32 if device.type == "mps" else torch.float64
+    """(steps,) in float64 (float32 where the device has none), in the order of the steps."""
     try:
-        if len(tensors) == len(values):
-            return torch.stack([tensor.detach().reshape(()) for tensor in tensors]).to(dtype)
-        return torch.stack([torch.as_tensor(value, dtype=dtype, device=device).reshape(()) for value in values])
+        if isinstance(values[0], Tensor):
+            return _column(values)
+        return torch.tensor(values, dtype=torch.float64)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ContractError(
             "is no single number",
@@ -98,6 +100,18 @@ def _stacked(name: str, values: list[Value]) -> Tensor:
             received=next((v for v in values if not _is_number(v)), values[0]),
             fix="return tensors with one element from loss(), for example a mean over the batch",
         ) from error
+
+
+def _column(values: list[Any]) -> Tensor:
+    device = values[0].device
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    tensors = [value if isinstance(value, Tensor) else torch.tensor(value, device=device) for value in values]
+    if tensors[0].dim() or len({tensor.dtype for tensor in tensors}) > 1:
+        tensors = [tensor.to(dtype).reshape(()) for tensor in tensors]
+    stacked = torch.stack(tensors)
+    if stacked.dim() != 1:
+        raise ValueError("more than one element")
+    return stacked.detach().to(dtype)
 
 
 def _is_number(value: object) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import dataclass
 from typing import Any
+
+
+_SAVED = ("step", "epoch", "batch", "samples", "seconds", "pending")
 
 
 @dataclass
@@ -23,8 +27,15 @@ class Progress:
     seconds: float = 0.0
     pending: tuple[str, ...] = ()
 
-    fraction: float = 0.0
-    """How much of the whole run is done, from 0 to 1; follows from the rest, so it is not saved."""
+    total_steps: int = 0
+    """Steps of the whole run, `NEVER` when only time limits it; follows from the settings, is not saved."""
+    total_seconds: float = math.inf
+
+    @property
+    def fraction(self) -> float:
+        """How much of the whole run is done, from 0 to 1."""
+        by_steps = self.step / self.total_steps if self.total_steps else 0.0
+        return min(1.0, max(by_steps, self.seconds / self.total_seconds))
 
     def advance(self, *, batches: int, samples: int, last: bool) -> None:
         """Counts one step that consumed ``batches`` micro-batches; ``last``: they ended the epoch."""
@@ -39,10 +50,8 @@ class Progress:
         return self.batch == 0 and self.step > 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All but ``fraction``."""
-        state = asdict(self)
-        del state["fraction"]
-        return state
+        """All but the totals."""
+        return {name: getattr(self, name) for name in _SAVED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""

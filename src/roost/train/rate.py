@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 _SPAN_SECONDS = 1.0
+_FIRST_SECONDS = 0.05
 
 
 class Rate:
-    """The throughput of the last second or so, smoothed over two."""
+    """The throughput of the last two seconds or so."""
 
     def __init__(self) -> None:
         self.per_second = 0.0
-        self._samples = 0
-        self._since: float | None = None
+        self._samples, self._seconds = -1, 0.0
 
-    def count(self, samples: int, seconds: float) -> None:
-        """Adds samples that were done at ``seconds`` of training time."""
-        if self._since is None:
-            self._since = seconds
-            return
-        self._samples += samples
-        span = seconds - self._since
-        if span >= _SPAN_SECONDS or self.per_second == 0.0 and span > 0.05:
-            rate = self._samples / span
-            self.per_second = rate if self.per_second == 0.0 else (self.per_second + rate) / 2
-            self._samples, self._since = 0, seconds
+    def look(self, samples: int, seconds: float) -> None:
+        """Takes note that ``samples`` were done in all, after ``seconds`` of training time in all."""
+        span = seconds - self._seconds
+        if self._samples < 0:
+            self._samples, self._seconds = samples, seconds
+        elif span >= (_SPAN_SECONDS if self.per_second else _FIRST_SECONDS):
+            rate = (samples - self._samples) / span
+            self.per_second = (self.per_second + rate) / 2 if self.per_second else rate
+            self._samples, self._seconds = samples, seconds

@@ -17,11 +17,11 @@ Wrap = Callable[[LossFunction], LossFunction]
 
 
 class Window(list[Any]):
-    """The micro-batches of one step, and how many samples each has."""
+    """Several micro-batches of one step, and how many samples each has."""
 
-    def __init__(self, batches: Sequence[Any], num_samples: Sequence[int]) -> None:
-        super().__init__(batches)
-        self.num_samples = num_samples
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_samples: list[int] = []
 
 
 class Stepper:
@@ -68,20 +68,22 @@ class Stepper:
             optimizer: Which optimizer steps.
 
         Returns:
-            Detached tensors: "loss" ("<optimizer>_loss" for another than main), the other values, the
-            weight of the window, and "grad_norm" where it is clipped. Nothing is read back to the host.
+            Detached tensors: "loss" ("<optimizer>_loss" for another than main), the other values, and
+            "grad_norm" where it is clipped; "weight" when the loss function gave it, and always for several
+            micro-batches. Nothing is read back to the host.
 
         Raises:
             ContractError: ``fn`` does not give a loss that can be trained on.
         """
+        chosen = self.optimizers.get(optimizer) or self._missing(optimizer)
         if self._wrap is not None:
             fn = self._wrapped.setdefault(fn, self._wrap(fn))
-        chosen = self._chosen(optimizer)
         chosen.optimizer.zero_grad()
         if len(batches) == 1:
-            values = self._single(fn, batches, optimizer)
+            loss, values = self._split(fn(batches[0]), optimizer)
+            loss.backward()  # type: ignore[no-untyped-call]
         else:
-            values = self._window(fn, batches, optimizer, chosen)
+            values = self._accumulate(fn, batches, optimizer, chosen)
         if chosen.max_grad_norm is not None:
             key = "grad_norm" if optimizer == "main" else f"{optimizer}_grad_norm"
             values[key] = torch.nn.utils.clip_grad_norm_(
@@ -90,21 +92,11 @@ class Stepper:
         chosen.optimizer.step()
         return values
 
-    def _chosen(self, name: str) -> Optim:
-        try:
-            return self.optimizers[name]
-        except KeyError:
-            have = ", ".join(self.optimizers)
-            raise ContractError(f"there is no optimizer {name!r}; there are: {have}") from None
+    def _missing(self, name: str) -> Optim:
+        have = ", ".join(self.optimizers)
+        raise ContractError(f"there is no optimizer {name!r}; there are: {have}")
 
-    def _single(self, fn: LossFunction, batches: Sequence[Any], optimizer: str) -> dict[str, Value]:
-        loss, values = self._split(fn(batches[0]), optimizer)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if "weight" not in values:
-            values["weight"] = _num_samples(batches, 0)
-        return values
-
-    def _window(
+    def _accumulate(
         self, fn: LossFunction, batches: Sequence[Any], optimizer: str, chosen: Optim
     ) -> dict[str, Value]:
         """Sums weight x loss over the micro-batches, then divides the gradients by the sum of weights:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
 from roost.base.errors import ConfigError
+from roost.base.interval import NEVER
 from roost.package.progress import PHASES, Board
 from roost.train import evaluation, seeding
 from roost.train.checkpoints import Checkpoints, Stateful
@@ -20,6 +22,9 @@ from roost.train.rank_state import RankState
 from roost.train.rate import Rate
 from roost.train.stepper import Stepper, Window
 from roost.train.until import Until
+
+_PUBLISH_SECONDS = 0.001
+"""Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
 
 
 class Trainable(Protocol):
@@ -83,11 +88,13 @@ class Trainer:
         self.until = until if isinstance(until, Until) else Until.parse(until)
         self.progress, self.events = Progress(), Events()
         self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
-        self.total_steps = self.until.total_steps(self.steps_per_epoch)
+        self.total_steps = self.progress.total_steps = self.until.total_steps(self.steps_per_epoch)
+        self.progress.total_seconds = self.until.seconds or math.inf
         self.calls = CallLists(hooks)
         self.results: dict[str, float] = {}
         self.inexact: list[str] = []
-        self.row: dict[str, float] | None = None
+        self.row: dict[str, float] = {}
+        """The newest row of metrics."""
         self._stop: str | None = None
         self._finished, self._goal = False, "finished"
         self.cut_short = False
@@ -95,6 +102,8 @@ class Trainer:
         self._requests: set[str] = set()
         self.due_now = False
         self._rate = Rate()
+        self._wake = 0
+        self._zero = self._publish_at = time.monotonic()
         runner.attach(self)
 
     # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
@@ -107,6 +116,11 @@ class Trainer:
             self._goal = reason
         else:
             self._stop = self._stop or reason
+
+    def tell(self, row: dict[str, float]) -> None:
+        """Takes a row that was cut, for those who report."""
+        self.row = row
+        self._requests.add("report")
 
     def requested(self, what: str) -> bool:
         """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
@@ -145,39 +159,43 @@ class Trainer:
             while not self._at_end():
                 for hook in self.calls.before_step:
                     hook.before_step(self)
-                window, last = next(windows)
-                values = dict(self.runner.update(self.stepper, window))
-                weight = values.pop("weight", None)
-                self.events.put(values, sum(window.num_samples) if weight is None else weight)
-                self._advance(window, last)
-                self._run_calls(self.calls.step)
+                window, samples, last = next(windows)
+                values = self.runner.update(self.stepper, window)
+                self.events.put(values, samples)
+                self._advance(len(window), samples, last)
+                if self.progress.step >= self._wake or self._requests or self._finished or self._clock_due():
+                    self._run_calls(self.calls.step)
             self._save_at_end()
         return self._reason()
 
     def _reason(self) -> str:
         return "finished" if self._finished and not self.cut_short else str(self._stop)
 
-    def _windows(self) -> Iterator[tuple[Window, bool]]:
-        """The micro-batches of each step, and whether they end an epoch. The epoch's last may be short."""
-        batches: list[Any] = []
-        sizes: list[int] = []
+    def _windows(self) -> Iterator[tuple[list[Any], int, bool]]:
+        """The micro-batches of each step, their samples, and whether they end an epoch. The epoch's last
+        window may be short."""
+        move, window = self.runner.to_device, Window()
         with closing(self.loaders["train"].epochs(self.progress.epoch, self.progress.batch)) as fetched:
             for value, num_samples, last in fetched:
-                batches.append(self.runner.to_device(value))
-                sizes.append(num_samples)
-                if last or len(batches) == self.stepper.batches_per_step:
-                    yield Window(batches, sizes), last
-                    batches, sizes = [], []
+                if self.stepper.batches_per_step == 1:
+                    yield [move(value)], num_samples, last
+                    continue
+                window.append(move(value))
+                window.num_samples.append(num_samples)
+                if last or len(window) == self.stepper.batches_per_step:
+                    yield window, sum(window.num_samples), last
+                    window = Window()
 
-    def _advance(self, window: Window, last: bool) -> None:
+    def _advance(self, batches: int, samples: int, last: bool) -> None:
         progress = self.progress
-        samples = sum(window.num_samples)
-        progress.advance(batches=len(window), samples=samples, last=last)
-        progress.seconds = self._seconds_before + time.monotonic() - self._began
-        progress.fraction = self.until.fraction(progress, self.total_steps)
-        self._rate.count(samples, progress.seconds)
-        self._finished = self._finished or self.until.reached(progress)
-        self.publish("training")
+        progress.advance(batches=batches, samples=samples, last=last)
+        now = time.monotonic()
+        progress.seconds = now - self._zero
+        if progress.step >= self.total_steps or progress.seconds >= progress.total_seconds:
+            self._finished = True
+        if now >= self._publish_at:
+            self._publish_at = now + _PUBLISH_SECONDS
+            self.publish("training")
 
     def _at_end(self) -> bool:
         return self._stop is not None or self._finished
@@ -193,7 +211,7 @@ class Trainer:
         """Runs what is due. The run's last step counts as due for everything that has an interval."""
         step = self.progress.step
         now = time.monotonic() if self.calls.clocked else 0.0
-        self.results, self.row = {}, None
+        self.results = {}
         for call in calls:
             self.due_now = call.due(step, now)
             if not (
@@ -209,12 +227,17 @@ class Trainer:
                 return
             self._requests.discard(call.hook.serves or "")
             call.schedule(step, self.steps_per_epoch, now)
+        self._wake = min((call.next_step for call in calls), default=NEVER)
+
+    def _clock_due(self) -> bool:
+        return self.calls.clocked and any(time.monotonic() >= call.next_second for call in self.calls.step)
 
     def _finish_pending_step(self) -> None:
         pending, self.progress.pending = self.progress.pending, ()
         now = time.monotonic()
         for call in self.calls.step:
             call.schedule(self.progress.step - bool(pending), self.steps_per_epoch, now)
+        self._wake = min((call.next_step for call in self.calls.step), default=NEVER)
         if pending:
             self._requests.update(pending[1:])
             names = [call.hook.name for call in self.calls.step]
@@ -344,7 +367,7 @@ class Trainer:
             _, said = self.checkpoints.load(parts, id=checkpoint)
             for line in said:
                 print(line, flush=True)
-        self._began, self._seconds_before = time.monotonic(), self.progress.seconds
+        self._zero = time.monotonic() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
         self.runner.train()
         for hook in self.calls.start:
@@ -380,6 +403,7 @@ class Trainer:
         """Puts the progress on the board, about a microsecond."""
         if self.board is not None:
             progress = self.progress
+            self._rate.look(progress.samples, progress.seconds)
             self.board.publish(
                 progress.step,
                 progress.epoch,

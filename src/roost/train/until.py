@@ -41,9 +41,3 @@ class Until:
         """Steps of the whole run as far as steps and epochs limit it; `NEVER` when only time does."""
         by_epochs = NEVER if self.epochs is None else self.epochs * steps_per_epoch
         return min(NEVER if self.steps is None else self.steps, by_epochs)
-
-    def fraction(self, progress: Progress, total_steps: int) -> float:
-        """How much of the run is done, from 0 to 1."""
-        by_steps = progress.step / total_steps
-        by_time = progress.seconds / self.seconds if self.seconds else 0.0
-        return min(1.0, max(by_steps, by_time))

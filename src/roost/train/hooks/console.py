@@ -16,6 +16,8 @@ class Console(Hook):
     """Prints a line per validation, and at most one every ``seconds`` between them."""
 
     phase = Phase.REPORT
+    every = ()  # no interval: a row asks for it
+    serves = "report"
 
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds = seconds
@@ -31,8 +33,6 @@ class Console(Hook):
         )
 
     def on_step(self, trainer: Trainer) -> None:
-        if trainer.row is None:
-            return
         now = time.monotonic()
         if trainer.results or now - self._last >= self._seconds:
             self._last = now

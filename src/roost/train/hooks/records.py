@@ -55,7 +55,7 @@ class Records(Hook):
 
     def write(self, trainer: Trainer, row: dict[str, float]) -> None:
         """Appends one row at the current step. A full disk is said once; the rows wait for space."""
-        trainer.row = row
+        trainer.tell(row)
         if self._writer is None:
             return
         try:

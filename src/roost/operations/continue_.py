@@ -1,0 +1,115 @@
+"""``continue``: another session of a package that stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.base.errors import NotFound
+from roost.config import layers
+from roost.operations.project_files import Where, checked, named_files
+from roost.operations.starting import Started, begin, write_description
+from roost.package import gate, snapshot
+from roost.package.package import Package
+
+CommandLine = Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinueRequest:
+    """What is asked."""
+
+    package: Path
+    checkpoint: int | None = None
+    """Go on from this one; None: the newest good one."""
+    overrides: Sequence[str] = ()
+    description: str | None = None
+    cpu: bool = False
+    """Without it the session takes the device as the one before did."""
+    force: bool = False
+    project: Path | None = None
+    """Where the project is now, for links to what was not copied; None: where it was."""
+    command: CommandLine = ()
+
+
+def continue_(request: ContinueRequest) -> Started:
+    """Starts another session, which goes on from the newest good checkpoint.
+
+    A finished run has nothing to do unless something was changed or a checkpoint named: then ``session``
+    of the answer is None.
+
+    Raises:
+        NotFound: There is no such package, checkpoint or project.
+        Refused: The package is in use, or the change needs ``force``.
+        ConfigError: An override is wrong.
+        OSError: The session cannot be written down.
+    """
+    package = Package.open(request.package)
+    lock_fd = package.lock()
+    try:
+        return _next_session(package, lock_fd, request)
+    finally:
+        os.close(lock_fd)
+
+
+def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> Started:
+    found = gate.check(package, request.overrides)
+    if request.checkpoint is not None:
+        package.store().path(request.checkpoint)
+    if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
+        return Started(package.path, notes=[FINISHED])
+    found.require(force=request.force)
+    project = _project(package, request.project)
+    where = _where(package, request.overrides)
+    values = layers.apply_overrides(package.settings(), request.overrides)
+    settings = checked(values, project=project, package=str(package.path), where=where)
+    named_files(settings, root=package.path, where=where)
+    body = {
+        "kind": "train",
+        "command": list(request.command),
+        "overrides": list(request.overrides),
+        "checkpoint": request.checkpoint,
+        "project": str(project),
+        "device": _device(package, cpu=request.cpu),
+        "description": request.description,
+        "force": found.needs_force,
+        "inexact": found.reasons(),
+    }
+    notes = _notes(package, found, project)
+    write_description(package, request.description)
+    started = begin(package, lock_fd, body, seed=settings.seed)
+    started.notes = notes
+    return started
+
+
+FINISHED = "the run is finished, there is nothing to do; raise a limit (max_epochs=20) to go on"
+
+
+def _project(package: Package, given: Path | None) -> Path:
+    if given is not None:
+        if not given.is_dir():
+            raise NotFound("there is no such folder", setting="--project", received=str(given))
+        return given.resolve()
+    before = [session.request.get("project") for session in package.sessions()]
+    return Path(str(next(filter(None, reversed([package.request.get("project"), *before])), package.path)))
+
+
+def _device(package: Package, *, cpu: bool) -> str:
+    before = package.sessions()
+    return "cpu" if cpu else str(before[-1].request.get("device", "auto")) if before else "auto"
+
+
+def _where(package: Package, overrides: Sequence[str]) -> Where:
+    changed = {text.lstrip("+~").partition("=")[0].strip() for text in overrides}
+    provenance = package.provenance
+    return lambda key: "command line" if key in changed else provenance.get(key)
+
+
+def _notes(package: Package, found: gate.Gate, project: Path) -> list[str]:
+    notes = [f"changed: {gate.shown(one)}" for one in found.safe]
+    notes += [f"inexact: {reason}" for reason in found.reasons()]
+    for name in snapshot.renew_links(package.path, package.manifest, project):
+        notes.append(f"{name} was not copied, and its link leads nowhere; if the run needs it: --project DIR")
+    return notes

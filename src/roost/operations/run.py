@@ -1,0 +1,224 @@
+"""``run``: a new package, and its first session."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roost.base import durable
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
+from roost.config import layers
+from roost.config.layers import Config
+from roost.config.settings import Settings
+from roost.operations.continue_ import FINISHED, ContinueRequest, continue_
+from roost.operations.project_files import checked, named_files
+from roost.operations.starting import Started, begin, write_description
+from roost.package import environment, gate, names, snapshot
+from roost.package.package import Package
+from roost.package.snapshot import Selection
+
+CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
+CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
+"""Files of these kinds make a run another run; notes and pictures beside them do not."""
+
+_MAX_NAMED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What is asked."""
+
+    config: Path
+    tuning: Path | None = None
+    overrides: Sequence[str] = ()
+    description: str | None = None
+    name: str | None = None
+    """The package's name; one that stands and is not finished goes on."""
+    no_save: bool = False
+    """Call it NOSAVE; wins over ``use_description``."""
+    use_description: bool = False
+    """Call it by its description."""
+    cpu: bool = False
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything that is known before anything is made."""
+
+    request: RunRequest
+    config: Config
+    settings: Settings
+    project: Path
+    root: Path
+    selection: Selection
+    description: str | None
+
+
+def run(request: RunRequest) -> Started:
+    """Copies the project into a new package and starts it.
+
+    Raises:
+        NotFound: There is no such config.
+        ConfigError: The config, or a file it names, is wrong; nothing was made.
+        Refused: ``name`` stands, and runs or is of another config or code.
+        UsageError: A name or a description makes no folder name.
+        OSError: The package cannot be written; what was made is removed.
+    """
+    plan = _plan(request)
+    name = _name(request, plan.description)
+    if request.name is None:
+        return _begin(plan, name)
+    with _alone(plan.root):
+        package = plan.root / request.name
+        return _again(plan, package) if os.path.lexists(package) else _begin(plan, name)
+
+
+def _plan(request: RunRequest) -> _Plan:
+    config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
+    project = config.path.parent
+    settings = checked(config.values, project=project, package="${package}", where=config.where)
+    root = project / Path(settings.save_root).expanduser()
+    if root.resolve() == project.resolve():
+        raise ConfigError(
+            "is the project's own folder",
+            setting="save_root",
+            received=settings.save_root,
+            where=config.where("save_root"),
+            fix="name a folder of its own, such as runs",
+        )
+    files = named_files(settings, root=project, where=config.where)
+    files += [file for file in config.files if file.resolve().is_relative_to(project.resolve())]
+    inside = [root] if root.resolve().is_relative_to(project.resolve()) else []
+    selection = snapshot.select(project, named=files, exclude=inside)
+    return _Plan(
+        request, config, settings, project, root, selection, request.description or settings.description
+    )
+
+
+def _name(request: RunRequest, description: str | None) -> str | None:
+    if request.name is not None:
+        if request.no_save or request.use_description:
+            raise UsageError("--name gives the name already", fix="leave out -ns and -sd")
+        return names.checked_name(request.name)
+    if request.no_save:
+        return "NOSAVE"
+    if not request.use_description:
+        return None
+    if not description:
+        raise UsageError("-sd names the package by its description, and there is none", fix="add -d TEXT")
+    return names.folder_name(description)
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Holds off everybody who would make a package of the same name here at the same time."""
+    for folder in reversed([root, *root.parents]):
+        if not folder.is_dir():
+            durable.make_folder(folder, exist_ok=True)
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _begin(plan: _Plan, name: str | None) -> Started:
+    request = plan.request
+    if plan.description:
+        names.folder_name(plan.description)  # refused before anything is made
+    asked = {
+        "kind": "train",
+        "command": list(request.command),
+        "description": plan.description,
+        "git": environment.git_state(plan.project),
+        "project": str(plan.project),
+        "created": round(time.time(), 3),
+    }
+    config = plan.config
+    package = Package.create(
+        plan.root,
+        name=name,
+        values=config.values,
+        provenance=config.provenance,
+        request=asked,
+        selection=plan.selection,
+    )
+    write_description(package, plan.description)
+    lock_fd = package.lock()
+    try:
+        started = begin(package, lock_fd, _session(plan), seed=plan.settings.seed)
+    finally:
+        os.close(lock_fd)
+    started.is_new = True
+    started.notes = [
+        f"{one['path']} is linked, not copied: {one['reason']}" for one in plan.selection.left_out
+    ]
+    return started
+
+
+def _session(plan: _Plan) -> dict[str, Any]:
+    """The first session's request. Its overrides are in args.json already."""
+    return {
+        "kind": "train",
+        "command": list(plan.request.command),
+        "overrides": [],
+        "checkpoint": None,
+        "project": str(plan.project),
+        "device": "cpu" if plan.request.cpu else "auto",
+        "description": plan.description,
+        "force": False,
+    }
+
+
+def _again(plan: _Plan, path: Path) -> Started:
+    """The same command again: goes on where it was, if it is the same run."""
+    request = plan.request
+    try:
+        package = Package.open(path)
+    except NotFound as error:
+        fix = "choose another name, or remove it"
+        raise Refused("something that is no package has this name", where=path, fix=fix) from error
+    different = _differences(plan, package)
+    if different:
+        named = different[:_MAX_NAMED] + [f"… {len(different)} in all"] * (len(different) > _MAX_NAMED)
+        raise Refused(
+            f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
+            where=path,
+            fix=f"choose another name, or go on with it as it was: roost continue {path}",
+        )
+    if package.state() == "succeeded":
+        return Started(package.path, notes=[FINISHED])
+    return continue_(
+        ContinueRequest(
+            package=path,
+            description=request.description
+            if request.description != package.request.get("description")
+            else None,
+            cpu=request.cpu,
+            project=plan.project,
+            command=request.command,
+        )
+    )
+
+
+def _differences(plan: _Plan, package: Package) -> list[str]:
+    """What the project has that the package, made at another time, has not: settings, then files."""
+    before = package.args
+    different = [gate.shown(one) for one in layers.differences(before, plan.config.values)]
+    configs = {file.resolve() for file in plan.config.files}
+    manifest = package.manifest
+    changed = snapshot.changed(plan.project, manifest)
+    added = sorted(set(plan.selection.files) - manifest["files"].keys())
+    for word, found, kinds in (("has changed", changed, CODE_AND_SETTINGS), ("is new", added, CODE)):
+        for name in found:
+            if Path(name).suffix in kinds and (plan.project / name).resolve() not in configs:
+                different.append(f"{name} {word}")
+    return different

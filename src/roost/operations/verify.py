@@ -1,0 +1,77 @@
+"""``verify``: every byte of a package against what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.base.errors import CheckpointError, NotFound
+from roost.package import checkpoint, snapshot
+from roost.package.package import Package
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    """checkpoint, code, records or settings."""
+    name: str
+    good: bool
+    detail: str
+    """What it is, or what is wrong with it."""
+
+
+def verify(package: Path | str) -> Iterator[Finding]:
+    """Looks at every checkpoint, copied file, record and setting; changes nothing.
+
+    Yields:
+        One `Finding` for each checkpoint, one for each file that is not as it was copied (or one for all),
+        one for the records.
+
+    Raises:
+        NotFound: There is no such package, or it has lost the files that make it one.
+    """
+    opened = Package.open(package)
+    yield _settings(opened)
+    yield from _code(opened)
+    yield _records(opened)
+    for id in checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []:
+        yield _checkpoint(checkpoint.folder_of(opened.checkpoints, id))
+
+
+def _checkpoint(path: Path) -> Finding:
+    try:
+        info = checkpoint.verify(path)
+    except CheckpointError as error:
+        return Finding("checkpoint", path.name, False, error.message.removeprefix(f"{path.name}: "))
+    except NotFound:  # the run itself removed it meanwhile
+        return Finding("checkpoint", path.name, True, "removed by its run just now")
+    size = sum(int(entry["bytes"]) for entry in info.files.values())
+    return Finding(
+        "checkpoint", path.name, True, f"step {info.step}, {len(info.files)} files, {size:,} bytes"
+    )
+
+
+def _code(package: Package) -> Iterator[Finding]:
+    manifest = package.manifest
+    changed = snapshot.changed(package.path, manifest)
+    for name in changed:
+        gone = not (package.path / name).exists()
+        yield Finding("code", name, False, "is gone" if gone else "has changed since it was copied")
+    if not changed:
+        yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
+
+
+def _records(package: Package) -> Finding:
+    columns = package.records()
+    # A session that was killed while it wrote may leave one half line; what more is torn was damaged later.
+    good = columns.torn <= len(package.sessions())
+    torn = f", {columns.torn} torn lines" if columns.torn else ""
+    return Finding("records", "", good, f"{len(columns.rows)} rows{torn}")
+
+
+def _settings(package: Package) -> Finding:
+    package.settings()
+    return Finding("settings", "", True, f"{len(package.sessions())} sessions")
