@@ -63,7 +63,8 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]
         return
     _signal(session, signal.SIGQUIT if now else signal.SIGTERM)
     asked = time.monotonic()
-    while (session := opened.sessions()[-1]).state == "running":
+    number = session.number
+    while (session := next(one for one in opened.sessions() if one.number == number)).state == "running":
         seen = progress.read(opened.progress)
         step, phase = (seen.step, seen.phase) if seen else (0, "starting")
         yield Waiting(session.number, step, phase, time.monotonic() - asked)
