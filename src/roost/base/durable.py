@@ -8,6 +8,8 @@ is discarded and the error raised.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -84,7 +86,7 @@ def write_new(path: Path, chunks: Iterable[bytes | memoryview[Any]], *, mode: in
         os.fsync(fd)
     except BaseException:
         os.close(fd)
-        path.unlink(missing_ok=True)
+        discard(path)
         raise
     os.close(fd)
     return FileDigest(size, digest.hexdigest())
@@ -94,7 +96,8 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``data`` in one durable step.
 
     Raises:
-        OSError: Any failure; whatever stood at ``path`` still stands.
+        OSError: Any failure. Whatever stood at ``path`` still stands, unless it was the last one: then the
+            new data stands, and a power cut may still bring the old back.
     """
     staging = staging_name(path)
     write_new(staging, [data], mode=mode)
@@ -102,7 +105,7 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         _before("rename", path)
         staging.rename(path)
     except BaseException:
-        staging.unlink(missing_ok=True)
+        discard(staging)
         raise
     fsync_folder(path.parent)
 
@@ -135,14 +138,20 @@ def commit_folder(staging: Path, final: Path) -> None:
 
     Raises:
         FileExistsError: ``final`` exists; nothing is ever overwritten.
-        OSError: Any other failure.
+        OSError: Any other failure; ``final`` does not stand.
     """
     fsync_folder(staging)
-    if final.exists():
-        raise FileExistsError(f"{final} exists and is never overwritten")
+    if os.path.lexists(final):
+        raise FileExistsError(errno.EEXIST, "it exists and is never overwritten", str(final))
     _before("rename", final)
     staging.rename(final)
-    fsync_folder(final.parent)
+    try:
+        fsync_folder(final.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):  # taken back: who is told that it failed must not find it later
+            _before("rename", staging)
+            final.rename(staging)
+        raise
 
 
 def rename(path: Path, to: Path) -> None:
@@ -153,20 +162,27 @@ def rename(path: Path, to: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder with all it holds: renamed to a staging name first, so no reader sees half of it."""
+    """Removes a folder with all it holds: renamed to a staging name first, so no reader sees half of it,
+    not even after a power cut.
+
+    Raises:
+        OSError: It could not be renamed, and stands; or the new name could not be made durable.
+    """
     doomed = staging_name(path)
     _before("rename", path)
     path.rename(doomed)
+    fsync_folder(path.parent)
     discard(doomed)
 
 
 def discard(staging: Path) -> None:
     """Removes a staging file or folder; what cannot be removed is left for `sweep`."""
-    _before("unlink", staging)
-    if staging.is_dir():
-        shutil.rmtree(staging, ignore_errors=True)
-    else:
-        staging.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        _before("unlink", staging)
+        if staging.is_dir() and not staging.is_symlink():
+            shutil.rmtree(staging, ignore_errors=True)
+        else:
+            staging.unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> None:
@@ -180,7 +196,11 @@ def open_append(path: Path) -> int:
     """Opens a file for `append`, makes it if need be, its name durable; gives the descriptor."""
     _before("open", path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    fsync_folder(path.parent)
+    try:
+        fsync_folder(path.parent)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 
@@ -195,7 +215,7 @@ def append(fd: int, data: bytes) -> None:
         fault("write", f"fd:{fd}")
     written = os.write(fd, data)
     if written != len(data):
-        raise OSError(28, f"only {written} of {len(data)} bytes could be appended")
+        raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes could be appended")
 
 
 def sync(fd: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import re
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ NEVER = 2**63
 """A step that no run reaches."""
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(sec|s|min|h|d)")
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(sec|s|min|h|d)")
 
 
 def parse_duration(text: str, *, setting: str) -> float:
@@ -50,11 +50,11 @@ class Interval:
             ConfigError: It is none of these, or not above 0.
         """
         text = str(value).strip()
-        match = re.fullmatch(r"(\d+)(ep|/ep)?", text)
-        if match and int(match[1]) > 0 and not isinstance(value, bool):
+        match = re.fullmatch(r"(\d{1,18})(ep|/ep)?", text)
+        if match and int(match[1]) > 0:
             kind = {None: "steps", "ep": "epochs", "/ep": "per_epoch"}[match[2]]
             return cls(**{kind: int(match[1])})
-        if re.search(r"[a-z]$", text) and not match:
+        with contextlib.suppress(ConfigError):  # its text speaks of durations only
             return cls(seconds=parse_duration(text, setting=setting))
         raise ConfigError(
             "is no interval",
@@ -76,8 +76,8 @@ class Interval:
             return step - step % span + span
         if self.per_epoch:
             epoch, inside = divmod(step, steps_per_epoch)
-            passed = inside * self.per_epoch // steps_per_epoch
-            return epoch * steps_per_epoch + math.ceil((passed + 1) * steps_per_epoch / self.per_epoch)
+            due = inside * self.per_epoch // steps_per_epoch + 1  # the how manieth of this epoch comes next
+            return epoch * steps_per_epoch - (-due * steps_per_epoch // self.per_epoch)  # rounded up
         return NEVER
 
     def __str__(self) -> str:

@@ -77,7 +77,7 @@ def parse(data: bytearray) -> dict[str, Leaf]:
         header = json.loads(bytes(view[8 : 8 + size]))
         header.pop("__metadata__", None)
         return {name: _leaf(entry, view[8 + size :]) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"the file is no safetensors file: {error}") from error
 
 

@@ -12,7 +12,7 @@ import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
@@ -27,8 +27,6 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
-    "deque": deque,
-    "torch.Size": tuple,
 }
 
 
@@ -47,9 +45,13 @@ def _is_tensor(value: object) -> bool:
 
 
 def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
-    contiguous = np.ascontiguousarray(array)
+    # Texts and times need the width or unit that only `str` tells; `name` is what other readers know.
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind not in "biufcmMSU" or dtype.itemsize == 0:
+        raise TypeError(f"an array of type {dtype}")
+    contiguous = np.ascontiguousarray(array, dtype=dtype)
     data = memoryview(contiguous.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
-    return Leaf(array.dtype.name, array.shape, data)
+    return Leaf(dtype.name if dtype.kind in "biufc" else dtype.str, array.shape, data)
 
 
 def _tensor_leaf(tensor: Any) -> Leaf:
@@ -59,6 +61,17 @@ def _tensor_leaf(tensor: Any) -> Leaf:
     flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
     data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
     return Leaf(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
+
+
+def _order(tensor: Any) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost, as a copy of the tensor would lie;
+    None when they lie in their own order. An optimizer's moments follow the layout of channels_last weights,
+    and a step over two layouts may round differently."""
+    if tensor.is_contiguous() or tensor.numel() == 0:
+        return None
+    strides = sys.modules["torch"].empty_like(tensor, device="meta").stride()
+    order = sorted(range(tensor.dim()), key=lambda n: -strides[n])
+    return None if order == sorted(order) else order
 
 
 class _Packer:
@@ -73,7 +86,7 @@ class _Packer:
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
-            return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+            return _float(value)
         if type(value) is list:
             return [self.pack(item, f"{path}.{i}", depth + 1) for i, item in enumerate(value)]
         if type(value) is dict and "$" not in value and all(type(key) is str for key in value):
@@ -82,10 +95,12 @@ class _Packer:
 
     def _tagged(self, value: Any, path: str, depth: int) -> Skeleton:
         if _is_tensor(value):
-            return {"$": "tensor", **self._leaf(value, path)}
-        if isinstance(value, np.ndarray) and value.dtype != object and value.dtype.names is None:
+            body = {"$": "tensor", **self._leaf(value, path)}
+            order = _order(value)
+            return {**body, "order": order} if order else body
+        if type(value) in (np.ndarray, np.memmap):
             return {"$": "array", **self._leaf(value, path)}
-        if isinstance(value, np.generic):
+        if isinstance(value, np.generic) and not isinstance(value, str | bytes):
             return {"$": "scalar", **self._leaf(np.asarray(value), path)}
         if isinstance(value, Mapping):
             kind = type(value).__name__ if type(value) in (OrderedDict, Counter) else "dict"
@@ -95,7 +110,8 @@ class _Packer:
             ]
             return {"$": kind, "items": items}
         for kind, parts in _parts(value):
-            return {"$": kind, "items": [self.pack(p, f"{path}.{i}", depth + 1) for i, p in enumerate(parts)]}
+            body = {"$": kind, "items": [self.pack(p, f"{path}.{i}", depth + 1) for i, p in enumerate(parts)]}
+            return {**body, "maxlen": value.maxlen} if kind == "deque" else body
         return _plain(value, path)
 
     def _leaf(self, value: Any, path: str) -> dict[str, Any]:
@@ -103,12 +119,13 @@ class _Packer:
         name = self._names.get(key)
         if name is None:
             name = path or "value"
-            while name in self.leaves:
+            while name in self.leaves or name == "__metadata__":  # safetensors keeps that name for itself
                 name += "'"
             try:
                 leaf = _tensor_leaf(value) if _is_tensor(value) else _array_leaf(value)
-            except (TypeError, ValueError) as error:
-                raise CheckpointError(f"the state holds {error} at {path!r}, which cannot be saved") from error
+            except (TypeError, ValueError, RuntimeError) as error:
+                said = str(error).partition("\n")[0]
+                raise CheckpointError(f"the state holds {said} at {path!r}, which cannot be saved") from error
             self.leaves[name], self._names[key] = leaf, name
             self._keep.append(value)
         leaf = self.leaves[name]
@@ -123,7 +140,8 @@ def _identity(value: Any) -> Any:
     """Equal for two tensors that are the same view of the same memory, different for all others."""
     if not _is_tensor(value) or value.numel() == 0 or value.layout != sys.modules["torch"].strided:
         return id(value)
-    return (value.data_ptr(), str(value.device), value.dtype, tuple(value.shape), value.stride())
+    lazy = (value.is_conj(), value.is_neg())  # such a view shares the memory and means other values
+    return (value.data_ptr(), str(value.device), value.dtype, tuple(value.shape), value.stride(), lazy)
 
 
 def _parts(value: Any) -> list[tuple[str, list[Any]]]:
@@ -136,6 +154,10 @@ def _parts(value: Any) -> list[tuple[str, list[Any]]]:
     return []
 
 
+def _float(value: float) -> Skeleton:
+    return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+
+
 def _plain(value: Any, path: str) -> Skeleton:
     if isinstance(value, bytes | bytearray):
         return {"$": "bytes", "value": base64.b64encode(value).decode()}
@@ -146,7 +168,9 @@ def _plain(value: Any, path: str) -> Skeleton:
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
         return {"$": f"torch.{type(value).__name__}", "value": str(value).removeprefix("torch.")}
     # Enums that are ints or strings (torch's SWALR and OneCycleLR keep some) are plain values after all.
-    for base in (bool, int, float, str):
+    if isinstance(value, float):
+        return _float(float(value))
+    for base in (int, str):
         if isinstance(value, base):
             return base(value)
     raise CheckpointError(
@@ -165,7 +189,10 @@ def pack(tree: Any) -> tuple[Skeleton, dict[str, Leaf]]:
         CheckpointError: Something in the tree is neither plain data nor a strided tensor.
     """
     packer = _Packer()
-    return packer.pack(tree, ""), packer.leaves
+    try:
+        return packer.pack(tree, ""), packer.leaves
+    except RecursionError as error:
+        raise CheckpointError("the state is nested too deep to be saved from so deep in the program") from error
 
 
 class _Unpacker:
@@ -192,17 +219,19 @@ class _Unpacker:
             return {"dict": dict, "OrderedDict": OrderedDict, "Counter": _counter}[kind](pairs)
         if kind in _SEQUENCES:
             return _SEQUENCES[kind]([self.unpack(item, depth + 1) for item in body["items"]])
-        return self._value(kind, body["value"])
+        if kind == "deque":
+            return deque([self.unpack(item, depth + 1) for item in body["items"]], body["maxlen"])
+        return self._value(kind, body.get("value"))
 
     def _value(self, kind: str, value: Any) -> Any:
         if kind == "float":
             return float(value)
         if kind == "bytes":
-            return base64.b64decode(value)
+            return base64.b64decode(value, validate=True)
         if kind == "complex":
             return complex(float(value[0]), float(value[1]))
         if kind == "path":
-            return PurePath(value)
+            return Path(value)
         if kind in ("torch.dtype", "torch.device") and self._to == "torch":
             torch = sys.modules["torch"]
             return torch.device(value) if kind == "torch.device" else _torch_dtype(torch, value)
@@ -218,7 +247,7 @@ class _Unpacker:
                 raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
             shape = tuple(int(n) for n in body["shape"])
             if kind == "tensor" and self._to == "torch":
-                self._made[key] = _to_tensor(leaf.data, str(body["dtype"]), shape)
+                self._made[key] = _to_tensor(leaf.data, str(body["dtype"]), shape, body.get("order"))
             else:
                 array = _to_array(leaf.data, str(body["dtype"]), shape)
                 self._made[key] = array[()] if kind == "scalar" else array
@@ -236,7 +265,9 @@ def _torch_dtype(torch: Any, name: str) -> Any:
     return dtype
 
 
-def _to_tensor(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> Any:
+def _to_tensor(
+    data: memoryview[Any], dtype_name: str, shape: tuple[int, ...], order: list[int] | None
+) -> Any:
     import torch
 
     dtype = _torch_dtype(torch, dtype_name)
@@ -246,14 +277,18 @@ def _to_tensor(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -
     if count == 0:
         return torch.empty(shape, dtype=dtype)
     # Cloned, for torch's own alignment: the libraries behind it may round differently on another one.
-    return torch.frombuffer(data, dtype=dtype, count=count).reshape(shape).clone()
+    tensor = torch.frombuffer(data, dtype=dtype, count=count).reshape(shape)
+    if order is None:
+        return tensor.clone()
+    inverse = sorted(range(len(order)), key=lambda n: order[n])
+    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
 
 
 def _to_array(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Types that NumPy lacks (bfloat16, float8) come as unsigned integers of the same width."""
     try:
         dtype = np.dtype(dtype_name)
-    except TypeError:
+    except TypeError:  # NumPy has no such type
         width = data.nbytes // max(1, math.prod(shape))
         dtype = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else np.uint8)
     if data.nbytes != math.prod(shape) * dtype.itemsize:
@@ -269,4 +304,7 @@ def unpack(skeleton: Skeleton, leaves: Mapping[str, Leaf], *, to: Literal["torch
     """
     if to == "torch":
         import torch  # noqa: F401  - the lookups in sys.modules need it
-    return _Unpacker(leaves, to).unpack(skeleton)
+    try:
+        return _Unpacker(leaves, to).unpack(skeleton)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error

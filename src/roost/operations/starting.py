@@ -13,6 +13,7 @@ from typing import Any
 from roost.base import durable
 from roost.lab import start
 from roost.lab.supervisor import Spec
+from roost.operations.caches import cache_folder
 from roost.package import names
 from roost.package.package import Package
 
@@ -74,12 +75,6 @@ def environment(*, seed: int, cpu: bool) -> dict[str, str]:
         "PYTHONPYCACHEPREFIX": str(cache_folder() / "pycache"),
         **({"CUDA_VISIBLE_DEVICES": ""} if cpu else {}),
     }
-
-
-def cache_folder() -> Path:
-    """Where roost keeps what can be made again: ``$XDG_CACHE_HOME/roost``."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "roost"
 
 
 def write_description(package: Package, description: str | None) -> None:

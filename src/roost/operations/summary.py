@@ -11,37 +11,13 @@ from typing import Any
 import msgspec
 
 from roost.base.errors import CheckpointError, NotFound
+from roost.operations.row import Row
 from roost.package import checkpoint, progress, sessions
 from roost.package.sessions import Session
 
 _TAIL_BYTES = 1 << 16
 _UNKNOWN_TOTAL = 2**61
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One package. None where something is not known (yet)."""
-
-    name: str
-    state: str
-    """new, starting, running, succeeded, failed, stopped or crashed."""
-    step: int | None = None
-    total_steps: int | None = None
-    epoch: int | None = None
-    metric: str | None = None
-    """The one that the first rule of ``checkpoint.best`` watches, else valid/loss, else what there is."""
-    last: float | None = None
-    """Its newest value."""
-    best: float | None = None
-    """Its value in the best checkpoint; None without such a rule."""
-    started: float | None = None
-    """Unix time of the first session's start."""
-    seconds: float | None = None
-    """Running time of all sessions together."""
-    sessions: int = 0
-    error: str | None = None
-    """The last error line of a run that failed or crashed."""
-    description: str | None = None
 
 
 def summarize(path: Path) -> Row:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from roost.base.errors import ContractError
+from roost.base.errors import ConfigError, ContractError
 from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings
 from roost.package import retention
@@ -99,6 +99,8 @@ def _loader(
 
 def _stepper(experiment: Experiment, train: Loader) -> Stepper:
     settings, runner = experiment.settings, experiment.runner
+    if settings.precision != 32:
+        raise ConfigError("is not built yet", setting="precision", received=settings.precision, fix="leave it out")
     accumulation = settings.gradient_accumulation_steps
     if type(runner).optimizers is not Runner.optimizers:
         given: Any = runner.optimizers()

@@ -77,11 +77,12 @@ class Runner(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # nn.Module would let self.loss = nn.MSELoss() shadow the method, and the loop would call the module.
-        if inspect.isroutine(getattr(type(self), name, None)):
-            kind = type(value).__name__
+        taken = getattr(type(self), name, None)
+        if inspect.isroutine(taken) or isinstance(taken, property):
             raise ContractError(
-                f"self.{name} is a method of the Runner and would be lost",
-                received=kind,
+                f"self.{name} is a {'property' if isinstance(taken, property) else 'method'} of the Runner "
+                "and would be lost",
+                received=type(value).__name__,
                 fix=f"call it self.{name}_{'module' if isinstance(value, nn.Module) else 'value'}",
             )
         super().__setattr__(name, value)

@@ -93,9 +93,23 @@ def _check_loss(runner: type[Runner]) -> None:
 
 def _hook(path: str, root: Path, values: Mapping[str, Any], where: Any) -> Hook:
     found = _derived(Hook, path, "hooks", root, where)
+    needs = [name for name, one in inspect.signature(found).parameters.items() if _is_needed(one)]
+    if needs:
+        raise ContractError(
+            f"{found.__name__} needs {', '.join(needs)}, but roost makes it without arguments",
+            setting="hooks",
+            received=path,
+            where=where("hooks"),
+            fix="give them defaults, or read your settings from self.args in on_start()",
+        )
     hook = found()
     hook.__dict__.setdefault("args", values)
     return hook
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not variable
 
 
 def checked(data: object, dataset: type) -> Data:
@@ -123,7 +137,8 @@ def checked(data: object, dataset: type) -> Data:
 
 
 def _check_set(one: object, name: str) -> None:
-    if not hasattr(one, "__getitem__") or not hasattr(one, "__len__"):
+    by_index = hasattr(one, "__getitem__") and hasattr(one, "__len__")
+    if not by_index or isinstance(one, torch.utils.data.IterableDataset):
         kind = type(one).__name__
         raise ContractError(
             f"the {name} set is a {kind}, which has no len() or no [index]",

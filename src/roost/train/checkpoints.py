@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,14 +101,18 @@ class Checkpoints:
             reason=reason,
             held=held,
             scheduled=scheduled,
-            metrics=dict(metrics or {}),
+            # A manifest is JSON, which has no NaN; and what is not finite is never the best.
+            metrics={name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
             time=round(time.time(), 3),
             inexact=inexact or [],
         )
         states = {name: part.state_dict() for name, part in parts.items()}
         self._parent = checkpoint.write(self.store.folder, states, info)
         self.store = Store(self.store.folder)  # the new one is the tip from here on
-        self._retain(info.inexact)
+        try:
+            self._retain(info.inexact)
+        except OSError as error:
+            print(f"older checkpoints not tidied up: {error}; the next save tries again", flush=True)
         return checkpoint.folder_of(self.store.folder, id)
 
     def _retain(self, inexact: list[str]) -> None:

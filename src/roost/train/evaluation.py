@@ -40,21 +40,19 @@ def run(runner: Any, loader: Loader, split: str, *, stop: Callable[[], bool] = l
         Interrupted: ``stop()`` said so between two batches.
         ContractError: ``evaluate`` gave something else.
     """
-    sums: dict[str, Tensor] = {}
+    sums: dict[str, tuple[Tensor, int]] = {}
     columns: dict[str, list[Tensor]] = {}
     keep = _summarizes(runner)
-    total = 0
     for value, num_samples, _ in loader.once():
         if stop():
             raise Interrupted
         output = runner.evaluate(runner.to_device(value))
         _check(output)
-        total += num_samples
         for name, tensor in output.items():
             _add(sums, name, tensor, num_samples)
             if keep and tensor.dim():
                 columns.setdefault(name, []).append(tensor.detach().cpu())
-    results = {name: float(value) / total for name, value in sums.items()}
+    results = {name: float(total) / count for name, (total, count) in sums.items()}
     if keep:
         values = {name: torch.cat(parts) for name, parts in columns.items()}
         results.update({name: float(value) for name, value in runner.summarize(values, split).items()})
@@ -77,7 +75,7 @@ def _check(output: object) -> None:
     )
 
 
-def _add(sums: dict[str, Tensor], name: str, tensor: Tensor, num_samples: int) -> None:
+def _add(sums: dict[str, tuple[Tensor, int]], name: str, tensor: Tensor, num_samples: int) -> None:
     if name == "id" or tensor.dim() > 1 or tensor.is_complex():
         return
     if tensor.dim() == 1 and len(tensor) != num_samples:
@@ -89,4 +87,5 @@ def _add(sums: dict[str, Tensor], name: str, tensor: Tensor, num_samples: int) -
     # float64 also where the values are float32: a mean over a million samples keeps its digits.
     wide = tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
     value = wide.sum() if wide.dim() else wide * num_samples
-    sums[name] = sums[name] + value if name in sums else value
+    total, count = sums.get(name, (0.0, 0))
+    sums[name] = (total + value, count + num_samples)

@@ -87,7 +87,7 @@ class Events:
         self._waiting = [(weight, values) for weight, values in state["waiting"]]
 
 
-def _stacked(name: str, values: list[Value]) -> Tensor:
+def _stacked(name: str, values: list[Any]) -> Tensor:
     """(steps,) in float64 (float32 where the device has none), in the order of the steps."""
     try:
         if isinstance(values[0], Tensor):
@@ -103,15 +103,13 @@ def _stacked(name: str, values: list[Value]) -> Tensor:
 
 
 def _column(values: list[Any]) -> Tensor:
-    device = values[0].device
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    tensors = [value if isinstance(value, Tensor) else torch.tensor(value, device=device) for value in values]
-    if tensors[0].dim() or len({tensor.dtype for tensor in tensors}) > 1:
-        tensors = [tensor.to(dtype).reshape(()) for tensor in tensors]
-    stacked = torch.stack(tensors)
-    if stacked.dim() != 1:
-        raise ValueError("more than one element")
-    return stacked.detach().to(dtype)
+    dtype = torch.float32 if values[0].device.type == "mps" else torch.float64
+    try:
+        stacked = torch.stack(values)
+    except (TypeError, RuntimeError):  # numbers among the tensors, or shapes like (1,)
+        device = values[0].device
+        stacked = torch.stack([torch.as_tensor(value, dtype=dtype, device=device).reshape(()) for value in values])
+    return stacked.detach().to(dtype).reshape(len(values))
 
 
 def _is_number(value: object) -> bool:

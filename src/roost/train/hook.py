@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -106,6 +106,10 @@ class Call:
         """Whether this is due after ``step``."""
         return step >= self.next_step or now >= self.next_second
 
+    def asked(self, requests: Set[str]) -> bool:
+        """Whether one of the requests is what this serves."""
+        return not self.epoch_only and self.hook.serves in requests
+
     def __call__(self, trainer: Trainer) -> None:
         if self.epoch_only:
             self.hook.on_epoch(trainer)
@@ -147,7 +151,6 @@ class CallLists:
             for epoch_only, method in ((False, "on_step"), (True, "on_epoch"))
             if _overrides(hook, method)
         ]
-        self.clocked = any(interval.seconds for call in self.step for interval in call.intervals)
 
     def _having(self, method: str) -> list[Hook]:
         return [hook for hook in self.hooks if _overrides(hook, method)]

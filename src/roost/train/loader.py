@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from roost.base import tree
-from roost.base.errors import ContractError
+from roost.base.errors import ContractError, RoostError
 from roost.train import seeding
 from roost.train.plan import BatchPlan
 
@@ -72,14 +72,17 @@ class Fetch:
             raise
 
     def _join(self, samples: Sequence[Any]) -> Any:
-        try:
+        if self._collate is not default_collate:
             return self._collate(list(samples))
-        except (TypeError, RuntimeError) as error:
+        try:
+            return default_collate(list(samples))
+        except (TypeError, RuntimeError, ValueError, LookupError, AttributeError) as error:
             kinds = sorted({type(sample).__name__ for sample in samples})
             raise ContractError(
-                f"the samples of {type(self._dataset).__name__} ({', '.join(kinds)}) cannot be joined to a batch: "
-                f"{str(error).splitlines()[0]}",
-                fix="return tensors, numbers, strings, or nests of them, of one shape, or give Data(collate=...)",
+                f"the samples of {type(self._dataset).__name__} ({', '.join(kinds)}) "
+                f"cannot be joined to a batch: {str(error).partition(chr(10))[0]}",
+                fix="return tensors, numbers, strings, or nests of them, of one shape, "
+                "or give Data(collate=...)",
             ) from error
 
     def ignores_seeding(self) -> bool:
@@ -106,14 +109,24 @@ def _fingerprint(sample: Any) -> Any:
     return repr(skeleton), [(name, bytes(leaf.data)) for name, leaf in leaves.items()]
 
 
+class _Refusal(NamedTuple):
+    """What a worker process gives instead of a batch when the dataset breaks the contract."""
+
+    error: RoostError
+
+
 class _Keyed(torch.utils.data.Dataset[Any]):
     """A dataset whose index is (epoch, indices): torch's DataLoader then moves whole batches of ours."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    def __getitem__(self, key: tuple[int, list[int]]) -> Any:
-        return self._fetch(*key)
+    def __getitem__(self, key: Key) -> Any:
+        try:
+            return self._fetch(*key)
+        except RoostError as error:
+            # As a value: torch would put the worker's whole traceback into its text.
+            return _Refusal(error)
 
 
 def _start_worker(_: int) -> None:
@@ -189,4 +202,7 @@ class Loader:
             pin_memory=torch.cuda.is_available(),
             multiprocessing_context="fork" if sys.platform == "linux" else None,
         )
-        yield from loader
+        for value in loader:
+            if isinstance(value, _Refusal):
+                raise value.error
+            yield value

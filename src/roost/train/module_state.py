@@ -11,7 +11,7 @@ from roost.base.errors import CheckpointError, TrainingError
 
 
 class ModuleState:
-    """Parameters, buffers (also those that state_dict leaves out), extra state, and what is frozen."""
+    """Parameters, buffers (also those that state_dict leaves out), extra state, what is frozen, and the mode."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -22,11 +22,13 @@ class ModuleState:
         return {name: buffer for name, buffer in self._module.named_buffers() if name not in persistent}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state under its bare names, with `hidden` buffers and `frozen` parameters apart."""
+        """The state under its bare names; apart from it, hidden buffers, frozen parameters, and the modules
+        in evaluation mode."""
         return {
             "state": dict(self._module.state_dict()),
             "hidden": self._hidden(),
             "frozen": [name for name, p in self._module.named_parameters() if not p.requires_grad],
+            "evaluating": [name for name, part in self._module.named_modules() if not part.training],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -42,13 +44,25 @@ class ModuleState:
                 f"the checkpoint does not fit the model: {' '.join(str(error).split())[:600]}",
                 fix="continue the package with its own code and settings",
             ) from error
-        with torch.no_grad():
-            for name, buffer in self._hidden().items():
-                if name in state["hidden"]:
-                    buffer.copy_(state["hidden"][name])
-        frozen = set(state["frozen"])
+        for name, value in state["hidden"].items():
+            self._put_hidden(name, value)
+        frozen, evaluating = set(state["frozen"]), set(state["evaluating"])
         for name, parameter in self._module.named_parameters():
             parameter.requires_grad_(name not in frozen)
+        for name, part in self._module.named_modules():
+            part.training = name not in evaluating
+
+    def _put_hidden(self, name: str, value: Tensor) -> None:
+        """A cache may have another size than a fresh one, or not be there yet."""
+        owner, _, own_name = name.rpartition(".")
+        buffers = self._module.get_submodule(owner)._buffers
+        buffer = buffers.get(own_name)
+        if buffer is not None and buffer.shape == value.shape:
+            with torch.no_grad():
+                buffer.copy_(value)
+        else:
+            like = buffer if buffer is not None else next(self._module.parameters(), value)
+            buffers[own_name] = value.to(like.device)
 
     def check_finite(self) -> None:
         """Makes sure that every parameter is finite. A sync point, for saves.

@@ -37,7 +37,7 @@ class Progress:
         by_steps = self.step / self.total_steps if self.total_steps else 0.0
         return min(1.0, max(by_steps, self.seconds / self.total_seconds))
 
-    def advance(self, *, batches: int, samples: int, last: bool) -> None:
+    def advance(self, batches: int, samples: int, last: bool) -> None:
         """Counts one step that consumed ``batches`` micro-batches; ``last``: they ended the epoch."""
         self.step += 1
         self.samples += samples

@@ -119,7 +119,7 @@ class Stepper:
         """The loss to train on, and detached values to record."""
         if isinstance(output, Tensor):
             loss, values = output, {}
-        elif isinstance(output, Mapping) and "loss" in output:
+        elif (type(output) is dict or isinstance(output, Mapping)) and "loss" in output:
             loss = output["loss"]
             values = {n: v.detach() if isinstance(v, Tensor) else v for n, v in output.items() if n != "loss"}
         else:

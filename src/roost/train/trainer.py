@@ -23,7 +23,7 @@ from roost.train.rate import Rate
 from roost.train.stepper import Stepper, Window
 from roost.train.until import Until
 
-_PUBLISH_SECONDS = 0.001
+_PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
 
 
@@ -102,8 +102,8 @@ class Trainer:
         self._requests: set[str] = set()
         self.due_now = False
         self._rate = Rate()
-        self._wake = 0
-        self._zero = self._publish_at = time.monotonic()
+        self._wake_step, self._wake_second = 0, 0.0
+        self._zero = time.monotonic()
         runner.attach(self)
 
     # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
@@ -160,11 +160,10 @@ class Trainer:
                 for hook in self.calls.before_step:
                     hook.before_step(self)
                 window, samples, last = next(windows)
-                values = self.runner.update(self.stepper, window)
-                self.events.put(values, samples)
-                self._advance(len(window), samples, last)
-                if self.progress.step >= self._wake or self._requests or self._finished or self._clock_due():
-                    self._run_calls(self.calls.step)
+                self.events.put(self.runner.update(self.stepper, window), samples)
+                self.progress.advance(len(window), samples, last)
+                if self.progress.step >= self._wake_step or time.monotonic() >= self._wake_second or self._requests:
+                    self._look_around()
             self._save_at_end()
         return self._reason()
 
@@ -186,17 +185,6 @@ class Trainer:
                     yield window, sum(window.num_samples), last
                     window = Window()
 
-    def _advance(self, batches: int, samples: int, last: bool) -> None:
-        progress = self.progress
-        progress.advance(batches=batches, samples=samples, last=last)
-        now = time.monotonic()
-        progress.seconds = now - self._zero
-        if progress.step >= self.total_steps or progress.seconds >= progress.total_seconds:
-            self._finished = True
-        if now >= self._publish_at:
-            self._publish_at = now + _PUBLISH_SECONDS
-            self.publish("training")
-
     def _at_end(self) -> bool:
         return self._stop is not None or self._finished
 
@@ -207,16 +195,26 @@ class Trainer:
 
     # ---- hooks after a step -----------------------------------------------------------------------------
 
-    def _run_calls(self, calls: Sequence[Call]) -> None:
+    def _look_around(self) -> None:
+        """What need not be done every step: publishing, looking for the end, hooks that are due."""
+        now = time.monotonic()
+        self.progress.seconds = now - self._zero
+        self._finished = self._finished or self.until.reached(self.progress)
+        self.publish("training")
+        self._run_calls(self.calls.step, now)
+        self._set_alarm(now)
+
+    def _set_alarm(self, now: float) -> None:
+        self._wake_step = min(self.total_steps, *(call.next_step for call in self.calls.step), NEVER)
+        self._wake_second = min(now + _PUBLISH_SECONDS, *(call.next_second for call in self.calls.step), math.inf)
+
+    def _run_calls(self, calls: Sequence[Call], now: float) -> None:
         """Runs what is due. The run's last step counts as due for everything that has an interval."""
         step = self.progress.step
-        now = time.monotonic() if self.calls.clocked else 0.0
         self.results = {}
         for call in calls:
             self.due_now = call.due(step, now)
-            if not (
-                self.due_now or call.hook.serves in self._requests or (self._finished and call.intervals)
-            ):
+            if not (self.due_now or call.asked(self._requests) or (self._finished and call.intervals)):
                 continue
             try:
                 call(self)
@@ -227,21 +225,17 @@ class Trainer:
                 return
             self._requests.discard(call.hook.serves or "")
             call.schedule(step, self.steps_per_epoch, now)
-        self._wake = min((call.next_step for call in calls), default=NEVER)
-
-    def _clock_due(self) -> bool:
-        return self.calls.clocked and any(time.monotonic() >= call.next_second for call in self.calls.step)
 
     def _finish_pending_step(self) -> None:
         pending, self.progress.pending = self.progress.pending, ()
         now = time.monotonic()
         for call in self.calls.step:
             call.schedule(self.progress.step - bool(pending), self.steps_per_epoch, now)
-        self._wake = min((call.next_step for call in self.calls.step), default=NEVER)
         if pending:
             self._requests.update(pending[1:])
             names = [call.hook.name for call in self.calls.step]
-            self._run_calls(self.calls.step[names.index(pending[0]) if pending[0] in names else 0 :])
+            self._run_calls(self.calls.step[names.index(pending[0]) if pending[0] in names else 0 :], now)
+        self._set_alarm(now)
 
     # ---- evaluation -------------------------------------------------------------------------------------
 

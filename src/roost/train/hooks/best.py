@@ -39,8 +39,13 @@ class Best(Hook):
                 trainer.request_save(reason="best")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
+        return {"best": [[*_rule(rule), found] for rule, found in zip(self.rules, self.best, strict=True)]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if len(state["best"]) == len(self.rules):
-            self.best = state["best"]
+        known = {(monitor, mode): found for monitor, mode, found in state["best"]}
+        # What was the best by another rule says nothing about this one.
+        self.best = [known.get(_rule(rule), [])[: rule.top_k] for rule in self.rules]
+
+
+def _rule(rule: Rule) -> tuple[str, str]:
+    return rule.monitor, rule.mode

@@ -46,7 +46,9 @@ class EarlyStop(Hook):
             trainer.request_stop(f"{self.monitor} did not improve {self.waited} times", finished=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "waited": self.waited}
+        return {"monitor": self.monitor, "mode": self.mode, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.waited = state["best"], state["waited"]
+        # What was the best of another metric says nothing about this one.
+        if (state["monitor"], state["mode"]) == (self.monitor, self.mode):
+            self.best, self.waited = state["best"], state["waited"]

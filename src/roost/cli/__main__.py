@@ -1,0 +1,124 @@
+"""The program ``roost``. Commands are imported when they are used, so that each costs only what it needs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from roost import __version__
+from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError
+from roost.cli import terminal
+
+COMMANDS = {
+    "new": "Make a project from a template.",
+    "run": "Train a project in a new package.",
+    "continue": "Go on with a package, exactly where it was.",
+    "stop": "Ask a running package to save and end.",
+    "ls": "List the packages of a folder.",
+    "show": "Show one package: sessions, metrics, checkpoints.",
+    "logs": "Print what a package printed.",
+    "plot": "Draw the curves of packages into a picture.",
+    "verify": "Compare a package with what was written.",
+}
+_MODULES = {"continue": "continue_"}
+_BROKEN_PIPE_EXIT_CODE = 128 + 13
+
+
+class _Commands(click.Group):
+    """A group that imports a command only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"roost.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            from roost.base.suggest import proposal
+
+            ctx.fail(f"there is no command {name!r}; {proposal(name, COMMANDS)}see roost --help")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 config, 5 refused, 75 stopped and resumable, "
+    "130 ended by a second Ctrl-C.",
+)
+@click.version_option(__version__, message="roost %(version)s")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks; works with every command.")
+def roost() -> None:
+    """Trains PyTorch models, and never loses, mixes up or fails to reproduce a run.
+
+    \b
+    roost new digits && cd digits      a project to start from
+    roost run config.yaml              trains; its first line names the package
+    roost continue runs/NAME           after Ctrl-C, kill -9 or a power cut
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        code = _run([argument for argument in given if argument != "--debug"], debug=debug)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); the flush at exit must not complain about it either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _BROKEN_PIPE_EXIT_CODE
+    sys.exit(code)
+
+
+def _run(arguments: list[str], *, debug: bool) -> int:
+    try:
+        answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001  - the last place where one line can be made of it
+        return _told(error, debug=debug)
+    return answer if isinstance(answer, int) else 0
+
+
+def _told(error: Exception, *, debug: bool) -> int:
+    """One line for a person; the traceback too when asked for. Gives the exit code."""
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, RoostError):
+        terminal.error(str(error))
+        return error.exit_code
+    if isinstance(error, OSError):
+        place = f": {error.filename}" if error.filename is not None else ""
+        terminal.error(f"{error.strerror or error}{place}")
+    else:
+        terminal.error(f"{type(error).__name__}: {error} (a defect of roost; --debug shows where)")
+    return 1
+
+
+if __name__ == "__main__":
+    main()

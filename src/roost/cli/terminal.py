@@ -1,0 +1,85 @@
+"""Talking to the person: stdout is data, stderr is talk."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import IO
+
+import click
+
+_CONTROL = re.compile(r"\x1b\[[0-9;:]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_COLOURS = {
+    "succeeded": "green",
+    "running": "cyan",
+    "starting": "cyan",
+    "stopped": "yellow",
+    "failed": "red",
+    "crashed": "red",
+}
+
+
+def colours(stream: IO[str]) -> bool:
+    """Whether colours may be written to a stream: a terminal, and NO_COLOR is not set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def say(text: str) -> None:
+    """One line of talk."""
+    click.echo(text, err=True, color=colours(sys.stderr))
+
+
+def error(text: str) -> None:
+    """One line about what is wrong."""
+    say(f"{click.style('error:', fg='red', bold=True)} {text}")
+
+
+def state(name: str) -> str:
+    """A session's state in its colour; `click.echo` takes the colour away where there is none."""
+    return click.style(name, fg=_COLOURS.get(name))
+
+
+def harmless(text: str) -> str:
+    """The text with every control character made visible, but for line ends, tabs and colours: output of a
+    run cannot move the cursor, set the title or answer for the person."""
+    return _CONTROL.sub(lambda found: found[0] if found[0].endswith("m") else _visible(found[0]), text)
+
+
+def _visible(character: str) -> str:
+    return f"\\x{ord(character[0]):02x}" + character[1:]
+
+
+def columns(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Lines of a table, each column as wide as its widest cell; the last column is not filled up."""
+    table = [list(header), *map(list, rows)]
+    widths = [max(map(_width, cells)) for cells in zip(*table, strict=True)]
+    widths[-1] = 0
+    return ["  ".join(map(_padded, cells, widths)).rstrip() for cells in table]
+
+
+def _width(cell: str) -> int:
+    return len(cell) if "\x1b" not in cell else len(click.unstyle(cell))
+
+
+def _padded(cell: str, width: int) -> str:
+    return cell + " " * (width - _width(cell))
+
+
+def duration(seconds: float | None) -> str:
+    """``1d 02h``, ``3h 05m``, ``4m 09s`` or ``7.1s``; empty for None."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    for name, lower, size in (("d", "h", 86400), ("h", "m", 3600), ("m", "s", 60)):
+        if whole >= size:
+            return f"{whole // size}{name} {whole % size // {'h': 3600, 'm': 60, 's': 1}[lower]:02d}{lower}"
+    return ""
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; empty for None."""
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,194 @@
+"""How `plot` draws."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from roost.operations.curves import Curve, Panel, Picture, Run
+
+_PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
+_INK, _FAINT, _BAD = "#1f2937", "#d1d5db", "#dc2626"
+_PANEL_INCHES = (5.2, 3.1)
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.edgecolor": "#9ca3af",
+    "axes.labelcolor": _INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.grid": True,
+    "grid.color": "#eef0f3",
+    "xtick.color": "#6b7280",
+    "ytick.color": "#6b7280",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "svg.hashsalt": "roost",
+}
+_LOOKS: dict[str, dict[str, Any]] = {
+    "train": {"linewidth": 1.0, "alpha": 0.55},
+    "valid": {"linewidth": 1.8},
+    "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
+}
+_FEW_POINTS = 40
+
+
+def draw(picture: Picture, kind: str) -> bytes:
+    """The picture as a file's bytes.
+
+    Args:
+        picture: What to draw.
+        kind: png, svg or pdf.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(len(picture.panels), 2 if len(picture.panels) <= 4 else 3)
+    rows = math.ceil(len(picture.panels) / columns)
+    width, height = _PANEL_INCHES
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+        canvas = FigureCanvasAgg(figure)
+        grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axes, panel in zip(grid, picture.panels, strict=False):
+            _panel(axes, panel, picture.runs)
+        for axes in grid[len(picture.panels) :]:
+            axes.set_axis_off()
+        _legend(figure, picture)
+        buffer = io.BytesIO()
+        canvas.print_figure(buffer, format=kind, dpi=150)
+    return buffer.getvalue()
+
+
+def _panel(axes: Any, panel: Panel, runs: Sequence[Run]) -> None:
+    axes.set_title(panel.name)
+    parts = sorted({(curve.split, curve.part) for curve in panel.curves})
+    for curve in panel.curves:
+        _curve(axes, curve, _colour(curve, parts, single=len(runs) == 1), parts)
+    if panel.logarithmic:
+        axes.set_yscale("log")
+    axes.margins(x=0.02)
+    for number, run in enumerate(runs):
+        _marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
+    _epochs(axes, runs)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(_whole_numbers())
+
+
+def _whole_numbers() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(nbins=6, integer=True)
+
+
+def _colour(curve: Curve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
+    """One package: a colour for each split and set. Several: a colour for each package."""
+    if not single:
+        return _PALETTE[curve.run % len(_PALETTE)]
+    order = [("train", ""), ("valid", ""), ("test", "")]
+    known = order + [part for part in parts if part not in order]
+    return _PALETTE[known.index((curve.split, curve.part)) % len(_PALETTE)]
+
+
+def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]]) -> None:
+    look = dict(_LOOKS.get(curve.split, {"linewidth": 1.4}))
+    if curve.part:
+        sets = [part for split, part in parts if split == curve.split]
+        look["linestyle"] = ("-", "--", ":", "-.")[sets.index(curve.part) % 4]
+    if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
+        look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
+    axes.plot(curve.steps, curve.values, color=colour, **look)
+    if curve.split == "test" and curve.values:
+        axes.axhline(curve.values[-1], color=colour, linewidth=0.8, linestyle=":", zorder=1)
+    if curve.gaps:
+        top = axes.get_xaxis_transform()
+        axes.plot(
+            curve.gaps, [0.98] * len(curve.gaps), "x", color=_BAD, markersize=5, transform=top, clip_on=False
+        )
+
+
+def _marks(axes: Any, run: Run, colour: str) -> None:
+    """Checkpoints as ticks on the step axis, the best as a diamond, starts of sessions as dashed lines."""
+    on_axis = axes.get_xaxis_transform()
+    for step in run.session_starts:
+        axes.axvline(step, color=colour, linewidth=0.9, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
+    axes.plot(
+        run.checkpoints,
+        [0.0] * len(run.checkpoints),
+        "|",
+        color=colour,
+        markersize=9,
+        transform=on_axis,
+        zorder=5,
+    )
+    axes.plot(
+        run.best,
+        [0.0] * len(run.best),
+        "D",
+        color=colour,
+        markersize=5.5,
+        markeredgecolor="white",
+        transform=on_axis,
+        clip_on=False,
+        zorder=6,
+    )
+
+
+def _epochs(axes: Any, runs: Sequence[Run]) -> None:
+    """A second axis in epochs, where all packages agree how long one is."""
+    lengths = {run.steps_per_epoch for run in runs}
+    if len(lengths) != 1 or (length := lengths.pop()) < 1:
+        return
+    second = axes.secondary_xaxis("top", functions=(lambda step: step / length, lambda epoch: epoch * length))
+    second.xaxis.set_major_locator(_whole_numbers())
+    second.tick_params(labelsize=7, length=2, pad=1)
+    second.spines["top"].set_visible(False)
+    second.set_xlabel("epoch", loc="right", fontsize=7, labelpad=1)
+
+
+def _legend(figure: Any, picture: Picture) -> None:
+    """One legend below all panels: what the colours, the lines and the marks mean."""
+    from matplotlib.lines import Line2D
+
+    single = len(picture.runs) == 1
+    handles: list[Any] = []
+    if not single:
+        for number, run in enumerate(picture.runs):
+            handles.append(
+                Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=run.name)
+            )
+    parts = sorted({(c.split, c.part) for p in picture.panels for c in p.curves if c.split in _LOOKS})
+    curves = [c for p in picture.panels for c in p.curves]
+    for split, part in parts:
+        example = next(c for c in curves if (c.split, c.part) == (split, part))
+        colour = _colour(example, parts, single=True) if single else _INK
+        label = f"{split}/{part}" if part else split
+        handles.append(Line2D([], [], color=colour, label=label, **_LOOKS[split]))
+    handles += _mark_handles(picture, any(c.gaps for c in curves))
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 7))
+
+
+def _mark_handles(picture: Picture, has_gaps: bool) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    grey: dict[str, Any] = {"color": "#6b7280", "linewidth": 0}
+    marks = [
+        (
+            any(run.checkpoints for run in picture.runs),
+            {**grey, "marker": "|", "markersize": 9},
+            "checkpoint",
+        ),
+        (any(run.best for run in picture.runs), {**grey, "marker": "D", "markersize": 5}, "best checkpoint"),
+        (
+            any(run.session_starts for run in picture.runs),
+            {"color": "#6b7280", "linewidth": 0.9, "linestyle": (0, (4, 3))},
+            "continued",
+        ),
+        (has_gaps, {"color": _BAD, "linewidth": 0, "marker": "x", "markersize": 5}, "not finite"),
+    ]
+    return [Line2D([], [], label=label, **look) for there, look, label in marks if there]

@@ -1,0 +1,58 @@
+"""``plot``: the curves of one or more packages as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from roost.base import durable
+from roost.base.errors import NotFound, RoostError, UsageError
+from roost.operations.curves import picture
+from roost.package.package import Package
+
+KINDS = ("png", "svg", "pdf")
+
+
+@dataclass(frozen=True)
+class Plotted:
+    """A picture."""
+
+    path: str
+    packages: list[str]
+    panels: list[str]
+
+
+def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
+    """Draws every metric of some packages: train, valid and test of one name in one panel.
+
+    Args:
+        packages: One, or several to lay over each other.
+        output: The picture; its ending (.png, .svg, .pdf) tells the kind. Replaced if it exists.
+
+    Raises:
+        NotFound: One is no package, or none has recorded anything.
+        UsageError: The ending tells no kind.
+        RoostError: matplotlib is not installed.
+        OSError: The picture cannot be written.
+    """
+    kind = output.suffix.removeprefix(".").lower()
+    if kind not in KINDS:
+        fix = f"end it in .{', .'.join(KINDS)}"
+        raise UsageError("the ending tells no kind of picture", setting="-o", received=str(output), fix=fix)
+    if not output.absolute().parent.is_dir():
+        raise NotFound(
+            "there is no such folder", setting="-o", received=str(output.parent), fix="make it first"
+        )
+    opened = [Package.open(path) for path in packages]
+    if find_spec("matplotlib") is None:
+        raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
+    found = picture(opened)
+    if not found.panels:
+        raise NotFound("nothing is recorded yet", received=[package.path.name for package in opened])
+    from roost.operations import drawing  # matplotlib takes half a second
+
+    durable.write(output, drawing.draw(found, kind))
+    paths = [str(package.path) for package in opened]
+    return Plotted(str(output.absolute()), paths, [panel.name for panel in found.panels])

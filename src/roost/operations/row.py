@@ -1,0 +1,30 @@
+"""What `ls` tells of one package. Apart from what makes it, which takes longer to import than to list."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One package. None where something is not known (yet)."""
+
+    name: str
+    state: str
+    """new, starting, running, succeeded, failed, stopped or crashed."""
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: int | None = None
+    metric: str | None = None
+    """The one that the first rule of ``checkpoint.best`` watches, else valid/loss, else what there is."""
+    last: float | None = None
+    """Its newest value."""
+    best: float | None = None
+    """Its value in the best checkpoint; None without such a rule."""
+    started: float | None = None
+    """Unix time of the first session's start."""
+    seconds: float | None = None
+    """Running time of all sessions together."""
+    sessions: int = 0
+    error: str | None = None
+    """The last error line of a run that failed or crashed."""
+    description: str | None = None

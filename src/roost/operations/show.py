@@ -1,0 +1,152 @@
+"""``show``: everything worth knowing of one package, read without running any of its code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roost.operations.row import Row
+from roost.operations.summary import summarize
+from roost.package import checkpoint, environment
+from roost.package.package import Package
+from roost.package.sessions import Session
+
+_TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}
+
+
+@dataclass(frozen=True)
+class SessionShown:
+    """One execution."""
+
+    number: int
+    state: str
+    exit_code: int | None
+    reason: str | None
+    error: str | None
+    started: float | None
+    seconds: float | None
+    host: str | None
+    pid: int | None
+    """The supervisor's, while it runs."""
+    overrides: list[str]
+    description: str | None
+    peak_memory_mb: float | None
+
+
+@dataclass(frozen=True)
+class CheckpointShown:
+    """One checkpoint, by its manifest; `verify` reads its bytes."""
+
+    id: int
+    step: int
+    epoch: int
+    reason: str
+    tracks: list[str]
+    newest: bool
+    """Whether `continue` goes on from it."""
+    session: int
+    time: float
+    size_bytes: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One package."""
+
+    path: str
+    summary: Row
+    command: list[str]
+    project: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    settings: dict[str, Any]
+    """In effect: all sessions' overrides applied."""
+    sessions: list[SessionShown]
+    metrics: dict[str, float]
+    """The newest value of each."""
+    checkpoints: list[CheckpointShown]
+    set_aside: list[str]
+    """Damaged checkpoints that the run found and put away."""
+    inexact: list[str]
+    left_out: list[dict[str, Any]]
+    links: dict[str, str]
+    output: str
+
+
+def show(package: Path | str) -> Shown:
+    """Reads one package.
+
+    Raises:
+        NotFound: There is no such package.
+    """
+    opened = Package.open(package)
+    request, manifest = opened.request, opened.manifest
+    git = request.get("git") or {}
+    found = opened.sessions()
+    return Shown(
+        path=str(opened.path),
+        summary=summarize(opened.path),
+        command=[environment.redact(part) for part in request.get("command", [])],
+        project=request.get("project"),
+        git_commit=git.get("commit"),
+        git_dirty=git.get("dirty"),
+        settings=opened.settings(),
+        sessions=[_session(session) for session in found],
+        metrics=opened.records().last(),
+        checkpoints=_checkpoints(opened),
+        set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
+        inexact=_inexact(opened, found),
+        left_out=manifest.get("left_out", []),
+        links=manifest.get("links", {}),
+        output=str(opened.output),
+    )
+
+
+def _session(session: Session) -> SessionShown:
+    record, request = session.record or {}, session.request
+    return SessionShown(
+        number=session.number,
+        state=session.state,
+        exit_code=record.get("exit_code"),
+        reason=record.get("reason"),
+        error=session.error,
+        started=record.get("started"),
+        seconds=record.get("seconds"),
+        host=record.get("host") or request.get("host"),
+        pid=session.supervisor_pid,
+        overrides=list(request.get("overrides", [])),
+        description=request.get("description"),
+        peak_memory_mb=record.get("peak_memory_mb"),
+    )
+
+
+def _checkpoints(package: Package) -> list[CheckpointShown]:
+    if not package.checkpoints.is_dir():
+        return []
+    derived = package.derived
+    line = package.store().line()
+    newest = line[-1].id if line else None
+    return [
+        CheckpointShown(
+            id=info.id,
+            step=info.step,
+            epoch=info.epoch,
+            reason=info.reason,
+            tracks=[track for track, key in _TRACKS.items() if info.id in derived.get(key, [])],
+            newest=info.id == newest,
+            session=info.session,
+            time=info.time,
+            size_bytes=sum(int(entry["bytes"]) for entry in info.files.values()),
+            metrics=info.metrics,
+        )
+        for info in checkpoint.infos(package.checkpoints)
+    ]
+
+
+def _inexact(package: Package, found: list[Session]) -> list[str]:
+    """What the worker recorded with its checkpoints, and what the gate let through."""
+    said = list(package.derived.get("inexact", []))
+    said += [reason for session in found for reason in session.request.get("inexact", [])]
+    return list(dict.fromkeys(said))
