@@ -28,6 +28,11 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "set": set,
     "frozenset": frozenset,
 }
+_MAPPINGS: dict[str, Callable[[list[tuple[Any, Any]]], Any]] = {
+    "dict": dict,
+    "OrderedDict": OrderedDict,
+    "Counter": lambda pairs: Counter(dict(pairs)),
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
     if dtype.kind not in "biufcmMSU" or dtype.itemsize == 0:
         raise TypeError(f"an array of type {dtype}")
     contiguous = np.ascontiguousarray(array, dtype=dtype)
-    data = memoryview(contiguous.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    data = contiguous.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
     return Leaf(dtype.name if dtype.kind in "biufc" else dtype.str, array.shape, data)
 
 
@@ -192,7 +197,9 @@ def pack(tree: Any) -> tuple[Skeleton, dict[str, Leaf]]:
     try:
         return packer.pack(tree, ""), packer.leaves
     except RecursionError as error:
-        raise CheckpointError("the state is nested too deep to be saved from so deep in the program") from error
+        raise CheckpointError(
+            "the state is nested too deep to be saved from so deep in the program"
+        ) from error
 
 
 class _Unpacker:
@@ -214,9 +221,9 @@ class _Unpacker:
     def _untag(self, kind: str, body: dict[str, Any], depth: int) -> Any:
         if kind in ("tensor", "array", "scalar"):
             return self._leaf(kind, body)
-        if kind in ("dict", "OrderedDict", "Counter"):
+        if kind in _MAPPINGS:
             pairs = [(self.unpack(k, depth + 1), self.unpack(v, depth + 1)) for k, v in body["items"]]
-            return {"dict": dict, "OrderedDict": OrderedDict, "Counter": _counter}[kind](pairs)
+            return _MAPPINGS[kind](pairs)
         if kind in _SEQUENCES:
             return _SEQUENCES[kind]([self.unpack(item, depth + 1) for item in body["items"]])
         if kind == "deque":
@@ -252,10 +259,6 @@ class _Unpacker:
                 array = _to_array(leaf.data, str(body["dtype"]), shape)
                 self._made[key] = array[()] if kind == "scalar" else array
         return self._made[key]
-
-
-def _counter(pairs: list[tuple[Any, Any]]) -> Counter[Any]:
-    return Counter(dict(pairs))
 
 
 def _torch_dtype(torch: Any, name: str) -> Any:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import IO
 
 import click
 
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_LONGEST_COLOUR = 24
 _CONTROL = re.compile(r"\x1b\[[0-9;:]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _COLOURS = {
     "succeeded": "green",
@@ -51,12 +55,33 @@ def _visible(character: str) -> str:
     return f"\\x{ord(character[0]):02x}" + character[1:]
 
 
-def columns(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """Lines of a table, each column as wide as its widest cell; the last column is not filled up."""
-    table = [list(header), *map(list, rows)]
-    widths = [max(map(_width, cells)) for cells in zip(*table, strict=True)]
-    widths[-1] = 0
-    return ["  ".join(map(_padded, cells, widths)).rstrip() for cells in table]
+class Decoder:
+    """Bytes of a run's output to harmless text, across the borders of pieces."""
+
+    def __init__(self) -> None:
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._kept = ""
+
+    def __call__(self, piece: bytes, *, final: bool = False) -> str:
+        text = self._kept + self._utf8.decode(piece, final)
+        # A colour that is cut in two would be made visible, both halves of it.
+        cut = len(text) if final else text.rfind("\x1b", -_LONGEST_COLOUR)
+        if cut < 0 or _COLOUR.match(text, cut):
+            cut = len(text)
+        self._kept = text[cut:]
+        return harmless(text[:cut])
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table, each column as wide as its widest cell; one without any cell is left out."""
+    filled = [
+        (name, cells) for name, cells in zip(header, zip(*rows, strict=True), strict=False) if any(cells)
+    ]
+    table = [(name, *cells) for name, cells in filled]
+    if not table:
+        return []
+    widths = [max(map(_width, cells)) for cells in table[:-1]] + [0]
+    return ["  ".join(map(_padded, cells, widths)).rstrip() for cells in zip(*table, strict=True)]
 
 
 def _width(cell: str) -> int:
@@ -65,6 +90,12 @@ def _width(cell: str) -> int:
 
 def _padded(cell: str, width: int) -> str:
     return cell + " " * (width - _width(cell))
+
+
+def short(path: Path) -> str:
+    """The path as a person would type it: from the current folder if it is inside."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
 
 
 def duration(seconds: float | None) -> str:

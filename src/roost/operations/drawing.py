@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roost.operations.curves import Curve, Panel, Picture, Run
+from roost.operations.curves import SPLITS, Curve, Panel, Picture, Run
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
 _INK, _FAINT, _BAD = "#1f2937", "#d1d5db", "#dc2626"
@@ -73,6 +73,7 @@ def _panel(axes: Any, panel: Panel, runs: Sequence[Run]) -> None:
     if panel.logarithmic:
         axes.set_yscale("log")
     axes.margins(x=0.02)
+    axes.set_xlim(left=0)
     for number, run in enumerate(runs):
         _marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
     _epochs(axes, runs)
@@ -162,8 +163,9 @@ def _legend(figure: Any, picture: Picture) -> None:
             handles.append(
                 Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=run.name)
             )
-    parts = sorted({(c.split, c.part) for p in picture.panels for c in p.curves if c.split in _LOOKS})
-    curves = [c for p in picture.panels for c in p.curves]
+    curves = [curve for panel in picture.panels for curve in panel.curves]
+    found = {(curve.split, curve.part) for curve in curves if curve.split in SPLITS}
+    parts = sorted(found, key=lambda part: (SPLITS.index(part[0]), part[1]))
     for split, part in parts:
         example = next(c for c in curves if (c.split, c.part) == (split, part))
         colour = _colour(example, parts, single=True) if single else _INK

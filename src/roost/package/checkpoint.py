@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -42,6 +43,8 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """Which scheduled save this was, from 0; None for the others. The slow track counts these."""
     metrics: dict[str, float] = {}
     """What was measured at this very step."""
+    nonfinite: dict[str, str] = {}
+    """In the file only: the metrics that are no number there, because JSON has neither NaN nor infinity."""
     ranks: int = 1
     time: float = 0.0
     inexact: list[str] = []
@@ -73,6 +76,9 @@ def line_after(parent: Info | None, id: int) -> list[tuple[int, int]]:
 
 
 def _encode(info: Info) -> bytes:
+    nonfinite = {name: repr(value) for name, value in info.metrics.items() if not math.isfinite(value)}
+    finite = {name: value for name, value in info.metrics.items() if name not in nonfinite}
+    info = msgspec.structs.replace(info, metrics=finite, nonfinite=nonfinite)
     body = msgspec.json.format(msgspec.json.encode(info, order="deterministic"), indent=2)
     digest = hashlib.sha256(body).hexdigest()
     return body + b"\n" + digest.encode() + b"\n"
@@ -85,7 +91,8 @@ def _decode(data: bytes) -> Info:
     info = msgspec.json.decode(body, type=Info)
     if info.format > FORMAT:
         raise CheckpointError(f"it has format {info.format}", fix="update roost: this one reads format 1")
-    return info
+    metrics = {**info.metrics, **{name: float(text) for name, text in info.nonfinite.items()}}
+    return msgspec.structs.replace(info, metrics=metrics, nonfinite={})
 
 
 def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
@@ -135,11 +142,11 @@ def read_info(path: Path) -> Info:
         NotFound: There is no such checkpoint.
         CheckpointError: The manifest is missing or damaged.
     """
-    if not path.is_dir():
+    if not path.exists():
         raise NotFound("there is no such checkpoint", received=str(path))
     try:
         return _decode((path / "MANIFEST.json").read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise CheckpointError(f"{path.name}: its MANIFEST.json cannot be read: {error}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{path.name}: {error.message}", fix=error.fix) from error
@@ -157,13 +164,15 @@ def infos(folder: Path) -> list[Info]:
 
 
 def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
+    if Path(name).name != name:
+        raise CheckpointError(f"{path.name}: its MANIFEST.json names {name!r}, which is no file of it")
     try:
         data = bytearray((path / name).read_bytes())
     except OSError as error:
         raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
-    if len(data) != entry["bytes"]:
-        raise CheckpointError(f"{path.name}: {name} has {len(data)} bytes instead of {entry['bytes']}")
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+    if len(data) != entry.get("bytes"):
+        raise CheckpointError(f"{path.name}: {name} has {len(data)} bytes instead of {entry.get('bytes')}")
+    if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
         raise CheckpointError(f"{path.name}: {name} is damaged: its digest is not the one that was written")
     return data
 
@@ -203,10 +212,14 @@ def read(
     for name in names if only is None else only:
         if f"{name}.json" not in info.files:
             raise CheckpointError(f"{path.name} holds no {name!r}; it holds {', '.join(names)}")
-        skeleton = json.loads(_checked(path, f"{name}.json", info.files[f"{name}.json"]))
+        text = _checked(path, f"{name}.json", info.files[f"{name}.json"])
         stored = info.files.get(f"{name}.safetensors")
-        leaves = tensors.parse(_checked(path, f"{name}.safetensors", stored)) if stored else {}
-        states[name] = tree.unpack(skeleton, leaves, to=to)
+        data = _checked(path, f"{name}.safetensors", stored) if stored else None
+        try:
+            leaves = tensors.parse(data) if data is not None else {}
+            states[name] = tree.unpack(json.loads(text), leaves, to=to)
+        except (CheckpointError, ValueError, RecursionError) as error:  # as written, so by nothing of ours
+            raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     return info, states
 
 

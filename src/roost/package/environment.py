@@ -24,8 +24,12 @@ _VARIABLES = (
     "SLURM_JOB_ID",
 )
 _SECRET = re.compile(
-    r"(hf_|ghp_|gho_|github_pat_|AKIA|sk-|xox[abp]-)[A-Za-z0-9_\-]{8,}"
-    r"|((?:token|secret|password|passwd|api_?key|authorization)\w*\s*[=:]\s*)(\S+)",
+    r"(?<![A-Za-z0-9])(?:hf_|gh[opsu]_|github_pat_|AKIA|sk-|xox[abp]-)[A-Za-z0-9_\-]{8,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?P<user>://[^/\s:@]*:)[^/\s@]+(?=@)"
+    # Not "tokens", "tokenizer", "token_ids": a language model's code is full of them.
+    r"|(?P<name>(?:token(?![a-z_])|secret|password|passwd|api_?key|authorization)\w*[\"']?\s*[=:]\s*)"
+    r"(?:(?:Bearer|Basic)\s+\S+|\"[^\"\n]*\"|'[^'\n]*'|\S+)",
     re.IGNORECASE,
 )
 _MAX_DIFF_BYTES = 1 << 20
@@ -43,7 +47,7 @@ _INEXACT = {
 
 def redact(text: str) -> str:
     """The text with what looks like a credential replaced by ``***``."""
-    return _SECRET.sub(lambda match: (match[2] or "") + "***", text)
+    return _SECRET.sub(lambda match: (match["user"] or match["name"] or "") + "***", text)
 
 
 def _git(project: Path, *arguments: str) -> str | None:

@@ -24,10 +24,21 @@ def folder_name(description: str) -> str:
     Raises:
         UsageError: Nothing of it is left.
     """
-    name = re.sub(r"[/\\\x00-\x1f\x7f]", "_", description).strip()
+    name = _cleaned(description)
+    if not name:
+        raise UsageError(
+            "the description makes no folder name", received=description, fix="write a word or two"
+        )
+    return name
+
+
+def _cleaned(text: str) -> str:
+    """Empty when nothing is left but dots and dashes."""
+    # Lone surrogates are how Python hands over the bytes of a command line that are no UTF-8.
+    name = re.sub(r"[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]", "_", text).strip()
     name = name.encode()[:_MAX_BYTES].decode(errors="ignore").strip()
     if not name.strip("._-"):
-        raise UsageError("the description makes no folder name", received=description, fix="write a word or two")
+        return ""
     return f"_{name}" if name[0] in ".-" else name
 
 
@@ -37,7 +48,7 @@ def checked_name(name: str) -> str:
     Raises:
         UsageError: It is no plain folder name.
     """
-    if not name or folder_name(name) != name:
+    if not name or _cleaned(name) != name:
         raise UsageError(
             "is no folder name",
             setting="--name",
@@ -45,6 +56,11 @@ def checked_name(name: str) -> str:
             fix="use letters, digits, '-', '_', '.' and no '/'; do not begin with '.' or '-'",
         )
     return name
+
+
+def _listed(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
 
 
 def make_unique(root: Path, name: str) -> Path:
@@ -63,6 +79,6 @@ def make_unique(root: Path, name: str) -> Path:
             return folder
         except FileExistsError:
             # One look at the folder instead of trying every number: a thousand of one name stay quick.
-            numbers = [int(m[1]) for m in map(taken.fullmatch, os.listdir(root)) if m]
+            numbers = [int(m[1]) for m in map(taken.fullmatch, _listed(root)) if m]
             number = max([number, *numbers]) + 1
     raise FileExistsError(f"no free name beside {root / name}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused
@@ -20,10 +19,7 @@ from roost.package.sessions import Session
 from roost.package.store import Store
 
 FORMAT = 1
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+_LEFTOVERS_SECONDS = 3.0
 
 
 class Package:
@@ -59,15 +55,21 @@ class Package:
         root.mkdir(parents=True, exist_ok=True)
         path = names.make_unique(root, name or names.time_name(time.time()))
         try:
-            manifest = snapshot.copy(selection, path) if selection else {"files": {}, "links": {}, "left_out": []}
+            manifest = (
+                snapshot.copy(selection, path) if selection else {"files": {}, "links": {}, "left_out": []}
+            )
             for folder in ("Checkpoints", "sessions", "records"):
                 (path / folder).mkdir()
-            durable.write(path / "args.json", _json(dict(values)))
-            durable.write(path / "provenance.json", _json(dict(provenance or {})))
-            durable.write(path / "manifest.json", _json(manifest))
+            durable.write(path / "args.json", sessions.to_json(dict(values)))
+            durable.write(path / "provenance.json", sessions.to_json(dict(provenance or {})))
+            durable.write(path / "manifest.json", sessions.to_json(manifest))
             (path / "lock").touch()
             # Last: a folder without it is no package, so a creation that was cut off is never mistaken.
-            durable.write(path / "request.json", _json({"format": FORMAT, "kind": "train", **(request or {})}))
+            durable.write(
+                path / "request.json",
+                sessions.to_json({"format": FORMAT, "kind": "train", **(request or {})}),
+            )
+            durable.fsync_folder(root)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -84,14 +86,16 @@ class Package:
         if not (path / "request.json").is_file() or not (path / "args.json").is_file():
             what = "there is no such folder" if not path.is_dir() else "the folder is no package"
             raise NotFound(
-                what, received=str(path), fix="give the folder that `roost run` printed, or look with `roost ls`"
+                what,
+                received=str(path),
+                fix="give the folder that `roost run` printed, or look with `roost ls`",
             )
         return cls(path)
 
     def _load(self, name: str) -> dict[str, Any]:
         try:
-            return dict(msgspec.json.decode((self.path / name).read_bytes()))
-        except (OSError, msgspec.DecodeError) as error:
+            return dict(json.loads((self.path / name).read_bytes()))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise NotFound(f"the package's {name} cannot be read: {error}", where=self.path) from error
 
     @property
@@ -161,21 +165,30 @@ class Package:
             Refused: Somebody writes to this package.
         """
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise Refused(
-                f"the package is in use{self._user()}",
-                where=self.path,
-                fix="watch it with `roost logs -f`, or end it with `roost stop`",
-            ) from None
-        return fd
+        deadline = time.monotonic() + _LEFTOVERS_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except BlockingIOError:
+                # What a killed session left behind is still being taken down by the kernel: soon it is free.
+                if self.state() in ("running", "starting") or time.monotonic() > deadline:
+                    os.close(fd)
+                    raise Refused(
+                        f"the package is in use{self._user()}",
+                        where=self.path,
+                        fix="watch it with `roost logs -f`, or end it with `roost stop`",
+                    ) from None
+                time.sleep(0.01)
 
     def _user(self) -> str:
         found = self.sessions()
         record = (found[-1].record or found[-1].request) if found else {}
-        return f" by session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})" if found else ""
+        return (
+            f" by session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
+            if found
+            else ""
+        )
 
     def records(self) -> records.Columns:
         """The folded history of all sessions."""
@@ -204,4 +217,4 @@ class Package:
             "ckpt_best": tracks["best"],
             "inexact": inexact,
         }
-        durable.write(self.path / "_package.json", _json(body))
+        durable.write(self.path / "_package.json", sessions.to_json(body))

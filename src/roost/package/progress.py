@@ -10,14 +10,16 @@ import mmap
 import os
 import struct
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-_LAYOUT = struct.Struct("<QQqqqqqddddQ")
-_SEQUENCE = struct.Struct("<Q")
-_MAGIC = 0x31_54_53_4F_4F_52  # "ROOST1"
+_BODY = struct.Struct("<QqqqqqddddQ")
+_CHECK = struct.Struct("<I")
+_SLOT = 128
+_SIZE = 2 * _SLOT
 _READ_TRIES = 1000
-_MAX_COUNT = 2**62
+_MAX_COUNT = 2**59
 
 PHASES = ("starting", "training", "validating", "testing", "saving", "ended")
 
@@ -41,16 +43,24 @@ class Snapshot:
 
 
 class Board:
-    """Publishes snapshots into ``path``, which is made if it does not exist."""
+    """Publishes snapshots into ``path``, which is made if it does not exist.
+
+    Two slots are written in turn, each with a sequence number and a checksum; the valid one with the higher
+    number counts. So a reader that comes in between, and a writer killed in between, leave the one before.
+    """
 
     def __init__(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.ftruncate(fd, _LAYOUT.size)
-            self._map = mmap.mmap(fd, _LAYOUT.size)
+            # Real blocks instead of a hole: on a full disk this is an error, while storing into a mapped
+            # hole would kill the process.
+            size = os.fstat(fd).st_size
+            os.pwrite(fd, bytes(max(0, _SIZE - size)), size)
+            found = _slots(os.pread(fd, _SIZE, 0))
+            self._map = mmap.mmap(fd, _SIZE)
         finally:
             os.close(fd)
-        self._sequence = 0
+        self._sequence = max(found, default=(0, None))[0]
 
     def publish(
         self,
@@ -67,32 +77,34 @@ class Board:
     ) -> None:
         """Replaces the record; ``phase`` is an index into `PHASES`, the rest as in `Snapshot`.
 
-        A reader that comes in between sees two sequence numbers that differ. By position, because this is
-        called every step.
+        By position, because this is called every step.
         """
-        sequence = self._sequence = self._sequence + 2
-        _SEQUENCE.pack_into(self._map, 8, sequence - 1)
-        _LAYOUT.pack_into(
-            self._map,
-            0,
-            _MAGIC,
-            sequence - 1,
+        sequence = self._sequence = self._sequence + 1
+        body = _BODY.pack(
+            sequence,
             step,
             epoch,
             batch,
             min(total_steps, _MAX_COUNT),
-            steps_per_epoch * 8 + phase,
+            min(steps_per_epoch, _MAX_COUNT) * 8 + phase,
             samples_per_second,
             fraction,
             time.time(),
             seconds,
             samples,
         )
-        _SEQUENCE.pack_into(self._map, 8, sequence)
+        at = sequence % 2 * _SLOT
+        self._map[at : at + len(body) + 4] = body + _CHECK.pack(zlib.crc32(body))
 
     def close(self) -> None:
         """Lets the file go; what was published stays in it."""
         self._map.close()
+
+
+def reset(path: Path) -> None:
+    """Forgets what was published; a new session begins with this, long before it can publish."""
+    path.unlink(missing_ok=True)  # not truncated: a reader may have the old one mapped
+    path.touch()
 
 
 def read(path: Path) -> Snapshot | None:
@@ -100,23 +112,29 @@ def read(path: Path) -> Snapshot | None:
     try:
         with path.open("rb") as file:
             for _ in range(_READ_TRIES):
-                data = os.pread(file.fileno(), _LAYOUT.size, 0)
-                again = os.pread(file.fileno(), _SEQUENCE.size, 8)
-                snapshot = _parse(data, again)
-                if snapshot is not None or len(data) < _LAYOUT.size or not any(data):
-                    return snapshot
+                data = os.pread(file.fileno(), _SIZE, 0)
+                found = _slots(data)
+                if found or not any(data):
+                    return max(found)[1] if found else None
     except OSError:
         return None
     return None
 
 
-def _parse(data: bytes, sequence_after: bytes) -> Snapshot | None:
-    if len(data) < _LAYOUT.size:
+def _slots(data: bytes) -> list[tuple[int, Snapshot]]:
+    """The slots that are whole; no two have one sequence number."""
+    slots = [_parse(data[at : at + _BODY.size + _CHECK.size]) for at in (0, _SLOT)]
+    return [slot for slot in slots if slot is not None]
+
+
+def _parse(slot: bytes) -> tuple[int, Snapshot] | None:
+    body = slot[: _BODY.size]
+    if len(slot) < _BODY.size + _CHECK.size or _CHECK.unpack(slot[_BODY.size :])[0] != zlib.crc32(body):
         return None
-    magic, sequence, *body = _LAYOUT.unpack(data)
-    if magic != _MAGIC or sequence % 2 or _SEQUENCE.unpack(sequence_after)[0] != sequence:
+    sequence, step, epoch, batch, total, packed, rate, fraction, wall, seconds, samples = _BODY.unpack(body)
+    if sequence == 0 or packed % 8 >= len(PHASES):
         return None
-    step, epoch, batch, total_steps, packed, rate, fraction, wall, seconds, samples = body
-    return Snapshot(
-        step, epoch, batch, total_steps, packed // 8, samples, seconds, rate, fraction, wall, PHASES[packed % 8]
+    phase = PHASES[packed % 8]
+    return sequence, Snapshot(
+        step, epoch, batch, total, packed // 8, samples, seconds, rate, fraction, wall, phase
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,11 @@ class Writer:
         self._fd = durable.open_append(path)
         self._unwritten: list[bytes] = []
         header = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
-        durable.append(self._fd, _encode(header) + b"\n")
+        try:
+            durable.append(self._fd, _encode(header) + b"\n")
+        except OSError:
+            os.close(self._fd)
+            raise
 
     def row(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
         """Appends one row; a value that is not finite is written as null and named under ``nonfinite``.
@@ -71,9 +76,15 @@ class Writer:
         durable.sync(self._fd)
 
     def close(self) -> None:
-        """Syncs and closes; the writer is of no use afterwards."""
-        self.sync()
-        os.close(self._fd)
+        """Syncs and closes; the writer is of no use afterwards.
+
+        Raises:
+            OSError: As `sync`; it is closed all the same.
+        """
+        try:
+            self.sync()
+        finally:
+            os.close(self._fd)
 
 
 @dataclass
@@ -99,18 +110,27 @@ _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite"])
 def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
     header: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
-    torn = 0
+    torn, before = 0, b""
     for line in filter(None, path.read_bytes().split(b"\n")):
-        try:
-            body = _decode(line)
-        except msgspec.DecodeError:
-            torn += 1
+        # The disk may have been full for the line's end alone; then the row was written a second time.
+        if line == before:
             continue
+        before, body = line, _decoded(line)
         if "start_step" in body:
             header = body
-        else:
+        elif "step" in body:
             rows.append(_revived(body))
+        else:
+            torn += 1
     return header, rows, torn
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        body = _decode(line)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 def _revived(row: dict[str, Any]) -> dict[str, Any]:
@@ -127,13 +147,14 @@ def fold(folder: Path) -> Columns:
     columns = Columns()
     if not folder.is_dir():
         return columns
-    for path in sorted(folder.glob("*.jsonl"), key=lambda path: int(path.stem)):
+    paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
+    for path in sorted(paths, key=lambda path: int(path.stem)):
         header, rows, torn = _read(path)
         columns.torn += torn
         if not header:
             continue
         start = int(header["start_step"])
-        columns.rows = [row for row in columns.rows if row["step"] <= start]
+        del columns.rows[bisect_right(columns.rows, start, key=lambda row: int(row["step"])) :]
         columns.starts.append((int(header["session"]), start))
         columns.rows.extend(rows)
     for row in columns.rows:

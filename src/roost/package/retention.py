@@ -1,4 +1,4 @@
-"""Which checkpoints stay, as a pure function of their manifests (the three tracks of document 000, and best)."""
+"""Which checkpoints stay, as a pure function of their manifests: document 000's three tracks, and best."""
 
 from __future__ import annotations
 

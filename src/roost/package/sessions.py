@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -69,25 +70,40 @@ def identity() -> dict[str, Any]:
     }
 
 
+def to_json(value: object) -> bytes:
+    """Readable JSON of anything plain. Of what JSON cannot say, it keeps NaN and infinity (as Python's json
+    writes them) and the bytes of a command line or a file's name that are no UTF-8 (as lone surrogates)."""
+    plain = msgspec.to_builtins(value)
+    try:
+        text = json.dumps(plain, indent=2, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        text = json.dumps(plain, indent=2).encode()
+    return text + b"\n"
+
+
 def _load(path: Path) -> dict[str, Any] | None:
     try:
-        return dict(msgspec.json.decode(path.read_bytes()))
-    except (OSError, msgspec.DecodeError):
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
 def read_all(folder: Path) -> list[Session]:
     """All sessions, oldest first."""
-    numbers = sorted(int(m[1]) for name in os.listdir(folder) if (m := _REQUEST.fullmatch(name)))
     return [
-        Session(n, _load(folder / f"{n}.request.json") or {}, _load(folder / f"{n}.json")) for n in numbers
+        Session(n, _load(folder / f"{n}.request.json") or {}, _load(folder / f"{n}.json"))
+        for n in _numbers(folder)
     ]
+
+
+def _numbers(folder: Path) -> list[int]:
+    with os.scandir(folder) as entries:
+        return sorted(int(match[1]) for entry in entries if (match := _REQUEST.fullmatch(entry.name)))
 
 
 def write_request(folder: Path, request: dict[str, Any]) -> int:
     """Adds a session and gives its number. The caller holds the package's lock."""
-    numbers = [int(m[1]) for name in os.listdir(folder) if (m := _REQUEST.fullmatch(name))]
-    number = max(numbers, default=0) + 1
+    number = max(_numbers(folder), default=0) + 1
     body = {"session": number, **identity(), **request}
-    durable.write(folder / f"{number}.request.json", msgspec.json.format(msgspec.json.encode(body), indent=2))
+    durable.write(folder / f"{number}.request.json", to_json(body))
     return number

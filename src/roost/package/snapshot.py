@@ -1,13 +1,18 @@
 """The copy of the project that a run imports from: what goes in, the copying, and what changed since."""
 
+# For thousands of files, making their Path objects would cost as much as copying them.
+# ruff: noqa: PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH120, PTH208, PTH211
+
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roost.base.errors import ConfigError, NotFound
@@ -17,10 +22,15 @@ MAX_FILE_MB = 10.0
 
 MAX_FILES = 20_000
 
-_JUNK = frozenset(
-    [".git", ".hg", ".svn", ".venv", "venv", "env", "node_modules", "__pycache__", ".ipynb_checkpoints"]
-    + [".mypy_cache", ".ruff_cache", ".pytest_cache", ".idea", ".vscode", ".DS_Store", ".tox", ".cache"]
-)
+_JUNK = {
+    ".git", ".hg", ".svn", ".idea", ".vscode", ".DS_Store", ".cache", ".tox", "node_modules", "__pycache__",
+    ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache", ".pytest_cache",
+}  # fmt: skip
+_OWN = {
+    "args.json", "request.json", "provenance.json", "manifest.json", "environment.json", "_package.json",
+    "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints",
+}  # fmt: skip
+"""What the package itself keeps at its top, beside the project's files."""
 _CHUNK = 1 << 20
 
 
@@ -38,7 +48,8 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
     """Chooses what to copy: what the config names, united with what git knows (tracked, and untracked but
     not ignored), or without git the tree minus the usual junk.
 
-    Large files and folders that git ignores (data, usually) are linked, so that the run finds them.
+    Large files and what git ignores (data, usually) are linked, so that the run finds them. Submodules and
+    repositories inside are part of the tree; environments of Python and other packages are not.
 
     Args:
         project: The project's folder.
@@ -47,31 +58,71 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
 
     Raises:
         NotFound: A named file does not exist.
-        ConfigError: A named file lies outside the project, or there are too many files.
+        ConfigError: A named file lies outside the project, there are too many files, or one has a name that
+            the package needs for itself.
+        OSError: A folder cannot be read.
     """
     project = project.resolve()
-    excluded = {path.resolve() for path in exclude}
-    must = {_inside(project, path) for path in named}
+    root = str(project)
+    barred = _Barred(root, {str(path.resolve()) for path in exclude})
+    must = {name for path in named for name in _inside(project, path, barred)}
+    ignored: list[str] = []
+    if listed := _git_names(root, "--cached", "--others"):
+        known = _expanded(root, listed, barred)
+        ignored = _git_names(root, "--others", "--ignored", "--directory", "--no-empty-directory")
+    else:  # no git here, or one further up that ignores the whole project
+        known = _walk(root, barred)
     selection = Selection(project)
-    for name in sorted({*_known(project), *must}):
-        path = project / name
-        if _skipped(name, project, excluded) and name not in must:
-            continue
-        if path.is_symlink() and not path.resolve().is_relative_to(project):
-            selection.links[name] = str(path.resolve())
-        elif path.is_symlink() or path.is_file():
-            _add(selection, name, keep=name in must)
-    if len(selection.files) > MAX_FILES:
+    for name in sorted({*known, *must}):
+        if name in must or not barred.file(f"{root}/{name}"):
+            _add(selection, name, barred, keep=name in must)
+    chosen = {*selection.files, *selection.links}
+    if taken := _OWN & {name.partition("/")[0] for name in chosen}:
         raise ConfigError(
-            f"the project has {len(selection.files)} files, more than {MAX_FILES}",
+            f"the project holds {', '.join(sorted(taken))}, a name that the package needs for itself",
             where=project,
-            fix="put data into a folder that .gitignore names; it is then linked, not copied",
+            fix="rename it, or let .gitignore name it",
         )
-    _link_the_rest(selection, excluded)
+    chosen.update(str(folder) for name in [*chosen] for folder in PurePosixPath(name).parents)
+    for name in ignored:
+        _link(selection, name.rstrip("/"), chosen, barred)
+    if (count := len(selection.files) + len(selection.links)) > MAX_FILES:
+        raise ConfigError(
+            f"the project has {count} files, more than {MAX_FILES}",
+            where=project,
+            fix="put data into a folder of its own that .gitignore names; it is then linked, not copied",
+        )
     return selection
 
 
-def _inside(project: Path, path: Path) -> str:
+class _Barred:
+    """What never goes into a package. Asked by absolute path; folders are remembered."""
+
+    def __init__(self, root: str, excluded: set[str]) -> None:
+        self.root, self.excluded = root, excluded
+        self._folders = {root: False}
+
+    def folder(self, path: str) -> bool:
+        known = self._folders.get(path)
+        if known is None:
+            parent, _, name = path.rpartition("/")
+            known = (
+                self.folder(parent) or name in _JUNK or name.endswith(".egg-info") or path in self.excluded
+            )
+            known = known or os.path.exists(f"{path}/pyvenv.cfg") or _is_package(path)
+            self._folders[path] = known
+        return known
+
+    def file(self, path: str) -> bool:
+        parent, _, name = path.rpartition("/")
+        return self.folder(parent) or name in _JUNK or name.endswith((".pyc", ".pyo"))
+
+
+def _is_package(path: str) -> bool:
+    return os.path.exists(f"{path}/request.json") and os.path.exists(f"{path}/args.json")
+
+
+def _inside(project: Path, path: Path, barred: _Barred) -> list[str]:
     if not path.exists():
         raise NotFound("the file does not exist", received=str(path), fix="correct the path in the config")
     resolved = path.resolve()
@@ -82,58 +133,86 @@ def _inside(project: Path, path: Path) -> str:
             where=project,
             fix="move it into the project's folder",
         )
-    return resolved.relative_to(project).as_posix()
+    name = resolved.relative_to(project).as_posix()
+    return [f"{name}/{inner}" for inner in _walk(str(resolved), barred)] if resolved.is_dir() else [name]
 
 
-def _known(project: Path) -> list[str]:
-    listing = ["git", "-C", str(project), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+def _git_names(folder: str, *which: str) -> list[str]:
+    """Names below ``folder``, those of other repositories in it with a slash at their end; none without
+    git."""
+    listing = ["git", "-C", folder, "ls-files", "-z", "--exclude-standard", *which]
     try:
         result = subprocess.run(listing, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return list(_walk(project))
-    if result.returncode != 0:
-        return list(_walk(project))
-    return [os.fsdecode(name) for name in result.stdout.split(b"\0") if name]
+        return []
+    return (
+        [os.fsdecode(name) for name in result.stdout.split(b"\0") if name] if result.returncode == 0 else []
+    )
 
 
-def _walk(project: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(project):
-        folders[:] = sorted(name for name in folders if name not in _JUNK)
-        relative = Path(folder).relative_to(project)
+def _expanded(root: str, listed: Iterable[str], barred: _Barred) -> Iterator[str]:
+    """The names, with those of submodules and inner repositories in place of these."""
+    for name in listed:
+        path = f"{root}/{name}".rstrip("/")
+        if name == "./" or not os.path.isdir(path) or os.path.islink(path):  # "./": a submodule not fetched
+            yield name
+        elif not barred.folder(path):
+            inner = _git_names(path, "--cached", "--others")
+            found = _expanded(path, inner, barred) if inner else _walk(path, barred)
+            yield from (f"{name.rstrip('/')}/{below}" for below in found)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _walk(root: str, barred: _Barred) -> Iterator[str]:
+    for folder, folders, files in os.walk(root, onerror=_raise):
         # A link to a folder is listed among the folders and not entered: it is an entry of its own.
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        yield from ((relative / name).as_posix() for name in [*files, *links])
+        links = [name for name in folders if os.path.islink(f"{folder}/{name}")]
+        folders[:] = sorted(
+            name for name in folders if name not in links and not barred.folder(f"{folder}/{name}")
+        )
+        prefix = f"{folder}/"[len(root) + 1 :]
+        yield from (prefix + name for name in [*files, *links])
 
 
-def _skipped(name: str, project: Path, excluded: set[Path]) -> bool:
-    parts = Path(name).parts
-    if any(part in _JUNK or part.endswith(".egg-info") for part in parts) or name.endswith((".pyc", ".pyo")):
-        return True
-    path = project / name
-    return any(folder in excluded for folder in [path, *path.parents])
+def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool) -> None:
+    path = f"{barred.root}/{name}"
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return  # tracked, and deleted since
+    if stat.S_ISLNK(status.st_mode):
+        target = os.path.realpath(path)
+        if target == barred.root or target.startswith(f"{barred.root}/"):
+            selection.files.append(name)
+        elif target not in barred.excluded:
+            selection.links[name] = target
+    elif stat.S_ISREG(status.st_mode):  # no pipes, sockets and devices: reading one may wait for ever
+        if status.st_size > MAX_FILE_MB * 2**20 and not keep:
+            reason = f"larger than {MAX_FILE_MB:g} MB"
+            selection.links[name] = path
+            selection.left_out.append({"path": name, "bytes": status.st_size, "reason": reason})
+        else:
+            selection.files.append(name)
 
 
-def _add(selection: Selection, name: str, *, keep: bool) -> None:
-    path = selection.project / name
-    size = path.lstat().st_size
-    if size > MAX_FILE_MB * 2**20 and not keep:
-        selection.links[name] = str(path)
-        selection.left_out.append({"path": name, "bytes": size, "reason": f"larger than {MAX_FILE_MB:g} MB"})
-    else:
-        selection.files.append(name)
-
-
-def _link_the_rest(selection: Selection, excluded: set[Path]) -> None:
-    """Top-level entries of which nothing was chosen (ignored data folders) are linked."""
-    present = {Path(name).parts[0] for name in [*selection.files, *selection.links]}
-    for path in sorted(selection.project.iterdir()):
-        name = path.name
-        if name in present or _skipped(name, selection.project, excluded) or name.startswith("."):
-            continue
-        if path.is_dir() and not any(path.iterdir()):
-            continue
-        selection.links[name] = str(path.resolve())
-        selection.left_out.append({"path": name, "reason": "ignored by git, or no plain file"})
+def _link(selection: Selection, name: str, chosen: set[str], barred: _Barred) -> None:
+    """Links what git ignores; of a folder from which something was chosen, all else that it holds."""
+    path = f"{barred.root}/{name}"
+    is_folder = os.path.isdir(path)
+    hidden = any(part.startswith(".") for part in name.split("/"))
+    if hidden or (barred.folder(path) if is_folder else barred.file(path) or not os.path.isfile(path)):
+        return
+    if name in _OWN:
+        selection.left_out.append({"path": name, "reason": "the package has its own"})
+    elif name not in chosen:
+        selection.links[name] = os.path.realpath(path)
+        selection.left_out.append({"path": name, "reason": "ignored by git"})
+    elif is_folder:
+        for below in sorted(os.listdir(path)):
+            _link(selection, f"{name}/{below}", chosen, barred)
 
 
 def copy(selection: Selection, target: Path) -> dict[str, Any]:
@@ -143,14 +222,15 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
     Raises:
         OSError: A file cannot be read or written.
     """
-    made = {target}
+    source, into = str(selection.project), str(target)
+    made = {""}
     files: dict[str, Any] = {}
     for name in selection.files:
-        destination = target / name
-        if destination.parent not in made:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            made.add(destination.parent)
-        files[name] = _copy_file(selection.project / name, destination)
+        folder = name.rpartition("/")[0]
+        if folder not in made:
+            os.makedirs(f"{into}/{folder}", exist_ok=True)
+            made.add(folder)
+        files[name] = _copy_file(source, name, into)
     for name, to in selection.links.items():
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -158,16 +238,21 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
     return {"format": 1, "files": files, "links": selection.links, "left_out": selection.left_out}
 
 
-def _copy_file(source: Path, destination: Path) -> dict[str, Any]:
-    if source.is_symlink():
-        to = os.readlink(source)
-        destination.symlink_to(to)
+def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:
+    path = f"{source}/{name}"
+    try:
+        source_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # what O_NOFOLLOW says of a link
+            raise
+        to = _link_text(source, name)
+        os.symlink(to, f"{into}/{name}")
         return {"link": to}
     digest, size = hashlib.sha256(), 0
-    source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         mode = 0o755 if os.fstat(source_fd).st_mode & 0o100 else 0o644
-        destination_fd = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        destination_fd = os.open(f"{into}/{name}", flags, mode)
         try:
             while chunk := os.read(source_fd, _CHUNK):
                 digest.update(chunk)
@@ -182,6 +267,18 @@ def _copy_file(source: Path, destination: Path) -> dict[str, Any]:
     return {"size": size, "sha256": digest.hexdigest()}
 
 
+def _link_text(source: str, name: str) -> str:
+    """Where a copied link points: the same place inside the package, even if the project's link is absolute
+    or goes round outside of it."""
+    text = os.readlink(f"{source}/{name}")
+    folder = os.path.dirname(name)
+    if not text.startswith("/") and not os.path.normpath(f"{folder}/{text}" if folder else text).startswith(
+        ".."
+    ):
+        return text
+    return os.path.relpath(os.path.realpath(f"{source}/{name}"), f"{source}/{folder}".rstrip("/"))
+
+
 def changed(package: Path, manifest: dict[str, Any]) -> list[str]:
     """The copied files that are gone or hold something else than when they were copied."""
     return [name for name, entry in manifest["files"].items() if not _same(package / name, entry)]
@@ -193,7 +290,7 @@ def _same(path: Path, entry: dict[str, Any]) -> bool:
     if not path.is_file() or path.stat().st_size != entry["size"]:
         return False
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]
+        return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
 
 
 def renew_links(package: Path, manifest: dict[str, Any], project: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -66,14 +67,16 @@ class Store:
                 said.append(f"{error.message}; set aside as {aside.name}, the one before it is used")
         if candidates:
             raise CheckpointError(
-                f"none of the {len(candidates)} checkpoints is good: " + "; ".join(said), where=self.folder.parent
+                f"none of the {len(candidates)} checkpoints is good: " + "; ".join(said),
+                where=self.folder.parent,
             )
         return None, said
 
     def _candidates(self) -> list[int]:
         """Ids to try, newest first. Where a manifest is damaged nobody knows the line: it is tried too, and
-        set aside, unless the run was told to go on from an older one."""
-        readable = {info.id for info in checkpoint.infos(self.folder)}
-        line = {info.id for info in self.line()}
-        unknown = [n for n in checkpoint.ids(self.folder) if n not in readable and self._tip is None]
-        return sorted([*line, *unknown], reverse=True)
+        set aside. What is newer than the one that the run was told to go on from is left alone."""
+        limit = math.inf if self._tip is None else self._tip
+        readable = [info for info in checkpoint.infos(self.folder) if info.id <= limit]
+        known = {info.id for info in readable}
+        unknown = [n for n in checkpoint.ids(self.folder) if n <= limit and n not in known]
+        return sorted([*unknown, *(info.id for info in retention.branch(readable))], reverse=True)

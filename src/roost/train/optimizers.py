@@ -46,6 +46,9 @@ class Optim:
             self.scheduler.load_state_dict(state["scheduler"])
         # After the scheduler: building or loading one may write a learning rate into the groups.
         self.optimizer.load_state_dict(state["optimizer"])
+        # It has stepped, in another process: without this torch warns when a scheduler steps first, as it
+        # does after a validation that a stop had cut.
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 def build_optimizers(

@@ -35,11 +35,14 @@ def _noted(error: Exception) -> str:
 
 
 def _run(arguments: list[str], stop: StopSignals) -> str:
+    from roost.package import progress
     from roost.package.package import Package
-    from roost.worker.training import train
 
     path, number = arguments
     package = Package.open(path)
+    progress.reset(package.progress)
+    from roost.worker.training import train  # imports torch, a second or two
+
     found = [session for session in package.sessions() if session.number == int(number)]
     if not found:
         raise NotFound(f"there is no session {number}", where=package.path)

@@ -1,0 +1,160 @@
+"""The bar of a run that is followed on a terminal, drawn at most ten times a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from roost.cli import terminal
+from roost.operations.logs import read_from
+from roost.package import progress
+from roost.package.progress import Snapshot
+
+_DRAW_SECONDS = 0.1
+_WINDOW_SECONDS = 30.0
+_UNKNOWN_TOTAL = 2**61
+_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite"])
+
+
+class Bar:
+    """Two lines below the output: where the run is, and its newest metrics.
+
+    Args:
+        package: The package that is followed.
+        session: The session's number.
+    """
+
+    def __init__(self, package: Path, session: int) -> None:
+        self._progress = package / "progress"
+        self._rows = Rows(package / "records" / f"{session}.jsonl")
+        self._began = time.time()
+        self._eta = Eta()
+        self._drawn = 0.0
+        self._decode = terminal.Decoder()
+        self._line = ""
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+        self.tick()
+
+    def write(self, output: bytes) -> None:
+        """Prints whole lines above the bar; of a line that draws itself anew with ``\\r``, its last state."""
+        if not sys.stdout.isatty():
+            sys.stdout.buffer.write(output)
+            sys.stdout.buffer.flush()
+            return
+        *lines, self._line = (self._line + self._decode(output)).split("\n")
+        self._print(lines)
+
+    def _print(self, lines: list[str]) -> None:
+        if lines:
+            last_drawn = (line.rstrip("\r").rpartition("\r")[2] for line in lines)
+            self._console.print(Text.from_ansi("\n".join(last_drawn)), soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Shows a line of ours above the bar: written past rich, it would stand inside of it."""
+        self._console.print(Text(text, style="yellow"))
+
+    def tick(self) -> None:
+        """Draws, if it is time."""
+        now = time.monotonic()
+        if now - self._drawn >= _DRAW_SECONDS:
+            self._drawn = now
+            self._live.update(self._picture(now), refresh=True)
+
+    def close(self) -> None:
+        """Takes the bar away and prints what is left of the output."""
+        rest = self._line + self._decode(b"", final=True)
+        self._print([rest] if rest else [])
+        self._live.stop()
+
+    def _picture(self, now: float) -> Group:
+        seen = progress.read(self._progress)
+        metrics = Text(self._rows.text(), style="dim", no_wrap=True, overflow="ellipsis")
+        if seen is None or seen.wall < self._began:
+            # The record of the session before stays until this one has loaded itself.
+            return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
+        return Group(_line(seen, self._eta.seconds(now, seen.fraction)), metrics)
+
+
+def _line(seen: Snapshot, eta: float | None) -> Table:
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for _ in range(2):
+        grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1, min_width=4)
+    for _ in range(3):
+        grid.add_column(no_wrap=True, justify="right")
+    bar = ProgressBar(total=1.0, completed=seen.fraction)
+    rate = f"{seen.samples_per_second:,.0f} samples/s" if seen.samples_per_second else ""
+    left = f"ETA {terminal.duration(eta)}" if eta is not None else ""
+    what = Text(seen.phase, style="cyan") if seen.phase != "training" else Text("")
+    grid.add_row(_place(seen), what, bar, f"{seen.fraction:4.0%}", rate, left)
+    return grid
+
+
+def _place(seen: Snapshot) -> str:
+    known = 0 < seen.total_steps < _UNKNOWN_TOTAL
+    steps = f"step {seen.step:,}" + (f"/{seen.total_steps:,}" if known else "")
+    if not seen.steps_per_epoch:
+        return steps
+    epochs = -(-seen.total_steps // seen.steps_per_epoch) if known else 0
+    current = min(seen.epoch + 1, epochs) if epochs else seen.epoch + 1
+    return f"epoch {current}{f'/{epochs}' if epochs else ''}  {steps}"
+
+
+class Eta:
+    """The time that is left, by the pace of the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def seconds(self, now: float, fraction: float) -> float | None:
+        """Seconds that are left; None while nobody knows."""
+        self._seen.append((now, fraction))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        if fraction <= before or now - then < 1.0:
+            return None
+        return (1.0 - fraction) * (now - then) / (fraction - before)
+
+
+class Rows:
+    """The newest value of every metric, from a records file that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self._last: dict[str, Any] = {}
+
+    def text(self) -> str:
+        """``train/loss 0.3121  valid/loss 0.3  …``, with what was added since the last call."""
+        for piece in read_from(self._path, self._offset):
+            self._offset += len(piece)
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            for line in filter(None, lines):
+                self._take(line)
+        return "  ".join(f"{name} {terminal.number(value)}" for name, value in self._last.items())
+
+    def _take(self, line: bytes) -> None:
+        try:
+            row = msgspec.json.decode(line)
+        except msgspec.DecodeError:  # half a line of a full disk; the row comes again
+            return
+        bad = row.get("nonfinite", {})
+        values = {name: value for name, value in row.items() if name not in _NOT_METRICS}
+        if "start_step" not in row:
+            self._last |= {
+                name: float(bad.get(name, "nan")) if v is None else v for name, v in values.items()
+            }

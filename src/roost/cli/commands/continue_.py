@@ -1,0 +1,47 @@
+"""`roost continue`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from roost.base.errors import UsageError
+
+
+@click.command("continue")
+@click.argument("arguments", nargs=-1, metavar="[PACKAGE] [a.b=c]...")
+@click.option(
+    "-r", "--record", "package", type=click.Path(path_type=Path), help="The package, if not given first."
+)
+@click.option(
+    "-c", "--checkpoint", type=int, metavar="ID", help="Go on from this checkpoint, not the newest."
+)
+@click.option("-d", "--description", help="A few words about this session.")
+@click.option(
+    "-CPU", "cpu", is_flag=True, help="Go on on the CPU. Without it: on the device of the last session."
+)
+@click.option("--force", is_flag=True, help="Go on though config or code differ; recorded as inexact.")
+@click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
+def command(arguments: tuple[str, ...], package: Path | None, **options: Any) -> int:
+    """Goes on with a package from its newest good checkpoint, bit for bit.
+
+    Settings that do not change what is learned may be changed: limits, checkpoints kept, loader workers. The
+    others need --force.
+
+    \b
+    roost continue runs/2026-11-20_07-33-13_481
+    roost continue runs/NAME max_epochs=20     # further than planned
+    roost continue runs/NAME -c 3              # from checkpoint 3, on a new line
+    """
+    if package is None:
+        if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
+            raise UsageError("no package is named", fix="roost continue runs/NAME")
+        package, arguments = Path(arguments[0]), arguments[1:]
+    from roost.cli import live
+    from roost.operations.continue_ import ContinueRequest, continue_
+
+    request = ContinueRequest(package=package, overrides=arguments, command=sys.argv, **options)
+    return live.follow(continue_(request))

@@ -1,0 +1,32 @@
+"""`roost logs`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from roost.cli import terminal
+
+
+@click.command("logs")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option("-f", "--follow", is_flag=True, help="Go on until the running session ends.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines.")
+def command(package: Path, follow: bool, lines: int | None) -> int:
+    """Prints what a package printed: bytes into a pipe, without control sequences onto a terminal.
+
+    \b
+    roost logs runs/NAME -n 50
+    roost logs runs/NAME -f
+    """
+    from roost.operations.logs import logs
+
+    decode = terminal.Decoder() if sys.stdout.isatty() else None
+    for piece in logs(package, follow=follow, lines=lines):
+        sys.stdout.buffer.write(decode(piece).encode() if decode else piece)
+        sys.stdout.buffer.flush()
+    if decode:
+        sys.stdout.write(decode(b"", final=True))
+    return 0

@@ -1,0 +1,64 @@
+"""`roost run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from roost.base.errors import UsageError
+
+
+@click.command("run")
+@click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
+@click.option(
+    "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
+)
+@click.option("-f", "--tuning", type=click.Path(path_type=Path), help="A second config, above the first.")
+@click.option("-d", "--description", help="A few words about the run.")
+@click.option("--name", help="The package's name; the same command again goes on with it.")
+@click.option(
+    "-ns", "no_save", is_flag=True, help="Call the package NOSAVE: a trial that may be thrown away."
+)
+@click.option("-sd", "use_description", is_flag=True, help="Call the package by its description.")
+@click.option("-CPU", "cpu", is_flag=True, help="Train on the CPU even where there is a GPU.")
+@click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
+@click.option("--print-config", is_flag=True, help="Print all settings as merged, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, for --explain and --print-config.")
+def command(arguments: tuple[str, ...], **options: Any) -> int:
+    """Copies the project into a new package and trains it there.
+
+    The code is copied before the run starts, so you may go on editing. a.b=c sets a setting, +a.b=c adds one,
+    ~a.b takes one away.
+
+    \b
+    roost run config.yaml
+    roost run config.yaml max_epochs=5 model.dropout=0.5 -d "more dropout"
+    roost run config.yaml --name baseline      # typed again, it goes on
+    roost run config.yaml --explain optimizers.main.lr
+    """
+    config, overrides = _split(options.pop("config"), arguments)
+    explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
+    if explain or print_config:
+        from roost.cli.commands.asked_config import tell
+
+        return tell(config, options["tuning"], overrides, key=explain, as_json=as_json)
+    if as_json:
+        raise UsageError(
+            "--json is for --explain and --print-config", fix="look at a run with roost show --json"
+        )
+    from roost.cli import live
+    from roost.operations.run import RunRequest, run
+
+    return live.follow(run(RunRequest(config=config, overrides=overrides, command=sys.argv, **options)))
+
+
+def _split(config: Path | None, arguments: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """The config and the overrides: the first argument is the config, unless -c gave it."""
+    if config is not None:
+        return config, arguments
+    if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
+        raise UsageError("no config is named", fix="roost run config.yaml")
+    return Path(arguments[0]), arguments[1:]

@@ -1,0 +1,40 @@
+"""`roost verify`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from roost.cli import terminal
+
+
+@click.command("verify")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(package: Path, as_json: bool) -> int:
+    """Reads every byte of a package's checkpoints and code, and compares it with what was written.
+
+    Exit code 1 if something is damaged. Changes nothing.
+
+    \b
+    roost verify runs/NAME
+    """
+    from roost.operations.verify import verify
+
+    findings = []
+    for finding in verify(package):
+        findings.append(finding)
+        if not as_json:
+            word = click.style("good", fg="green") if finding.good else click.style("BAD ", fg="red")
+            what = f"{finding.what} {finding.name}".rstrip()
+            click.echo(f"{word}  {what}: {finding.detail}", color=terminal.colours(sys.stdout))
+    bad = sum(not finding.good for finding in findings)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2))
+    elif bad:
+        terminal.error(f"{bad} damaged; `roost continue` takes the newest good checkpoint")
+    return 1 if bad else 0

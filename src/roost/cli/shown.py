@@ -1,0 +1,120 @@
+"""One package, drawn for a person."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from roost.cli import terminal
+from roost.operations.show import CheckpointShown, SessionShown, Shown
+
+
+def lines(shown: Shown) -> Iterator[str]:
+    """A package as lines; `click.echo` takes the colours away where there are none."""
+    yield from _head(shown)
+    yield from _section("sessions", _sessions(shown.sessions))
+    yield from _section("checkpoints", _checkpoints(shown.checkpoints))
+    metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
+    yield from _section("metrics", terminal.columns(["NAME", "NEWEST"], metrics)[1:])
+    settings = [[key, terminal.harmless(_value(value))] for key, value in _leaves(shown.settings, "")]
+    yield from _section("settings", terminal.columns(["SETTING", "VALUE"], sorted(settings))[1:])
+    for title, said in _remarks(shown):
+        yield from _section(title, map(terminal.harmless, said))
+    yield ""
+    yield f"output: {terminal.short(Path(shown.output))}"
+
+
+def _head(shown: Shown) -> Iterator[str]:
+    row = shown.summary
+    yield f"{click.style(shown.path, bold=True)}  {terminal.state(row.state)}"
+    if row.description:
+        yield terminal.harmless(row.description)
+    where = (
+        "" if row.step is None else f"step {row.step}" + (f"/{row.total_steps}" if row.total_steps else "")
+    )
+    changes = " with changes" if shown.git_dirty else ""
+    commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
+    project = f"project {shown.project}" if shown.project else ""
+    yield "  ".join(filter(None, (where, terminal.duration(row.seconds), project, commit)))
+    if row.error:
+        yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
+
+
+def _section(title: str, body: Iterable[str]) -> Iterator[str]:
+    found = list(body)
+    if found:
+        yield ""
+        yield click.style(title, bold=True)
+        yield from (f"  {line}" for line in found)
+
+
+def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
+    # Where all ran on one host, naming it in each line tells nothing.
+    one_host = len({one.host for one in sessions}) == 1
+    header = ["", "STATE", "EXIT", "REASON", "STARTED", "TIME", "HOST", "PID", "CHANGED", "ABOUT"]
+    rows = [
+        [
+            str(one.number),
+            terminal.state(one.state),
+            "" if one.exit_code is None else str(one.exit_code),
+            terminal.harmless(one.reason or ""),
+            "" if one.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.started)),
+            terminal.duration(one.seconds),
+            "" if one_host else one.host or "",
+            str(one.pid or ""),
+            " ".join(one.overrides),
+            terminal.harmless(one.error or one.description or ""),
+        ]
+        for one in sessions
+    ]
+    return terminal.columns(header, rows)
+
+
+def _checkpoints(checkpoints: Sequence[CheckpointShown]) -> list[str]:
+    rows = [
+        [
+            str(one.id),
+            str(one.step),
+            str(one.epoch),
+            one.reason,
+            " ".join([*one.tracks, *(["newest"] if one.newest else [])]),
+            _size(one.size_bytes),
+            "  ".join(f"{name} {terminal.number(value)}" for name, value in one.metrics.items()),
+        ]
+        for one in checkpoints
+    ]
+    return terminal.columns(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
+
+
+def _size(num_bytes: int) -> str:
+    size = float(num_bytes)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.4g} GB"
+
+
+def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:
+    yield "inexact", shown.inexact
+    yield "damaged, set aside", shown.set_aside
+    yield "not copied", [f"{one['path']}: {one['reason']}" for one in shown.left_out]
+    yield "links", [f"{name} -> {to}" for name, to in shown.links.items()]
+    yield "command", [" ".join(shown.command)] if shown.command else []
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

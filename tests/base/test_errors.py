@@ -1,0 +1,46 @@
+"""An error tells what, where and how to mend it, and its kind decides the exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from roost.base import errors
+from roost.base.errors import ConfigError, RoostError
+
+
+def test_the_text_says_what_was_received_where_and_the_fix() -> None:
+    error = ConfigError(
+        "must be above 0", setting="data.batch_size", received=0, where="config.yaml:12", fix="give 1 or more"
+    )
+    assert str(error) == (
+        "data.batch_size: must be above 0; received 0 (at config.yaml:12). To mend it: give 1 or more"
+    )
+    assert (error.message, error.setting, error.where, error.fix) == (
+        "must be above 0", "data.batch_size", "config.yaml:12", "give 1 or more",
+    )  # fmt: skip
+
+
+def test_what_is_unknown_is_left_out_and_none_is_a_value() -> None:
+    assert str(RoostError("the disk is full")) == "the disk is full"
+    assert str(RoostError("is no text", received=None)) == "is no text; received None"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("RoostError", 1), ("UsageError", 2), ("NotFound", 3), ("ConfigError", 4), ("Refused", 5),
+        ("ContractError", 1), ("CheckpointError", 1), ("TrainingError", 1),
+    ],
+)  # fmt: skip
+def test_exit_codes(name: str, code: int) -> None:
+    kind = getattr(errors, name)
+    assert issubclass(kind, RoostError)
+    assert kind("x").exit_code == code
+
+
+def test_no_error_shares_a_code_with_a_stop() -> None:
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RoostError)
+    ]
+    assert (errors.STOPPED_EXIT_CODE, errors.INTERRUPTED_EXIT_CODE) == (75, 130)
+    assert not {kind.exit_code for kind in kinds} & {75, 130, 0}

@@ -1,0 +1,127 @@
+"""Killing a run for real and comparing what comes out of it, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from roost.base import tensors, tree
+from roost.operations.continue_ import ContinueRequest, continue_
+from roost.operations.run import RunRequest, run
+from roost.operations.starting import Started
+from roost.package import checkpoint, progress, retention
+from roost.package.package import Package
+
+PROJECT = Path(__file__).parent / "exact_project"
+_NOT_EXACT = ("seconds",)
+
+
+def start(root: Path, overrides: list[str]) -> Started:
+    """A new run of the project, its packages below ``root``."""
+    return run(RunRequest(config=PROJECT / "config.yaml", overrides=[f"save_root={root}", *overrides]))
+
+
+def go_on(package: Path, overrides: list[str]) -> Started:
+    return continue_(ContinueRequest(package=package, overrides=overrides))
+
+
+def wait(started: Started) -> int:
+    assert started.process is not None
+    return started.process.wait(timeout=100)
+
+
+def kill_group(started: Started) -> None:
+    """SIGKILL to the supervisor and to the worker's whole group, as when a machine loses power."""
+    assert started.process is not None
+    record = json.loads((started.package / "sessions" / f"{started.session}.json").read_bytes())
+    for pid in (started.process.pid, record["worker_pid"]):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    started.process.wait(timeout=10)
+
+
+Moment = Callable[[Path, float], bool]
+
+
+def at_phase(name: str, after_step: int) -> Moment:
+    """True once the run publishes that phase, later than a step."""
+
+    def reached(package: Path, _: float) -> bool:
+        look = progress.read(package / "progress")
+        return look is not None and look.phase == name and look.step > after_step
+
+    return reached
+
+
+def after_seconds(seconds: float) -> Moment:
+    """True a while after the run has begun to train."""
+    begun: list[float] = []
+
+    def reached(package: Path, now: float) -> bool:
+        look = progress.read(package / "progress")
+        if not begun and look is not None and look.phase != "starting":
+            begun.append(now)
+        return bool(begun) and now - begun[0] >= seconds
+
+    return reached
+
+
+def kill_when(started: Started, moment: Moment) -> bool:
+    """Kills at the moment; False when the run ended before."""
+    assert started.process is not None
+    deadline = time.monotonic() + 60
+    while started.process.poll() is None:
+        if moment(started.package, time.monotonic()):
+            kill_group(started)
+            return True
+        assert time.monotonic() < deadline, "neither the moment nor the end came"
+        time.sleep(0.0005)
+    return False
+
+
+def random_moment(chance: random.Random) -> Moment:
+    """Somewhere while it starts, in training, in a validation or inside a save."""
+    kind, step = chance.random(), chance.randrange(0, 44)
+    if kind < 0.1:
+        asked = time.monotonic() + chance.uniform(0.0, 0.2)
+        return lambda _, now: now >= asked
+    if kind < 0.3:
+        return after_seconds(chance.uniform(0.0, 0.5))
+    if kind < 0.6:
+        return at_phase("training", step)
+    return at_phase("saving" if kind < 0.8 else "validating", step)
+
+
+def fingerprint(package: Path) -> dict[str, Any]:
+    """What must be equal: the final state (weights, optimizer, generators, hooks with best list and
+    patience, counters) as digests, and every recorded value."""
+    opened = Package.open(package)
+    newest = opened.store().line()[-1]
+    _, states = checkpoint.read(checkpoint.folder_of(opened.checkpoints, newest.id))
+    for name in _NOT_EXACT:
+        states["trainer"]["progress"].pop(name)
+    rows = [{k: v for k, v in row.items() if k != "time"} for row in opened.records().rows]
+    best = retention.best_of(opened.store().line(), retention.Best(monitor="valid/loss", top_k=2))
+    return {
+        "step": newest.step,
+        "rows": rows,
+        "best": [(info.step, info.metrics["valid/loss"]) for info in best],
+        **{name: _digest(state) for name, state in states.items()},
+    }
+
+
+def _digest(state: Any) -> str:
+    skeleton, leaves = tree.pack(state)
+    digest = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
+    for chunk in tensors.chunks(leaves):
+        digest.update(chunk)
+    return digest.hexdigest()

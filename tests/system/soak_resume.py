@@ -1,0 +1,124 @@
+"""A thousand kills: every run that was killed and continued must equal the uninterrupted one bit for bit.
+
+    python tests/system/soak_resume.py [--kills 1000] [--seed 0]
+
+Sessions are forked from this process, which has imported torch and taken no step, so that a leg costs its
+training and not two seconds of imports; everything else is the worker's real program in a process of its
+own, killed as a group with SIGKILL at a random moment: in training, in a validation, inside a save, while
+it starts, with 0 or 2 loader workers, changed between legs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import exact
+import torch
+import torch._dynamo  # the first optimizer imports it: a second per leg otherwise
+
+from waiting import wait_for
+
+from roost.base.errors import Refused
+from roost.config import layers
+from roost.package import progress, snapshot
+from roost.package.package import Package
+from roost.worker import training  # noqa: F401  - imported once, before the forks
+from roost.worker.__main__ import main as work
+
+
+def create(root: Path) -> Package:
+    config = layers.load(exact.PROJECT / "config.yaml")
+    return Package.create(root, values=config.values, provenance=config.provenance, selection=snapshot.select(exact.PROJECT))
+
+
+def lock(package: Package) -> int | None:
+    """The lock, once the kernel has taken down the loader workers of the session that was killed."""
+    try:
+        return package.lock()
+    except Refused:
+        return None
+
+
+def fork_session(package: Package, overrides: list[str]) -> int:
+    """Starts a session as a child in a group of its own; gives its pid."""
+    lock_fd = wait_for(lambda: lock(package))
+    number = package.new_session({"kind": "train", "device": "cpu", "overrides": overrides})
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        output = os.open(package.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(package.path)
+        code = 1
+        try:
+            code = work([str(package.path), str(number)])
+        finally:
+            os._exit(code)
+    os.close(lock_fd)
+    return pid
+
+
+def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, str]:
+    """Kills the group at the moment; False when the session ended well before."""
+    progress.reset(package.progress)
+    deadline = time.monotonic() + 60
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            if status:
+                raise AssertionError(f"status {status} in {package.path}: {package.output.read_text()[-2000:]}")
+            return False, "ended"
+        if moment(package.path, time.monotonic()) or time.monotonic() > deadline:
+            look = progress.read(package.progress)
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return True, look.phase if look else "importing"
+        time.sleep(0.0003)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    chance = random.Random(asked.seed)
+    kills, runs, phases, began = 0, 0, Counter[str](), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="roost-soak-") as folder:
+        reference = create(Path(folder))
+        _, status = os.waitpid(fork_session(reference, []), 0)
+        assert status == 0, reference.output.read_text()
+        expected = exact.fingerprint(reference.path)
+        while kills < asked.kills:
+            package = create(Path(folder))
+            killed, legs = True, 0
+            while killed:
+                pid = fork_session(package, [f"data.num_workers={chance.choice([0, 0, 2])}"])
+                moment = exact.random_moment(chance) if legs < 40 else exact.after_seconds(1e9)
+                killed, phase = kill_when(package, pid, moment)
+                kills, legs = kills + killed, legs + 1
+                phases[phase] += killed
+            runs += 1
+            got = exact.fingerprint(package.path)
+            if got != expected:
+                different = [name for name in expected if got[name] != expected[name]]
+                print(f"DIFFERENT after {legs} legs: {different} in {package.path}", flush=True)
+                os._exit(1)  # keeps the folder
+            seconds = time.monotonic() - began
+            print(f"{runs} runs, {kills} kills, all bit-identical, {seconds:.0f} s; {dict(phases)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
