@@ -51,7 +51,12 @@ def _fail_at(number: int) -> Callable[[], int]:
 
 
 def _fds() -> int:
-    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    folder = Path("/proc/self/fd")  # macOS has none: nothing is compared there
+    return len(_names(folder)) if folder.is_dir() else 0
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_write_does_each_thing_in_its_order(tmp_path: Path, operations: list[Operation]) -> None:
@@ -80,7 +85,7 @@ def test_a_folder_goes_under_another_name_before_anything_of_it_goes(
     (tmp_path / "a" / "b" / "c").write_bytes(b"1")
     durable.remove_folder(tmp_path / "a")
     assert operations == [("rename", "a"), ("fsync", "."), ("unlink", "*")]
-    assert os.listdir(tmp_path) == []
+    assert _names(tmp_path) == []
 
 
 @pytest.mark.parametrize("number", range(1, 7))
@@ -91,12 +96,12 @@ def test_a_write_that_fails_leaves_what_stood_there(tmp_path: Path, number: int)
     if number > 5:
         durable.write(path, b"new")
     else:
-        with pytest.raises(OSError, match="No space|fsync|open|write|rename"):
+        with pytest.raises(OSError, match=r"open|write|fsync|rename"):
             durable.write(path, b"new")
-    assert count() >= 5
+    assert count() == max(number, 5) if number >= 5 else count() > number  # cleaning up counts too
     # After the rename the new data stands; only its name may not be durable yet.
     assert path.read_bytes() == (b"new" if number >= 5 else b"old")
-    assert os.listdir(tmp_path) == ["a"]
+    assert _names(tmp_path) == ["a"]
     assert _fds() == fds
 
 
@@ -115,13 +120,13 @@ def test_a_commit_that_fails_is_taken_back(tmp_path: Path, number: int) -> None:
     durable.fault = None
     assert (tmp_path / "a").exists() == (number > 7)
     durable.sweep(tmp_path)
-    assert os.listdir(tmp_path) == []
+    assert _names(tmp_path) == []
     assert _fds() == fds
 
 
 def test_a_commit_never_overwrites(tmp_path: Path) -> None:
     for occupy in (Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")):
-        final = tmp_path / f"a{len(os.listdir(tmp_path))}"
+        final = tmp_path / f"a{len(_names(tmp_path))}"
         occupy(final)
         staging = durable.make_staging_folder(final)
         with pytest.raises(FileExistsError, match="never overwritten"):
@@ -143,7 +148,7 @@ def test_a_chunk_that_cannot_be_made_leaves_no_file(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         durable.write_new(tmp_path / "a", chunks())
-    assert os.listdir(tmp_path) == []
+    assert _names(tmp_path) == []
 
 
 def test_modes_follow_the_umask(tmp_path: Path) -> None:
@@ -166,11 +171,11 @@ def test_what_cannot_be_removed_is_left_for_the_sweep(tmp_path: Path) -> None:
 
     durable.fault = fault
     durable.remove_folder(tmp_path / "a")
-    (litter,) = os.listdir(tmp_path)
+    (litter,) = _names(tmp_path)
     assert durable.is_staging(litter)
     durable.fault = None
     durable.sweep(tmp_path)
-    assert os.listdir(tmp_path) == []
+    assert _names(tmp_path) == []
 
 
 def test_sweep_takes_only_litter(tmp_path: Path) -> None:
@@ -181,7 +186,7 @@ def test_sweep_takes_only_litter(tmp_path: Path) -> None:
     durable.make_staging_folder(tmp_path / "b").joinpath("c").touch()
     durable.staging_name(tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     durable.sweep(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == [".hidden", "elsewhere", "kept"]
+    assert _names(tmp_path) == [".hidden", "elsewhere", "kept"]
 
 
 def test_make_folder_and_rename(tmp_path: Path, operations: list[Operation]) -> None:
@@ -192,7 +197,7 @@ def test_make_folder_and_rename(tmp_path: Path, operations: list[Operation]) -> 
     del operations[:]
     durable.rename(tmp_path / "a", tmp_path / "b")
     assert operations == [("rename", "b"), ("fsync", ".")]
-    assert os.listdir(tmp_path) == ["b"]
+    assert _names(tmp_path) == ["b"]
 
 
 def test_append_keeps_what_is_there_and_says_what_it_does(

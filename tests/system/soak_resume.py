@@ -41,34 +41,6 @@ def create(root: Path) -> Package:
     return Package.create(root, values=config.values, provenance=config.provenance, selection=snapshot.select(exact.PROJECT))
 
 
-def lock(package: Package) -> int | None:
-    """The lock, once the kernel has taken down the loader workers of the session that was killed."""
-    try:
-        return package.lock()
-    except Refused:
-        return None
-
-
-def fork_session(package: Package, overrides: list[str]) -> int:
-    """Starts a session as a child in a group of its own; gives its pid."""
-    lock_fd = wait_for(lambda: lock(package))
-    number = package.new_session({"kind": "train", "device": "cpu", "overrides": overrides})
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        output = os.open(package.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.chdir(package.path)
-        code = 1
-        try:
-            code = work([str(package.path), str(number)])
-        finally:
-            os._exit(code)
-    os.close(lock_fd)
-    return pid
-
-
 def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, str]:
     """Kills the group at the moment; False when the session ended well before."""
     progress.reset(package.progress)

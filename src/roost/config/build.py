@@ -97,7 +97,8 @@ def _check_arguments(path: str, made: Callable[..., Any], given: Mapping[str, An
     except ValueError:  # written in C, without a signature
         return
     takes = {name: one for name, one in signature.parameters.items() if one.kind in _BY_NAME}
-    shape = f"it is {path}{signature}"
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+    shape = f"it is {path}{inspect.Signature(bare)}"
     is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
     for name in given:
         if name not in takes and not is_open:

@@ -97,7 +97,7 @@ def _stacked(name: str, values: list[Any]) -> Tensor:
         raise ContractError(
             "is no single number",
             setting=f"train/{name}",
-            received=next((v for v in values if not _is_number(v)), values[0]),
+            received=_shown(next((v for v in values if not _is_number(v)), values[0])),
             fix="return tensors with one element from loss(), for example a mean over the batch",
         ) from error
 
@@ -114,3 +114,7 @@ def _column(values: list[Any]) -> Tensor:
 
 def _is_number(value: object) -> bool:
     return value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, int | float)
+
+
+def _shown(value: object) -> object:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else value

@@ -1,0 +1,156 @@
+"""A person's mistakes that only the worker can see: each gives one clear line and the right exit code, and
+the package stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from roost.config import layers
+from roost.package import snapshot
+from roost.package.package import Package
+
+CONFIG = """
+runner: task.py:Runner
+dataset: task.py:Dataset
+threads: 1
+max_steps: 4
+log_every: 1
+data: {batch_size: 4}
+optimizers: {main: {class: torch.optim.SGD, lr: 0.1}}
+checkpoint: {every: 1}
+"""
+
+CODE = """
+import torch
+import roost
+
+class Dataset(roost.Dataset):
+    def build(self):
+        x = torch.randn(8, 2)
+        return roost.Data(train=torch.utils.data.TensorDataset(x), valid=torch.utils.data.TensorDataset(x))
+
+class Runner(roost.Runner):
+    def build(self):
+        self.net = torch.nn.Linear(2, 1)
+
+    def loss(self, batch):
+        return self.net(batch[0]).square().mean()
+"""
+
+
+class Case(NamedTuple):
+    code: str
+    settings: str
+    exit_code: int
+    says: list[str]
+
+
+def without(text: str) -> str:
+    return CODE.replace(text, "")
+
+
+CASES = {
+    "class missing": Case(CODE.replace("class Runner", "class Runer"), "", 4, ["task.py has no 'Runner'", "Runer"]),
+    "no loss": Case(CODE.replace("def loss", "def lose"), "", 1, ["Runner has no loss()", "def loss"]),
+    "method assigned over": Case(
+        CODE.replace("self.net = torch", "self.loss = torch.nn.MSELoss(); self.net = torch"),
+        "",
+        1,
+        ["self.loss is a method", "self.loss_module"],
+    ),
+    "dataset returns a tuple": Case(
+        CODE.replace("return roost.Data(train=", "return (").replace("valid=", ""), "", 1, ["roost.Data", "tuple"]
+    ),
+    "dataset is a loader": Case(
+        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=iter([x])"), "", 1, ["train set", "len()"]
+    ),
+    "empty set": Case(CODE.replace("torch.randn(8, 2)", "torch.randn(0, 2)"), "", 1, ["train set is empty"]),
+    "not one batch": Case(CODE, "data: {batch_size: 16, drop_last: true}", 4, ["data.batch_size", "8 samples"]),
+    "samples that are None": Case(
+        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=[None] * 8"), "", 1, ["NoneType", "batch"]
+    ),
+    "loss is a vector": Case(CODE.replace(".square().mean()", ".square()"), "", 1, ["no single number", "(4, 1)"]),
+    "loss without grad": Case(CODE.replace(".mean()", ".mean().detach()"), "", 1, ["trainable parameter"]),
+    "loss is NaN": Case(CODE.replace(".mean()", ".mean() * float('nan')"), "", 1, ["train/loss is nan", "step 1"]),
+    "unknown monitor": Case(
+        CODE,
+        "early_stopping: {monitor: valid/accuracy}\nvalidate_every: 1",
+        4,
+        ["valid/accuracy", "never reported", "valid/loss"],
+    ),
+    "unknown best monitor": Case(
+        CODE, "checkpoint: {best: [{monitor: valid/bleu, mode: max}]}\nvalidate_every: 1", 4, ["valid/bleu", "valid/loss"]
+    ),
+    "no validation to decide by": Case(
+        CODE.replace(", valid=torch.utils.data.TensorDataset(x)", ""),
+        "early_stopping: {monitor: valid/loss}",
+        1,
+        ["no validation set", "early_stopping"],
+    ),
+    "glob matches nothing": Case(
+        CODE, "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, params: 'encoder.*'}}", 4, ["encoder.*", "net.weight"]
+    ),
+    "unknown argument": Case(
+        CODE, "optimizers: {main: {class: torch.optim.SGD, learning_rate: 0.1}}", 4, ["learning_rate", "lr=0.001"]
+    ),
+    "class path outside": Case(CODE, "optimizers: {main: {class: os.system, lr: 0.1}}", 4, ["os.system"]),
+    "sample raises": Case(
+        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=Broken()")
+        + "\nclass Broken:\n    def __len__(self): return 8\n"
+        + "    def __getitem__(self, i): return {0: 1}[i]\n",
+        "data: {batch_size: 4, shuffle: false}",
+        1,
+        ["KeyError: 1", "sample 1 of Broken"],
+    ),
+    "metric is a vector": Case(
+        CODE.replace("return self.net(batch[0]).square().mean()", "l = self.net(batch[0]).square(); return {'loss': l.mean(), 'all': l}"),
+        "",
+        1,
+        ["train/all", "single number"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Package]]:
+    """Every case's session, run, with its exit code."""
+    made = {}
+    for number, (name, case) in enumerate(CASES.items()):
+        project = tmp_path_factory.mktemp(f"case{number}")
+        keys = [line.split(":")[0] for line in case.settings.splitlines()]
+        lines = [line for line in CONFIG.splitlines() if line.split(":")[0] not in keys]
+        (project / "config.yaml").write_text("\n".join([*lines, case.settings]))
+        (project / "task.py").write_text(case.code)
+        config = layers.load(project / "config.yaml")
+        made[name] = Package.create(
+            project / "runs", values=config.values, provenance=config.provenance, selection=snapshot.select(project)
+        )
+    forked = Path(__file__).parent / "forked.py"
+    paths = [str(package.path) for package in made.values()]
+    result = subprocess.run([sys.executable, forked, *paths], capture_output=True, text=True, timeout=120, check=True)
+    codes = [int(line) for line in result.stdout.splitlines()]
+    return {name: (code, made[name]) for name, code in zip(made, codes, strict=True)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_clear_line_and_the_right_exit_code(packages: dict[str, tuple[int, Package]], name: str) -> None:
+    code, package = packages[name]
+    case, output = CASES[name], package.output.read_text()
+    assert code == case.exit_code, output
+    last = output.rstrip().splitlines()[-1] if code == 4 or "error:" in output else output
+    for words in case.says:
+        assert words in last, output
+    if "error:" in output:
+        assert "Traceback" not in output
+    assert package.settings()["max_steps"] == 4
+
+
+def test_a_loss_that_becomes_nan_keeps_the_row_and_saves_nothing_bad(packages: dict[str, tuple[int, Package]]) -> None:
+    _, package = packages["loss is NaN"]
+    assert str(package.records().rows[-1]["train/loss"]) == "nan"
+    assert package.store().line() == []

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import torch
+
+from roost.train import seeding
+from roost.train.rank_state import RankState
+from tests.train.parts import bits
+
+
+def test_loading_only_remembers_and_restore_comes_last() -> None:
+    seeding.seed_all(1)
+    saved = RankState().state_dict()
+    torch.rand(3)
+    moved = bits(seeding.rng_state())
+    rank = RankState()
+    rank.load_state_dict(saved)
+    assert bits(seeding.rng_state()) == moved
+    rank.restore()
+    assert bits(seeding.rng_state()) == bits(saved["rng"])
+
+
+def test_restoring_nothing_changes_nothing() -> None:
+    before = bits(seeding.rng_state())
+    RankState().restore()
+    assert bits(seeding.rng_state()) == before
