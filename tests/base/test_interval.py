@@ -37,8 +37,8 @@ def test_every_form(value: str | int, expected: Interval) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "", " ", "0", 0, -1, "-5", "1.5", 500.0, "0ep", "0/ep", "1.5ep", "ep", "/ep", "1/", "10/epoch", "2 ep",
-        "1e3", "0s", "0min", "5x", "5mm", ".5h", "h", "1h-5min", "5 minutes", True, False, None, "nan", "inf",
+        "", " ", "0", 0, -1, "-5", "1.5", 500.0, "0ep", "0/ep", "1.5ep", "ep", "/ep", "1/", "10/epoch",
+        "2 ep", "1e3", "0s", "0min", "5x", "5mm", ".5h", "h", "1h-5min", "5 minutes", True, False, None, "nan", "inf",
         "9" * 30, "9" * 5000, "9" * 5000 + "s", "1_000", "٣x", [1],
     ],
 )  # fmt: skip

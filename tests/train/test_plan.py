@@ -72,10 +72,8 @@ def test_epochs_and_seeds_differ_and_repeat() -> None:
 
 def test_the_order_stays_what_it_is() -> None:
     """Another one would make every continued run inexact after an update of roost or NumPy."""
-    assert BatchPlan(8, 8, seed=3).order(1).tolist() == ORDER
+    assert BatchPlan(8, 8, seed=3).order(1).tolist() == [2, 1, 4, 3, 5, 6, 0, 7]
 
-
-ORDER = [0]
 
 
 def test_what_cannot_be_planned() -> None:

@@ -26,8 +26,8 @@ def draw() -> tuple[float, float, float, float, float]:
 
 def test_mix_stays_what_it_is() -> None:
     """Another value would give every run another order of data after an update of roost."""
-    assert seeding.mix(0) == 8124484058490388199
-    assert seeding.mix(3, "order", 7) == 3300217325155363402
+    assert seeding.mix(0) == 7795324965117060851
+    assert seeding.mix(3, "order", 7) == 5730778086632496746
     assert seeding.mix(2**70, -1) == seeding.mix(2**70 % 2**64, 2**64 - 1)
 
 

@@ -82,9 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _run([argument for argument in given if argument != "--debug"], debug=debug)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`); the flush at exit must not complain about it either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _BROKEN_PIPE_EXIT_CODE
+        # Whoever read our output has gone (`| head`). At once, or the flush at exit would complain about it.
+        os._exit(_BROKEN_PIPE_EXIT_CODE)
     sys.exit(code)
 
 

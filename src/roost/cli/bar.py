@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roost.cli import terminal
+from roost.cli.plain import Plain
 from roost.operations.logs import read_from
 from roost.package import progress
 from roost.package.progress import Snapshot
@@ -42,6 +43,7 @@ class Bar:
         self._drawn = 0.0
         self._decode = terminal.Decoder()
         self._line = ""
+        self._plain = Plain()
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
@@ -50,8 +52,7 @@ class Bar:
     def write(self, output: bytes) -> None:
         """Prints whole lines above the bar; of a line that draws itself anew with ``\\r``, its last state."""
         if not sys.stdout.isatty():
-            sys.stdout.buffer.write(output)
-            sys.stdout.buffer.flush()
+            self._plain.write(output)
             return
         *lines, self._line = (self._line + self._decode(output)).split("\n")
         self._print(lines)

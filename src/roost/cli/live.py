@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Protocol, Self
 
 from roost.cli import terminal
+from roost.cli.plain import Plain
 from roost.operations.logs import read_from
 from roost.operations.starting import Started
 from roost.package import progress
@@ -70,34 +71,6 @@ class Asked:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-
-class Plain:
-    """Output as it comes, on stdout: for pipes, files and logs."""
-
-    def __init__(self) -> None:
-        self._open = True
-        self._decode = terminal.Decoder() if sys.stdout.isatty() else None
-
-    def write(self, output: bytes) -> None:
-        if not self._open:
-            return
-        try:
-            sys.stdout.buffer.write(self._decode(output).encode() if self._decode else output)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            # `| head` has seen enough. The exit code of the run is still worth waiting for.
-            self._open = False
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    def say(self, text: str) -> None:
-        terminal.say(text)
-
-    def tick(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def follow(started: Started) -> int:

@@ -35,6 +35,17 @@ def say(text: str) -> None:
     click.echo(text, err=True, color=colours(sys.stderr))
 
 
+def write(data: bytes) -> None:
+    """Bytes to stdout, past its buffer: what a closed pipe did not take is not tried again at exit.
+
+    Raises:
+        BrokenPipeError: Nobody reads any more.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(sys.stdout.fileno(), view) :]
+
+
 def error(text: str) -> None:
     """One line about what is wrong."""
     say(f"{click.style('error:', fg='red', bold=True)} {text}")

@@ -25,8 +25,7 @@ def command(package: Path, follow: bool, lines: int | None) -> int:
 
     decode = terminal.Decoder() if sys.stdout.isatty() else None
     for piece in logs(package, follow=follow, lines=lines):
-        sys.stdout.buffer.write(decode(piece).encode() if decode else piece)
-        sys.stdout.buffer.flush()
+        terminal.write(decode(piece).encode() if decode else piece)
     if decode:
-        sys.stdout.write(decode(b"", final=True))
+        terminal.write(decode(b"", final=True).encode())
     return 0

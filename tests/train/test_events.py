@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from roost.base import tree
+from roost.base.errors import ContractError
+from roost.train import events
+from roost.train.events import Events
+from roost.train.hook import Hook, Phase
+from roost.train.hooks import Records, Schedule
+from roost.train.optimizers import Optim
+from roost.train.stepper import Stepper
+from tests.train.parts import MLP, Still, built, plain
+
+NUMBERS = st.floats(-1e6, 1e6)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(NUMBERS, st.floats(0.1, 100.0), st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_a_row_is_the_weighted_mean(steps: list[tuple[float, float, bool, bool]]) -> None:
+    """Of numbers and tensors, with weights that are numbers or tensors."""
+    found = Events()
+    for value, weight, tensor_value, tensor_weight in steps:
+        found.put(
+            {"x": torch.tensor(value, dtype=torch.float64) if tensor_value else value},
+            torch.tensor(weight, dtype=torch.float64) if tensor_weight else weight,
+        )
+    total = sum(weight for _, weight, *_ in steps)
+    expected = math.fsum(value * weight for value, weight, *_ in steps) / total
+    assert found.row()["x"] == pytest.approx(expected, rel=1e-9, abs=1e-6)
+    assert not found
+    assert found.row() == {}
+
+
+def test_each_name_has_the_mean_of_the_steps_that_gave_it() -> None:
+    found = Events()
+    found.put({"often": 1.0, "loss": torch.tensor(2.0)}, 3)
+    found.put({"often": 4.0}, 1)
+    found.put({"often": 4.0, "seldom": torch.tensor([8])})
+    assert found.row() == {"often": 11 / 5, "loss": 2.0, "seldom": 8.0}
+
+
+def test_a_weight_among_the_values_goes_before_the_samples() -> None:
+    found = Events()
+    found.put({"loss": torch.tensor(1.0), "weight": torch.tensor(30)}, 4)
+    found.put({"loss": torch.tensor(5.0), "weight": torch.tensor(10)}, 4)
+    assert found.row() == {"loss": 2.0}
+
+
+def test_single_precision_values_are_added_up_in_double() -> None:
+    found = Events()
+    for _ in range(3000):
+        found.put({"x": torch.tensor(1.1)})
+    assert found.row()["x"] == pytest.approx(float(torch.tensor(1.1).double()), rel=1e-15)
+
+
+@pytest.mark.parametrize("steps", [5, events._FOLD - 1, events._FOLD, events._FOLD + 3])
+def test_an_open_window_goes_on_exactly(steps: int) -> None:
+    """Wherever it is cut: the sums are folded after the same steps as without the cut."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(2 * events._FOLD + 10, generator=generator)
+    whole, first = Events(), Events()
+    for number, value in enumerate(values):
+        whole.put({"x": value, "y": float(value)}, 1 + number % 3)
+        if number < steps:
+            first.put({"x": value, "y": float(value)}, 1 + number % 3)
+    assert bool(first)
+    skeleton, leaves = tree.pack(first.state_dict())
+    second = Events()
+    second.load_state_dict(tree.unpack(skeleton, leaves))
+    for number in range(steps, len(values)):
+        second.put({"x": values[number], "y": float(values[number])}, 1 + number % 3)
+    assert second.row() == whole.row()
+
+
+def test_memory_stays_bounded() -> None:
+    found = Events()
+    for _ in range(3 * events._FOLD):
+        found.put({"x": 1.0})
+    assert len(found._waiting) < events._FOLD
+
+
+@pytest.mark.parametrize(
+    "value", [torch.ones(2), torch.ones(2, 1), "much", None, [1.0, 2.0]], ids=["(2,)", "(2, 1)", "str", "None", "list"]
+)
+@pytest.mark.parametrize("before", [(), (1.0,), (torch.tensor(1.0),)], ids=["alone", "number", "tensor"])
+def test_what_is_no_number_is_named(value: Any, before: tuple[Any, ...]) -> None:
+    found = Events()
+    for good in before:
+        found.put({"bad": good})
+    found.put({"good": 1.0, "bad": value})
+    with pytest.raises(ContractError, match=r"train/bad: is no single number.*one element"):
+        found.row()
+
+
+class CountsReads(TorchDispatchMode):
+    """Counts what reads a tensor back to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.reads += func in (
+            torch.ops.aten._local_scalar_dense.default,
+            torch.ops.aten.equal.default,
+            torch.ops.aten.is_nonzero.default,
+            torch.ops.aten.nonzero.default,
+        )
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_nothing_is_read_back_between_rows(accumulation: int, tmp_path: Any) -> None:
+    """Clipping, a scheduler, weights, more steps than a fold, and `Runner.log`; one read at each row."""
+    counter = CountsReads()
+    seen: list[int] = []
+
+    class Weighted(MLP):
+        def loss(self, batch: Any) -> dict[str, Tensor]:
+            values = super().loss(batch)
+            self.log(extra=values["accuracy"], fixed=1.0)
+            return {**values, "weight": batch[0].abs().sum()}
+
+    class Looks(Hook):
+        phase = Phase.REPORT
+
+        def on_step(self, trainer: Any) -> None:
+            seen.append(counter.reads)
+
+    runner = built(Weighted)
+    optimizer = torch.optim.AdamW(runner.parameters(), lr=0.01, fused=True)
+    optim = Optim(optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 5), max_grad_norm=1.0)
+    hooks = [Schedule(), Records(tmp_path, 20), Looks()]
+    stepper = Stepper(optim, accumulation=accumulation)
+    trainer = plain(runner, Still(), hooks, until=40, stepper=stepper)
+    with counter:
+        trainer.fit()
+    # `tolist` of a row is one read per value: more than 0 at rows, and exactly 0 in between.
+    growth = [after - before for before, after in zip([0, *seen], seen, strict=False)]
+    at_rows = [growth[19], growth[39]]
+    assert all(at_rows), "the counter counts"
+    assert sum(growth) == sum(at_rows), growth
+
+
+def test_folding_reads_nothing_back() -> None:
+    found = Events()
+    with CountsReads() as counter:
+        for number in range(2 * events._FOLD):
+            found.put({"x": torch.tensor(1.0), "y": 1.0, "z": torch.ones(1) if number % 2 else 2.0})
+    assert counter.reads == 0

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roost.base.errors import ConfigError, ContractError
+from roost.train.hook import Call, CallLists, Hook, Phase
+from tests.train.parts import MLP, Steps, Still, built, plain
+
+STEPS = 7  # an epoch of `Still`
+
+
+@pytest.mark.parametrize(
+    ("every", "until", "steps"),
+    [
+        (None, 4, [1, 2, 3, 4]),
+        (3, 8, [3, 6, 8]),
+        ("3", 6, [3, 6]),
+        ("1ep", 15, [7, 14, 15]),
+        ("2ep", 14, [14]),
+        ("2/ep", 14, [4, 7, 11, 14]),
+        ("100/ep", 8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (["5", "1ep"], 12, [5, 7, 10, 12]),
+        ((), 8, []),
+        ("1h", 3, [3]),
+        ("0.000000001s", 3, [1, 2, 3]),
+    ],
+)
+def test_every(every: Any, until: int, steps: list[int]) -> None:
+    """The last step counts as due for whatever has an interval."""
+    hook = Steps(Phase.DECIDE, every)
+    plain(built(MLP), Still(), [hook], until=until).fit()
+    assert hook.steps == steps
+    assert hook.epochs == list(range(STEPS, until + 1, STEPS))
+
+
+def test_an_interval_of_time_begins_anew_after_each_call() -> None:
+    call = Call(Steps(every=["10s", "100"]), epoch_only=False)
+    call.schedule(0, STEPS, now=50.0)
+    assert not call.due(5, now=59.9)
+    assert call.due(5, now=60.0)
+    call.schedule(5, STEPS, now=63.0)
+    assert not call.due(6, now=72.9)
+    assert call.due(7, now=73.0)
+    assert call.due(100, now=64.0), "or the steps, whichever comes first"
+
+
+@pytest.mark.parametrize("every", ["0", -1, "often", "3 epochs", True, 1.5])
+def test_what_is_no_interval(every: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Steps.every.*received .*To mend it"):
+        CallLists([Steps(every=[every])])
+
+
+def test_two_hooks_of_one_name() -> None:
+    with pytest.raises(ContractError, match=r"two hooks are called 'Steps'.*override `name`"):
+        CallLists([Steps(), Steps()])
+    CallLists([Steps(), Steps(name="other")])
+
+
+def test_what_is_no_hook() -> None:
+    with pytest.raises(ContractError, match=r"is no hook; received 'Records'.*derive it from roost.Hook"):
+        CallLists(["Records"])  # type: ignore[list-item]
+
+
+def test_only_overridden_methods_are_called() -> None:
+    class Nothing(Hook):
+        pass
+
+    class Grandchild(Steps):
+        pass
+
+    lists = CallLists([Nothing(), Grandchild()])
+    assert [type(hook) for hook in lists.hooks] == [Grandchild, Nothing]
+    assert [hook.name for hook in lists.eval] == ["Steps"]
+    assert [(call.hook.name, call.epoch_only) for call in lists.step] == [("Steps", False), ("Steps", True)]
+    assert lists.start == lists.stop == lists.save == lists.before_save == lists.before_step == []
+
+
+def test_table_is_in_calling_order() -> None:
+    class OnRequest(Steps):
+        serves = "validate"
+
+    hooks = [Steps(Phase.SAVE, "2ep"), Steps(Phase.MODEL, name="first"), OnRequest(Phase.REPORT, (), name="last")]
+    table = CallLists(hooks).table()
+    assert [row[:2] for row in table] == [("MODEL", "first"), ("SAVE", "Steps"), ("REPORT", "last")]
+    assert table[0][2:] == ("on_step on_epoch on_eval", "each")
+    assert table[1][3] == "2ep"
+
+
+def test_the_base_class_has_no_state() -> None:
+    hook = Hook()
+    assert hook.state_dict() == {}
+    hook.load_state_dict({})
+    assert hook.name == "Hook"
