@@ -38,7 +38,8 @@ def test_every_form(value: str | int, expected: Interval) -> None:
     "value",
     [
         "", " ", "0", 0, -1, "-5", "1.5", 500.0, "0ep", "0/ep", "1.5ep", "ep", "/ep", "1/", "10/epoch",
-        "2 ep", "1e3", "0s", "0min", "5x", "5mm", ".5h", "h", "1h-5min", "5 minutes", True, False, None, "nan", "inf",
+        "2 ep", "1e3", "0s", "0min", "5x", "5mm", ".5h", "h", "1h-5min", "5 minutes", True, False, None,
+        "nan", "inf",
         "9" * 30, "9" * 5000, "9" * 5000 + "s", "1_000", "٣x", [1],
     ],
 )  # fmt: skip
@@ -82,7 +83,7 @@ def test_next_step_is_the_first_due_one_after(interval: Interval, step: int, ste
 
 
 @given(counts, counts)
-def test_times_an_epoch_hit_its_last_step_and_never_more_often(times: int, steps_per_epoch: int) -> None:
+def test_times_an_epoch_hit_its_last_step(times: int, steps_per_epoch: int) -> None:
     interval, step, due = Interval(per_epoch=times), 0, []
     while step < 3 * steps_per_epoch:
         due.append(step := interval.next_step(step, steps_per_epoch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import math
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,10 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, complex):
         return repr(a) == repr(b)
     return bool(a == b)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().flatten().view(torch.uint8)
 
 
 # --- plain values -----------------------------------------------------------------------------------------
@@ -121,7 +127,7 @@ def test_a_plain_value_comes_back(value: Any) -> None:
     assert same(through_a_file({"deep": [(value,)]}), {"deep": [(value,)]})
 
 
-class Colour(str, enum.Enum):
+class Colour(enum.StrEnum):
     RED = "red"
 
 
@@ -183,7 +189,7 @@ def test_every_dtype_comes_back_or_is_refused(dtype: torch.dtype) -> None:
     try:
         found = through_a_file({"t": value, "part": value[1:2]})
     except CheckpointError as error:
-        assert "'t'" in str(error)  # noqa: PT017
+        assert "'t'" in str(error)
         assert dtype not in _KINDS
     else:
         assert same(found, {"t": value, "part": value[1:2]})
@@ -230,13 +236,14 @@ def test_lazy_views_of_one_memory_are_not_mixed_up() -> None:
 @pytest.mark.parametrize(
     ("value", "stride"),
     [
-        (torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last), (60, 1, 15, 3)),
-        (torch.arange(240.0).reshape(2, 3, 2, 4, 5).to(memory_format=torch.channels_last_3d), (120, 1, 60, 15, 3)),
+        (torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last), (60, 1, 15, 3)),
+        (torch.ones(2, 3, 2, 4, 5).to(memory_format=torch.channels_last_3d), (120, 1, 60, 15, 3)),
         (torch.arange(6.0).reshape(2, 3).t(), (1, 3)),
         (torch.arange(24.0).reshape(2, 3, 4), (12, 4, 1)),
     ],
 )  # fmt: skip
 def test_the_layout_in_memory_comes_back(value: torch.Tensor, stride: tuple[int, ...]) -> None:
+    value = torch.empty_like(value).copy_(torch.arange(float(value.numel())).reshape(value.shape))
     found = through_a_file(value)
     assert found.stride() == value.stride() == stride
     assert found.equal(value)
@@ -249,7 +256,7 @@ def test_an_alias_is_stored_once_and_is_one_object_again() -> None:
         "b": {"c": shared.detach(), "d": shared.clone(), "t": shared.t()},
         "n": [array, array],
     }
-    skeleton, leaves = tree.pack(state)
+    _, leaves = tree.pack(state)
     assert sorted(leaves) == ["a", "b.d", "b.t", "n.0"]
     found = through_a_file(state)
     assert found["a"] is found["b"]["c"]
@@ -298,14 +305,18 @@ def test_parameters_come_back_as_tensors_without_a_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [torch.eye(3).to_sparse(), torch.ones(3, device="meta"), torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)],
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.ones(3, device="meta"),
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    ],
     ids=["sparse", "meta", "quantized"],
-)  # fmt: skip
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_a_tensor_without_plain_memory_is_refused(value: torch.Tensor) -> None:
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_tensor_without_plain_memory_is_refused(make: Callable[[], torch.Tensor]) -> None:
     with pytest.raises(CheckpointError, match=r"'model\.odd'"):
-        tree.pack({"model": {"odd": value}})
+        tree.pack({"model": {"odd": make()}})
 
 
 # --- arrays -----------------------------------------------------------------------------------------------
@@ -330,27 +341,27 @@ def test_an_array_comes_back(value: np.ndarray[Any, Any]) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [np.float32(1.5), np.float64("nan"), np.int8(-3), np.uint64(2**64 - 1), np.bool_(True), np.complex64(1j)]
-    + [np.datetime64("2026-01-01T00:00:01"), np.timedelta64(5, "s"), np.float16(0.1)],
+    [
+        np.float32(1.5), np.float64("nan"), np.int8(-3), np.uint64(2**64 - 1), np.bool_(True), np.complex64(1j),
+        np.datetime64("2026-01-01T00:00:01"), np.timedelta64(5, "s"),
+        np.float16(0.1), np.float64(-0.0),
+    ],
     ids=repr,
-)
+)  # fmt: skip
 def test_a_scalar_comes_back(value: np.generic) -> None:
     assert same(through_a_file([value])[0], value)
-    assert same(
-        through_a_file({value: 1} if value == value else {0: value}),
-        {value: 1} if value == value else {0: value},
-    )
+    if value == value:
+        assert same(through_a_file({value: 1}), {value: 1})
 
 
 @pytest.mark.parametrize(
     "value",
     [
         np.array([object()]), np.zeros(2, dtype=[("a", "f4")]), np.ma.masked_array([1, 2], mask=[0, 1]),
-        np.zeros(3, dtype="V4"), np.rec.array([(1, 2.0)]), np.matrix([[1]]),
+        np.zeros(3, dtype="V4"), np.rec.array([(1, 2.0)]),
     ],
     ids=lambda value: type(value).__name__ + str(value.dtype),
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_an_array_that_would_lose_something_is_refused(value: np.ndarray[Any, Any]) -> None:
     with pytest.raises(CheckpointError, match=r"'a\.0'"):
         tree.pack({"a": [value]})
@@ -472,10 +483,15 @@ def test_an_open_file_and_a_key_that_is_an_object_are_refused(tmp_path: Path) ->
 
 def test_numpy_readers_never_import_torch(tmp_path: Path) -> None:
     state = {
-        "w": torch.arange(3.0), "half": torch.ones(2, dtype=torch.bfloat16), "f8": torch.ones(2).to(torch.float8_e5m2),
-        "a": np.arange(2), "dtype": torch.float32, "device": torch.device("cpu"), "empty": torch.empty(0, 2),
-        "channels": torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last), "f4": torch.ones(3, dtype=torch.float64),
-    }  # fmt: skip
+        "w": torch.arange(3.0),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "f8": torch.ones(2).to(torch.float8_e5m2),
+        "a": np.arange(2),
+        "dtype": torch.float32,
+        "device": torch.device("cpu"),
+        "empty": torch.empty(0, 2),
+        "channels": torch.ones(1, 2, 3, 3).to(memory_format=torch.channels_last),
+    }
     skeleton, leaves = tree.pack(state)
     (tmp_path / "s.json").write_text(json.dumps(skeleton))
     (tmp_path / "s.safetensors").write_bytes(b"".join(bytes(chunk) for chunk in tensors.chunks(leaves)))
@@ -560,25 +576,48 @@ def test_a_hostile_tensor_is_an_error(body: dict[str, Any]) -> None:
         tree.unpack({"$": "tensor", "leaf": "x", **body}, FOUR)
 
 
+def _bodies(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    kinds = [
+        "tensor",
+        "array",
+        "scalar",
+        "dict",
+        "tuple",
+        "set",
+        "float",
+        "bytes",
+        "deque",
+        "path",
+        "complex",
+    ]
+    numbers = st.lists(st.integers(-2, 4), max_size=3)
+    return st.fixed_dictionaries(
+        {"$": st.sampled_from(kinds)},
+        optional={
+            "items": inner,
+            "value": inner,
+            "leaf": st.just("x"),
+            "dtype": st.sampled_from(["float32", "O", "i4", "U1"]),
+            "shape": numbers,
+            "order": numbers,
+            "maxlen": st.one_of(st.none(), st.integers(-1, 3)),
+        },
+    )
+
+
 json_like = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(["$", "items", "value", "leaf", "dtype", "shape", "order", "a"]), inner, max_size=5),
-        st.fixed_dictionaries(
-            {"$": st.sampled_from(["tensor", "array", "scalar", "dict", "tuple", "set", "float", "bytes", "deque", "path"])},
-            optional={"items": inner, "value": inner, "leaf": st.just("x"), "dtype": st.sampled_from(["float32", "O", "i4", "U1"]),
-                      "shape": st.lists(st.integers(-2, 4), max_size=3), "order": st.lists(st.integers(-2, 2), max_size=3)},
-        ),
+        st.dictionaries(st.sampled_from(["$", "items", "a"]), inner),
+        _bodies(inner),
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=400, deadline=None)
 @given(json_like, st.sampled_from(["torch", "numpy"]))
 def test_no_skeleton_does_more_than_raise_our_error(skeleton: Any, to: Any) -> None:
-    try:
+    with contextlib.suppress(CheckpointError):
         tree.unpack(skeleton, FOUR, to=to)
-    except CheckpointError:
-        pass

@@ -78,17 +78,21 @@ def line_after(parent: Info | None, id: int) -> list[tuple[int, int]]:
 def _encode(info: Info) -> bytes:
     nonfinite = {name: repr(value) for name, value in info.metrics.items() if not math.isfinite(value)}
     finite = {name: value for name, value in info.metrics.items() if name not in nonfinite}
-    info = msgspec.structs.replace(info, metrics=finite, nonfinite=nonfinite)
-    body = msgspec.json.format(msgspec.json.encode(info, order="deterministic"), indent=2)
-    digest = hashlib.sha256(body).hexdigest()
-    return body + b"\n" + digest.encode() + b"\n"
+    return _sealed(msgspec.to_builtins(msgspec.structs.replace(info, metrics=finite, nonfinite=nonfinite)))
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    """The JSON of ``body`` with the sha256 of its compact form as the last key."""
+    digest = hashlib.sha256(msgspec.json.encode(body)).hexdigest()
+    return msgspec.json.format(msgspec.json.encode({**body, "sha256": digest}), indent=2) + b"\n"
 
 
 def _decode(data: bytes) -> Info:
-    body, _, digest = data.rstrip(b"\n").rpartition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode() != digest or data != body + b"\n" + digest + b"\n":
+    body = msgspec.json.decode(data, type=dict[str, Any])
+    body.pop("sha256", None)
+    if _sealed(body) != data:  # every byte counts, white space too
         raise CheckpointError("its MANIFEST.json is damaged")
-    info = msgspec.json.decode(body, type=Info)
+    info = msgspec.convert(body, type=Info)
     if info.format > FORMAT:
         raise CheckpointError(f"it has format {info.format}", fix="update roost: this one reads format 1")
     metrics = {**info.metrics, **{name: float(text) for name, text in info.nonfinite.items()}}
