@@ -20,20 +20,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import exact
 import torch
-import torch._dynamo  # the first optimizer imports it: a second per leg otherwise
+from forked import fork_session
 
-from waiting import wait_for
-
-from roost.base.errors import Refused
 from roost.config import layers
 from roost.package import progress, snapshot
 from roost.package.package import Package
-from roost.worker import training  # noqa: F401  - imported once, before the forks
-from roost.worker.__main__ import main as work
 
 
 def create(root: Path) -> Package:

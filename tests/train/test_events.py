@@ -147,7 +147,7 @@ def test_the_counter_counts(read: Any) -> None:
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_nothing_is_read_back_between_rows(accumulation: int, tmp_path: Any) -> None:
-    """Clipping, a scheduler, weights, more steps than a fold, and `Runner.log`; one read at each row."""
+    """Clipping, a scheduler, weights and `Runner.log`; each row costs one read."""
     counter = CountsReads()
     seen: list[int] = []
 

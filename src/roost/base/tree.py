@@ -279,10 +279,13 @@ def _to_tensor(
         raise CheckpointError(f"a tensor of shape {shape} and type {dtype_name} has {data.nbytes} bytes")
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    # Cloned, for torch's own alignment: the libraries behind it may round differently on another one.
-    tensor = torch.frombuffer(data, dtype=dtype, count=count).reshape(shape)
+    # Copied as bytes into memory of torch's own alignment: on another one the libraries behind it may round
+    # differently, and some types crash the process (complex128 at an address that is no multiple of 16).
+    tensor = torch.empty(count, dtype=dtype)
+    tensor.view(torch.uint8).copy_(torch.frombuffer(data, dtype=torch.uint8))
+    tensor = tensor.reshape(shape)
     if order is None:
-        return tensor.clone()
+        return tensor
     inverse = sorted(range(len(order)), key=lambda n: order[n])
     return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
 
