@@ -110,7 +110,9 @@ def add_checkpoint(made: Package, id: int, row: dict[str, float]) -> None:
     """A small checkpoint, the child of the one before."""
     metrics = {name: value for name, value in row.items() if name.startswith("valid/")}
     line = [(0, id)]
-    info = Info(id=id, step=int(row["step"]), epoch=int(row["epoch"]), batch=0, line=line, session=1, metrics=metrics)
+    info = Info(
+        id=id, step=int(row["step"]), epoch=int(row["epoch"]), batch=0, line=line, session=1, metrics=metrics
+    )
     checkpoint.write(made.checkpoints, {"model": {"weight": [1.0, 2.0]}}, info)
 
 

@@ -85,7 +85,11 @@ def test_a_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value", "says"),
-    [("max_epochs", "many", "max_epochs"), ("max_epoch", "3", "max_epochs"), ("save_root", "${nothing}", "nothing")],
+    [
+        ("max_epochs", "many", "max_epochs"),
+        ("max_epoch", "3", "max_epochs"),
+        ("save_root", "${nothing}", "nothing"),
+    ],
 )
 def test_settings_are_checked_as_the_worker_will_see_them(
     tmp_path: Path, setting: str, value: str, says: str

@@ -61,11 +61,12 @@ def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
 
 def _tensor_leaf(tensor: Any) -> Leaf:
     torch = sys.modules["torch"]
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError(f"a {tensor.layout} tensor")
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout != torch.strided or name.startswith("q"):  # qint8 and its like need a quantizer beside
+        raise TypeError(f"a {tensor.layout} tensor of type {name}")
     flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
     data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
-    return Leaf(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
+    return Leaf(name, tuple(tensor.shape), data)
 
 
 def _order(tensor: Any) -> list[int] | None:

@@ -157,11 +157,18 @@ def fold(folder: Path) -> Columns:
         del columns.rows[bisect_right(columns.rows, start, key=lambda row: int(row["step"])) :]
         columns.starts.append((int(header["session"]), start))
         columns.rows.extend(rows)
+    columns.rows = _without_doubles(columns.rows)
     for row in columns.rows:
         for name, value in row.items():
             if name not in _NOT_METRICS:
                 _put(columns.series, name, row["step"], value)
     return columns
+
+
+def _without_doubles(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A test that was recorded just before a kill is done again by the next session, at the same step: of
+    rows with one step and the same names the last one counts."""
+    return list({(row["step"], *sorted(row.keys() - _NOT_METRICS)): row for row in rows}.values())
 
 
 def _put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:

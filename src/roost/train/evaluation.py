@@ -30,7 +30,9 @@ def mode(module: nn.Module) -> Iterator[None]:
             part.training = was_training
 
 
-def run(runner: Any, loader: Loader, split: str, *, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+def run(
+    runner: Any, loader: Loader, split: str, *, stop: Callable[[], bool] = lambda: False
+) -> dict[str, float]:
     """The metrics of one split: means over its samples, and what `Runner.summarize` adds.
 
     ``Runner.evaluate`` gives per batch tensors of shape (B, ...) with a value per sample, or () with the

@@ -108,7 +108,9 @@ def _column(values: list[Any]) -> Tensor:
         stacked = torch.stack(values)
     except (TypeError, RuntimeError):  # numbers among the tensors, or shapes like (1,)
         device = values[0].device
-        stacked = torch.stack([torch.as_tensor(value, dtype=dtype, device=device).reshape(()) for value in values])
+        stacked = torch.stack(
+            [torch.as_tensor(value, dtype=dtype, device=device).reshape(()) for value in values]
+        )
     return stacked.detach().to(dtype).reshape(len(values))
 
 

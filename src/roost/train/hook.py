@@ -157,7 +157,16 @@ class CallLists:
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """(phase, hook, methods, interval) of each hook, in calling order."""
-        methods = ("on_start", "before_step", "on_step", "on_epoch", "on_eval", "before_save", "on_save", "on_stop")
+        methods = (
+            "on_start",
+            "before_step",
+            "on_step",
+            "on_epoch",
+            "on_eval",
+            "before_save",
+            "on_save",
+            "on_stop",
+        )
         return [
             (
                 hook.phase.name,
@@ -171,5 +180,3 @@ class CallLists:
 
 def _overrides(hook: Hook, method: str) -> bool:
     return getattr(type(hook), method) is not getattr(Hook, method)
-
-

@@ -47,7 +47,9 @@ def encode(value: Any) -> tuple[str, bytes]:
     if isinstance(value, Media):
         return {"image": _image, "audio": _audio, "histogram": _histogram, "text": _text}[value.kind](value)
     raise ContractError(
-        "cannot be shown", setting="visualize()", received=type(value).__name__,
+        "cannot be shown",
+        setting="visualize()",
+        received=type(value).__name__,
         fix='return a matplotlib figure, a string, or roost.Media("image" | "audio" | "histogram", data)',
     )
 

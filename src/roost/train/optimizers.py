@@ -92,7 +92,7 @@ def build_optimizers(
         raise ConfigError(
             f"{len(free)} parameters belong to no optimizer: {', '.join(free[:5])}{' …' if len(free) > 5 else ''}",
             setting="optimizers",
-            fix='add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()',
+            fix="add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()",
         )
     return built
 

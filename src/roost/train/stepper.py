@@ -141,7 +141,11 @@ class Stepper:
 
 
 def _no_loss(output: object) -> ContractError:
-    what = f"a mapping with {', '.join(map(str, output)) or 'nothing'}" if isinstance(output, Mapping) else output
+    what = (
+        f"a mapping with {', '.join(map(str, output)) or 'nothing'}"
+        if isinstance(output, Mapping)
+        else output
+    )
     return ContractError(
         "loss() gave no loss", received=what, fix='return a tensor, or a mapping that has "loss"'
     )
@@ -151,7 +155,9 @@ def _check_loss(loss: object) -> None:
     if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.is_floating_point():
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else loss
         raise ContractError(
-            "the loss is no single number", received=what, fix="give the mean over the batch, for example .mean()"
+            "the loss is no single number",
+            received=what,
+            fix="give the mean over the batch, for example .mean()",
         )
     if not loss.requires_grad:
         raise ContractError(

@@ -9,17 +9,17 @@ from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
 from roost.base.errors import ConfigError
-from roost.base.interval import NEVER
-from roost.package.progress import PHASES, Board
+from roost.package.progress import Board
 from roost.train import evaluation, seeding
+from roost.train.agenda import Agenda
 from roost.train.checkpoints import Checkpoints, Stateful
 from roost.train.events import Events, Value
-from roost.train.hook import Call, CallLists, Hook
+from roost.train.hook import CallLists, Hook
 from roost.train.loader import Loader
 from roost.train.module_state import ModuleState
 from roost.train.progress import Progress
+from roost.train.publisher import Publisher
 from roost.train.rank_state import RankState
-from roost.train.rate import Rate
 from roost.train.stepper import Stepper, Window
 from roost.train.until import Until
 
@@ -84,7 +84,7 @@ class Trainer:
         board: Board | None = None,
     ) -> None:
         self.runner, self.loaders, self.stepper = runner, loaders, stepper
-        self.checkpoints, self.board, self.seed = checkpoints, board, seed
+        self.checkpoints, self.seed = checkpoints, seed
         self.until = until if isinstance(until, Until) else Until.parse(until)
         self.progress, self.events = Progress(), Events()
         self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
@@ -99,10 +99,10 @@ class Trainer:
         self._finished, self._goal = False, "finished"
         self.cut_short = False
         """Whether a stop dropped an evaluation, so that even a run at its goal has work left."""
-        self._requests: set[str] = set()
-        self.due_now = False
-        self._rate = Rate()
-        self._wake_step, self._wake_second = 0, 0.0
+        self._agenda = Agenda(
+            self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
+        )
+        self._publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
         self._zero = time.monotonic()
         runner.attach(self)
 
@@ -120,23 +120,28 @@ class Trainer:
     def tell(self, row: dict[str, float]) -> None:
         """Takes a row that was cut, for those who report."""
         self.row = row
-        self._requests.add("report")
+        self._agenda.requests.add("report")
 
     def requested(self, what: str) -> bool:
         """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
-        return what in self._requests
+        return what in self._agenda.requests
+
+    @property
+    def due_now(self) -> bool:
+        """Whether the hook that runs is due by its interval, and not only asked for."""
+        return self._agenda.due_now
 
     def request_save(self, *, hold: bool = False, reason: str = "requested") -> None:
         """Saves in this step (or the next, from outside of one); ``hold`` puts it into the held track."""
-        self._requests.update({"save", reason, *(["hold"] if hold else [])})
+        self._agenda.requests.update({"save", reason, *(["hold"] if hold else [])})
 
     def request_validate(self) -> None:
         """Validates in this step."""
-        self._requests.add("validate")
+        self._agenda.requests.add("validate")
 
     def request_visualize(self) -> None:
         """Visualizes in this step."""
-        self._requests.add("visualize")
+        self._agenda.requests.add("visualize")
 
     # ---- the loop ---------------------------------------------------------------------------------------
 
@@ -156,13 +161,18 @@ class Trainer:
         """
         with self._running(checkpoint, resume), closing(self._windows()) as windows:
             self._finish_pending_step()
+            agenda = self._agenda
             while not self._at_end():
                 for hook in self.calls.before_step:
                     hook.before_step(self)
                 window, samples, last = next(windows)
                 self.events.put(self.runner.update(self.stepper, window), samples)
                 self.progress.advance(len(window), samples, last)
-                if self.progress.step >= self._wake_step or time.monotonic() >= self._wake_second or self._requests:
+                if (
+                    self.progress.step >= agenda.wake_step
+                    or agenda.requests
+                    or time.monotonic() >= agenda.wake_second
+                ):
                     self._look_around()
             self._save_at_end()
         return self._reason()
@@ -201,41 +211,21 @@ class Trainer:
         self.progress.seconds = now - self._zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
-        self._run_calls(self.calls.step, now)
-        self._set_alarm(now)
-
-    def _set_alarm(self, now: float) -> None:
-        self._wake_step = min(self.total_steps, *(call.next_step for call in self.calls.step), NEVER)
-        self._wake_second = min(now + _PUBLISH_SECONDS, *(call.next_second for call in self.calls.step), math.inf)
-
-    def _run_calls(self, calls: Sequence[Call], now: float) -> None:
-        """Runs what is due. The run's last step counts as due for everything that has an interval."""
-        step = self.progress.step
         self.results = {}
-        for call in calls:
-            self.due_now = call.due(step, now)
-            if not (self.due_now or call.asked(self._requests) or (self._finished and call.intervals)):
-                continue
-            try:
-                call(self)
-            except evaluation.Interrupted:
-                # What this step still owed is done first by the session that goes on.
-                self.progress.pending = (call.hook.name, *sorted(self._requests))
-                self.cut_short = True
-                return
-            self._requests.discard(call.hook.serves or "")
-            call.schedule(step, self.steps_per_epoch, now)
+        self._run_hooks(now)
+
+    def _run_hooks(self, now: float, *, since: str | None = None) -> None:
+        self.progress.pending = self._agenda.run(self, now, since=since)
+        self.cut_short = self.cut_short or bool(self.progress.pending)
+        self._agenda.set_alarm(now, at_latest=_PUBLISH_SECONDS)
 
     def _finish_pending_step(self) -> None:
-        pending, self.progress.pending = self.progress.pending, ()
-        now = time.monotonic()
-        for call in self.calls.step:
-            call.schedule(self.progress.step - bool(pending), self.steps_per_epoch, now)
+        """Does first what a stop had cut short in the step that the checkpoint is of."""
+        pending, now = self.progress.pending, time.monotonic()
+        self._agenda.begin(self.progress.step - bool(pending), now)
         if pending:
-            self._requests.update(pending[1:])
-            names = [call.hook.name for call in self.calls.step]
-            self._run_calls(self.calls.step[names.index(pending[0]) if pending[0] in names else 0 :], now)
-        self._set_alarm(now)
+            self._agenda.requests.update(pending[1:])
+            self._run_hooks(now, since=pending[0])
 
     # ---- evaluation -------------------------------------------------------------------------------------
 
@@ -250,10 +240,15 @@ class Trainer:
         loaders = {n: ld for n, ld in self.loaders.items() if n == split or n.startswith(split + "/")}
         if not loaders:
             have = ", ".join(self.loaders)
-            raise ConfigError(f"there is no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
+            raise ConfigError(
+                f"there is no split {split!r}; there are: {have}", fix="return it from Dataset.build()"
+            )
         self.publish("testing" if split == "test" else "validating")
         results: dict[str, float] = {}
-        with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, split, self.progress.step)):
+        with (
+            evaluation.mode(self.runner),
+            seeding.isolated(seeding.mix(self.seed, split, self.progress.step)),
+        ):
             for name, loader in loaders.items():
                 values = evaluation.run(self.runner, loader, name, stop=self._interrupted)
                 results.update({f"{name}/{key}": value for key, value in values.items()})
@@ -265,7 +260,7 @@ class Trainer:
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
         self.results = self.evaluate("valid")
-        self._requests.add("record")
+        self._agenda.requests.add("record")
         for hook in self.calls.eval:
             hook.on_eval(self, self.results)
         return self.results
@@ -295,7 +290,7 @@ class Trainer:
             return False
         self.publish("saving")
         ModuleState(self.runner).check_finite()
-        held = "hold" in self._requests
+        held = "hold" in self._agenda.requests
         try:
             for hook in self.calls.before_save:
                 hook.before_save(self)
@@ -311,9 +306,11 @@ class Trainer:
         except OSError as error:
             if self._at_end():
                 raise
-            print(f"checkpoint not written: {error}; training goes on, the older ones are untouched", flush=True)
+            print(
+                f"checkpoint not written: {error}; training goes on, the older ones are untouched", flush=True
+            )
             return False
-        self._requests -= {"save", "hold", "best", "requested"}
+        self._agenda.requests -= {"save", "hold", "best", "requested"}
         for hook in self.calls.save:
             hook.on_save(self, path)
         self.publish("training")
@@ -394,26 +391,13 @@ class Trainer:
     # ---- telling ----------------------------------------------------------------------------------------
 
     def publish(self, phase: str) -> None:
-        """Puts the progress on the board, about a microsecond."""
-        if self.board is not None:
-            progress = self.progress
-            self._rate.look(progress.samples, progress.seconds)
-            self.board.publish(
-                progress.step,
-                progress.epoch,
-                progress.batch,
-                PHASES.index(phase),
-                self.total_steps,
-                self.steps_per_epoch,
-                progress.samples,
-                progress.seconds,
-                self._rate.per_second,
-                progress.fraction,
-            )
+        """Tells the world that the run is in this phase (see `roost.package.progress`)."""
+        self._publisher.publish(self.progress, phase)
 
     def plan(self) -> str:
         """Which hook is called when: a table, one line per hook in calling order."""
         rows = [("phase", "hook", "methods", "every"), *self.calls.table()]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+        )

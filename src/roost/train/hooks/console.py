@@ -29,7 +29,8 @@ class Console(Hook):
         numbers = sum(p.numel() for p in trainer.runner.parameters())
         begin = f"going on from step {progress.step}" if progress.step else "training"
         print(
-            f"{begin}: {_goal(trainer)}, {trainer.steps_per_epoch} steps per epoch, {numbers:,} parameters", flush=True
+            f"{begin}: {_goal(trainer)}, {trainer.steps_per_epoch} steps per epoch, {numbers:,} parameters",
+            flush=True,
         )
 
     def on_step(self, trainer: Trainer) -> None:

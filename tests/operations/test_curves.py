@@ -1,0 +1,67 @@
+"""What is drawn."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from roost.operations.curves import picture, split_name
+from tests.operations.packages import ROWS, package, record_rows, session
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("train/loss", ("train", "", "loss")),
+        ("valid/noisy/loss", ("valid", "noisy", "loss")),
+        ("lr", ("lr", "", "lr")),
+        ("lr/encoder", ("lr/encoder", "", "lr")),
+        ("test", ("test", "", "test")),
+    ],
+)
+def test_names(name: str, parts: tuple[str, str, str]) -> None:
+    assert split_name(name) == parts
+
+
+def test_one_panel_for_one_name(tmp_path: Path) -> None:
+    found = picture([package(tmp_path / "runs")])
+    assert [panel.name for panel in found.panels] == ["loss", "lr"]
+    assert [(c.split, c.steps, c.values) for c in found.panels[0].curves] == [
+        ("train", [10, 20, 30], [2.0, 1.0, 0.5]),
+        ("valid", [10, 20, 30], [1.5, 0.5, 0.75]),
+        ("test", [30], [0.7]),
+    ]
+
+
+def test_marks(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "succeeded")
+    record_rows(made, 2, 20, [{"step": 40, "epoch": 4, "train/loss": 0.1}])
+    (run,) = picture([made]).runs
+    assert (run.name, run.checkpoints, run.best, run.session_starts) == ("one", [10, 20, 30], [20], [20])
+    assert run.steps_per_epoch == 10
+
+
+def test_several_packages_share_panels(tmp_path: Path) -> None:
+    found = picture([package(tmp_path / "runs"), package(tmp_path / "runs", "two")])
+    assert [panel.name for panel in found.panels] == ["loss", "lr"]
+    assert sorted({curve.run for curve in found.panels[0].curves}) == [0, 1]
+
+
+def test_values_that_are_not_finite_are_gaps(tmp_path: Path) -> None:
+    rows = [*ROWS[:2], {"step": 30, "epoch": 3, "train/loss": math.nan, "valid/loss": math.inf}]
+    train, valid = picture([package(tmp_path / "runs", rows=rows)]).panels[0].curves
+    assert train.gaps == valid.gaps == [30] and train.steps == [10, 20]
+
+
+@pytest.mark.parametrize(("first", "logarithmic"), [(100.0, True), (2.0, False), (-1.0, False), (0.0, False)])
+def test_a_loss_that_falls_by_orders_of_magnitude(tmp_path: Path, first: float, logarithmic: bool) -> None:
+    rows = [{"step": 1, "epoch": 0, "valid/loss": first}, {"step": 2, "epoch": 0, "valid/loss": 0.5}]
+    (panel,) = picture([package(tmp_path / "runs", rows=rows)]).panels
+    assert panel.logarithmic == logarithmic
+
+
+def test_nothing_was_recorded(tmp_path: Path) -> None:
+    assert picture([package(tmp_path / "runs", state="new")]).panels == []

@@ -1,0 +1,61 @@
+"""What a run printed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.operations.logs import logs, tail_offset
+from tests.operations.packages import package
+from tests.waiting import wait_for
+
+
+def test_byte_for_byte(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert b"".join(logs(made.path)) == b""
+    data = b"\xff\x00\x1b[31mred\r\n" * 30_000
+    made.output.write_bytes(data)
+    assert b"".join(logs(made.path)) == data
+    assert b"".join(logs(made.path, follow=True)) == data
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("lines", [0, 1, 2, 7, 20_000, 1_000_000])
+def test_the_last_lines(tmp_path: Path, lines: int, end: bytes) -> None:
+    made = package(tmp_path / "runs")
+    said = [b"line %d" % i for i in range(50_000)]
+    made.output.write_bytes(b"\n".join(said) + end)
+    expected = b"\n".join(said[-lines:]) + end if lines else b""
+    assert b"".join(logs(made.path, lines=lines)) == expected
+
+
+def test_the_tail_of_nothing(tmp_path: Path) -> None:
+    assert tail_offset(tmp_path / "none", 3) == 0
+    (tmp_path / "empty").write_bytes(b"")
+    assert tail_offset(tmp_path / "empty", 3) == 0
+
+
+def test_follows_to_the_last_byte(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="running")
+    seen: list[bytes] = []
+    follower = threading.Thread(target=lambda: seen.extend(logs(made.path, follow=True)))
+    follower.start()
+    with made.output.open("ab", buffering=0) as output:
+        output.write(b"first\n")
+        wait_for(lambda: b"first\n" in seen)
+        output.write(b"last, and the end at once")
+        record = made.path / "sessions" / "1.json"
+        body = {**json.loads(record.read_text()), "state": "succeeded"}
+        record.with_suffix(".new").write_text(json.dumps(body))
+        record.with_suffix(".new").rename(record)
+    follower.join(10)
+    assert not follower.is_alive() and b"".join(seen) == b"first\nlast, and the end at once"
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        list(logs(tmp_path))

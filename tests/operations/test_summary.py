@@ -1,0 +1,92 @@
+"""One package in one row."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.operations.summary import summarize
+from tests.operations.packages import ROWS, VALUES, package, record_rows, session
+
+LAST_TICKS = 1  # the clock tick at which no process of ours started
+
+
+def test_a_run_that_ended(tmp_path: Path) -> None:
+    row = summarize(package(tmp_path / "runs").path)
+    assert (row.name, row.state, row.sessions) == ("one", "succeeded", 1)
+    assert (row.step, row.total_steps, row.epoch) == (30, 30, 3)
+    assert (row.metric, row.last, row.best) == ("valid/loss", 0.75, 0.5)
+    assert (row.started, row.seconds, row.description) == (1_800_000_000.0, 60.0, "a test")
+    assert row.error is None
+
+
+def test_one_that_never_started(tmp_path: Path) -> None:
+    row = summarize(package(tmp_path / "runs", state="new").path)
+    assert (row.state, row.sessions, row.step, row.seconds) == ("new", 0, None, None)
+
+
+def test_one_that_runs(tmp_path: Path) -> None:
+    row = summarize(package(tmp_path / "runs", state="running", started=0.0).path)
+    assert row.state == "running" and row.seconds is not None and row.seconds > 1e9
+
+
+def test_one_whose_supervisor_is_gone(tmp_path: Path) -> None:
+    row = summarize(package(tmp_path / "runs", state="running", start_ticks=LAST_TICKS).path)
+    assert row.state == "crashed" and row.error is not None and "gone" in row.error
+    assert row.seconds is not None and row.seconds >= 0
+
+
+def test_one_that_failed_tells_why(tmp_path: Path) -> None:
+    assert (
+        summarize(package(tmp_path / "runs", state="failed", error="ValueError: no").path).error
+        == "ValueError: no"
+    )
+
+
+def test_the_time_of_all_sessions(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "succeeded", seconds=5.0)
+    row = summarize(made.path)
+    assert (row.seconds, row.sessions, row.started) == (65.0, 2, 1_800_000_000.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "metric", "last"),
+    [
+        ([{"step": 1, "epoch": 0, "train/loss": 3.0}], "train/loss", 3.0),
+        ([{"step": 1, "epoch": 0, "train/loss": 3.0, "valid/bleu": 0.5}], "valid/bleu", 0.5),
+        ([{"step": 1, "epoch": 0, "lr": 0.5}], "lr", 0.5),
+        (
+            [{"step": 1, "epoch": 0, "valid/loss": 2.0}, {"step": 2, "epoch": 0, "train/loss": 1.0}],
+            "valid/loss",
+            2.0,
+        ),
+    ],
+)
+def test_the_metric_without_a_rule(
+    tmp_path: Path, rows: list[dict[str, float]], metric: str, last: float
+) -> None:
+    values = {**VALUES, "checkpoint": {}}
+    row = summarize(package(tmp_path / "runs", rows=rows, values=values, checkpoints=False).path)
+    assert (row.metric, row.last, row.best) == (metric, last, None)
+
+
+def test_a_value_that_is_not_finite(tmp_path: Path) -> None:
+    rows = [{"step": 1, "epoch": 0, "valid/loss": math.inf}]
+    assert summarize(package(tmp_path / "runs", rows=rows, checkpoints=False).path).last == math.inf
+
+
+def test_long_records_are_read_from_their_end(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", rows=ROWS, checkpoints=False)
+    many = [{"step": 31 + i, "epoch": 3, "train/loss": 0.1, "valid/loss": float(i)} for i in range(3000)]
+    session(made, "succeeded")
+    record_rows(made, 2, 30, many)
+    assert summarize(made.path).last == 2999.0
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        summarize(tmp_path)

@@ -1,0 +1,69 @@
+"""Every byte against what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.operations.verify import Finding, verify
+from roost.package.package import Package
+from tests.operations.packages import package
+
+
+def bad(made: Package) -> list[Finding]:
+    return [finding for finding in verify(made.path) if not finding.good]
+
+
+def test_all_is_good(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    found = list(verify(made.path))
+    assert all(finding.good for finding in found)
+    assert [finding.name for finding in found if finding.what == "checkpoint"] == [
+        "state_0.ckpt",
+        "state_1.ckpt",
+        "state_2.ckpt",
+    ]
+
+
+@pytest.mark.parametrize("file", ["model.json", "MANIFEST.json"])
+def test_one_flipped_bit(tmp_path: Path, file: str) -> None:
+    made = package(tmp_path / "runs")
+    path = made.checkpoints / "state_1.ckpt" / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert [(finding.what, finding.name) for finding in bad(made)] == [("checkpoint", "state_1.ckpt")]
+    assert path.exists()  # nothing is set aside by looking
+
+
+def test_a_lost_file(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.checkpoints / "state_2.ckpt" / "MANIFEST.json").unlink()
+    assert [finding.name for finding in bad(made)] == ["state_2.ckpt"]
+
+
+def test_changed_and_lost_code(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "Model" / "Runner.py").write_text("pass")
+    (made.path / "config.yaml").unlink()
+    assert {(finding.name, finding.detail) for finding in bad(made)} == {
+        ("Model/Runner.py", "has changed since it was copied"),
+        ("config.yaml", "is gone"),
+    }
+
+
+def test_a_session_that_was_killed_may_leave_half_a_line(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with (made.path / "records" / "1.jsonl").open("a") as file:
+        file.write('{"step": 31, "ep')
+    assert bad(made) == []
+    with (made.path / "records" / "1.jsonl").open("a") as file:
+        file.write('\n{"step": 32, "ep\n')
+    assert [finding.what for finding in bad(made)] == ["records"]
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        list(verify(tmp_path / "nowhere"))
