@@ -117,7 +117,9 @@ def skipping(at: int) -> tuple[float, int]:
 
 def main(rounds: int) -> None:
     torch.set_num_threads(1)
-    print("| cut at | roost: s to the first step | samples read | skipping: s | samples read |\n|---|---|---|---|---|")
+    print(
+        "| cut at | roost: s to first step | samples read | skipping: s | samples read |\n|---|---|---|---|---|"
+    )
     medians = []
     for percent in (10, 90):
         at = BATCHES * percent // 100
@@ -126,11 +128,15 @@ def main(rounds: int) -> None:
             ours = [roosted(place, at) for _ in range(rounds + 1)][1:]
         theirs = skipping(at)
         medians.append(statistics.median(s for s, _ in ours))
-        print(f"| {percent} % | {medians[-1]:.4f} | {ours[0][1]} | {theirs[0]:.2f} | {theirs[1]} |", flush=True)
+        print(
+            f"| {percent} % | {medians[-1]:.4f} | {ours[0][1]} | {theirs[0]:.2f} | {theirs[1]} |", flush=True
+        )
     print(f"\n90 % against 10 %: {medians[1] / medians[0]:.2f}×")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     main(parser.parse_args().rounds)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from roost.package.package import Package as Package
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
-    from roost.train.media import Media as Media
     from roost.project.contract import Runner as Runner
     from roost.train.checkpoints import Checkpoints as Checkpoints
     from roost.train.events import Events as Events
     from roost.train.hook import Hook as Hook
     from roost.train.hook import Phase as Phase
     from roost.train.loader import Loader as Loader
+    from roost.train.media import Media as Media
     from roost.train.optimizers import Optim as Optim
     from roost.train.plan import BatchPlan as BatchPlan
     from roost.train.progress import Progress as Progress

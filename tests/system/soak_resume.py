@@ -31,7 +31,9 @@ from roost.package.package import Package
 
 def create(root: Path) -> Package:
     config = layers.load(exact.PROJECT / "config.yaml")
-    return Package.create(root, values=config.values, provenance=config.provenance, selection=snapshot.select(exact.PROJECT))
+    return Package.create(
+        root, values=config.values, provenance=config.provenance, selection=snapshot.select(exact.PROJECT)
+    )
 
 
 def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, str]:
@@ -42,7 +44,9 @@ def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, s
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             if status:
-                raise AssertionError(f"status {status} in {package.path}: {package.output.read_text()[-2000:]}")
+                raise AssertionError(
+                    f"status {status} in {package.path}: {package.output.read_text()[-2000:]}"
+                )
             return False, "ended"
         if moment(package.path, time.monotonic()) or time.monotonic() > deadline:
             look = progress.read(package.progress)
@@ -53,7 +57,9 @@ def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, s
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -81,7 +87,9 @@ def main() -> int:
                 print(f"DIFFERENT after {legs} legs: {different} in {package.path}", flush=True)
                 os._exit(1)  # keeps the folder
             seconds = time.monotonic() - began
-            print(f"{runs} runs, {kills} kills, all bit-identical, {seconds:.0f} s; {dict(phases)}", flush=True)
+            print(
+                f"{runs} runs, {kills} kills, all bit-identical, {seconds:.0f} s; {dict(phases)}", flush=True
+            )
     return 0
 
 

@@ -55,7 +55,9 @@ def without(text: str) -> str:
 
 
 CASES = {
-    "class missing": Case(CODE.replace("class Runner", "class Runer"), "", 4, ["task.py has no 'Runner'", "Runer"]),
+    "class missing": Case(
+        CODE.replace("class Runner", "class Runer"), "", 4, ["task.py has no 'Runner'", "Runer"]
+    ),
     "no loss": Case(CODE.replace("def loss", "def lose"), "", 1, ["Runner has no loss()", "def loss"]),
     "method assigned over": Case(
         CODE.replace("self.net = torch", "self.loss = torch.nn.MSELoss(); self.net = torch"),
@@ -64,19 +66,34 @@ CASES = {
         ["self.loss is a method", "self.loss_module"],
     ),
     "dataset returns a tuple": Case(
-        CODE.replace("return roost.Data(train=", "return (").replace("valid=", ""), "", 1, ["roost.Data", "tuple"]
+        CODE.replace("return roost.Data(train=", "return (").replace("valid=", ""),
+        "",
+        1,
+        ["roost.Data", "tuple"],
     ),
     "dataset is a loader": Case(
-        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=iter([x])"), "", 1, ["train set", "len()"]
+        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=iter([x])"),
+        "",
+        1,
+        ["train set", "len()"],
     ),
     "empty set": Case(CODE.replace("torch.randn(8, 2)", "torch.randn(0, 2)"), "", 1, ["train set is empty"]),
-    "not one batch": Case(CODE, "data: {batch_size: 16, drop_last: true}", 4, ["data.batch_size", "8 samples"]),
-    "samples that are None": Case(
-        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=[None] * 8"), "", 1, ["NoneType", "batch"]
+    "not one batch": Case(
+        CODE, "data: {batch_size: 16, drop_last: true}", 4, ["data.batch_size", "8 samples"]
     ),
-    "loss is a vector": Case(CODE.replace(".square().mean()", ".square()"), "", 1, ["no single number", "(4, 1)"]),
+    "samples that are None": Case(
+        CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=[None] * 8"),
+        "",
+        1,
+        ["NoneType", "batch"],
+    ),
+    "loss is a vector": Case(
+        CODE.replace(".square().mean()", ".square()"), "", 1, ["no single number", "(4, 1)"]
+    ),
     "loss without grad": Case(CODE.replace(".mean()", ".mean().detach()"), "", 1, ["trainable parameter"]),
-    "loss is NaN": Case(CODE.replace(".mean()", ".mean() * float('nan')"), "", 1, ["train/loss is nan", "step 1"]),
+    "loss is NaN": Case(
+        CODE.replace(".mean()", ".mean() * float('nan')"), "", 1, ["train/loss is nan", "step 1"]
+    ),
     "unknown monitor": Case(
         CODE,
         "early_stopping: {monitor: valid/accuracy}\nvalidate_every: 1",
@@ -84,7 +101,10 @@ CASES = {
         ["valid/accuracy", "never reported", "valid/loss"],
     ),
     "unknown best monitor": Case(
-        CODE, "checkpoint: {best: [{monitor: valid/bleu, mode: max}]}\nvalidate_every: 1", 4, ["valid/bleu", "valid/loss"]
+        CODE,
+        "checkpoint: {best: [{monitor: valid/bleu, mode: max}]}\nvalidate_every: 1",
+        4,
+        ["valid/bleu", "valid/loss"],
     ),
     "no validation to decide by": Case(
         CODE.replace(", valid=torch.utils.data.TensorDataset(x)", ""),
@@ -93,10 +113,16 @@ CASES = {
         ["no validation set", "early_stopping"],
     ),
     "glob matches nothing": Case(
-        CODE, "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, params: 'encoder.*'}}", 4, ["encoder.*", "net.weight"]
+        CODE,
+        "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, params: 'encoder.*'}}",
+        4,
+        ["encoder.*", "net.weight"],
     ),
     "unknown argument": Case(
-        CODE, "optimizers: {main: {class: torch.optim.SGD, learning_rate: 0.1}}", 4, ["learning_rate", "lr=0.001"]
+        CODE,
+        "optimizers: {main: {class: torch.optim.SGD, learning_rate: 0.1}}",
+        4,
+        ["learning_rate", "lr=0.001"],
     ),
     "class path outside": Case(CODE, "optimizers: {main: {class: os.system, lr: 0.1}}", 4, ["os.system"]),
     "sample raises": Case(
@@ -108,7 +134,10 @@ CASES = {
         ["KeyError: 1", "sample 1 of Broken"],
     ),
     "metric is a vector": Case(
-        CODE.replace("return self.net(batch[0]).square().mean()", "l = self.net(batch[0]).square(); return {'loss': l.mean(), 'all': l}"),
+        CODE.replace(
+            "return self.net(batch[0]).square().mean()",
+            "l = self.net(batch[0]).square(); return {'loss': l.mean(), 'all': l}",
+        ),
         "",
         1,
         ["train/all", "single number"],
@@ -128,11 +157,16 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
         (project / "task.py").write_text(case.code)
         config = layers.load(project / "config.yaml")
         made[name] = Package.create(
-            project / "runs", values=config.values, provenance=config.provenance, selection=snapshot.select(project)
+            project / "runs",
+            values=config.values,
+            provenance=config.provenance,
+            selection=snapshot.select(project),
         )
     forked = Path(__file__).parent / "forked.py"
     paths = [str(package.path) for package in made.values()]
-    result = subprocess.run([sys.executable, forked, *paths], capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run(
+        [sys.executable, forked, *paths], capture_output=True, text=True, timeout=120, check=True
+    )
     codes = [int(line) for line in result.stdout.splitlines()]
     return {name: (code, made[name]) for name, code in zip(made, codes, strict=True)}
 
@@ -150,7 +184,9 @@ def test_one_clear_line_and_the_right_exit_code(packages: dict[str, tuple[int, P
     assert package.settings()["max_steps"] == 4
 
 
-def test_a_loss_that_becomes_nan_keeps_the_row_and_saves_nothing_bad(packages: dict[str, tuple[int, Package]]) -> None:
+def test_a_loss_that_becomes_nan_keeps_the_row_and_saves_nothing_bad(
+    packages: dict[str, tuple[int, Package]],
+) -> None:
     _, package = packages["loss is NaN"]
     assert str(package.records().rows[-1]["train/loss"]) == "nan"
     assert package.store().line() == []

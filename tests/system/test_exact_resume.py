@@ -24,7 +24,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_at_random_moments_with_changing_workers(tmp_path: Path, uninterrupted: Any, seed: int) -> None:
+def test_killed_at_random_moments_with_changing_workers(
+    tmp_path: Path, uninterrupted: Any, seed: int
+) -> None:
     chance = random.Random(seed)
     started = exact.start(tmp_path, ["data.num_workers=2"])
     for _ in range(4):

@@ -157,7 +157,8 @@ def fold(folder: Path) -> Columns:
         del columns.rows[bisect_right(columns.rows, start, key=lambda row: int(row["step"])) :]
         columns.starts.append((int(header["session"]), start))
         columns.rows.extend(rows)
-    columns.rows = _without_doubles(columns.rows)
+    if len(columns.starts) > 1:
+        columns.rows = _without_doubles(columns.rows)
     for row in columns.rows:
         for name, value in row.items():
             if name not in _NOT_METRICS:

@@ -68,14 +68,23 @@ def _has(loaders: Mapping[str, Loader], split: str) -> bool:
 
 def _loaders(experiment: Experiment) -> dict[str, Loader]:
     data, settings = experiment.data, experiment.settings.data
-    loaders = {"train": _loader(experiment, data.train, settings.batch_size, settings.num_workers, train=True)}
-    for split, given, own_settings in (("valid", data.valid, settings.valid), ("test", data.test, settings.test)):
+    loaders = {
+        "train": _loader(experiment, data.train, settings.batch_size, settings.num_workers, train=True)
+    }
+    for split, given, own_settings in (
+        ("valid", data.valid, settings.valid),
+        ("test", data.test, settings.test),
+    ):
         named = given if isinstance(given, Mapping) else {"": given}
         for name, dataset in named.items():
             if dataset is not None:
                 batch_size = own_settings.batch_size or settings.batch_size
-                workers = settings.num_workers if own_settings.num_workers is None else own_settings.num_workers
-                loaders[f"{split}/{name}" if name else split] = _loader(experiment, dataset, batch_size, workers)
+                workers = (
+                    settings.num_workers if own_settings.num_workers is None else own_settings.num_workers
+                )
+                loaders[f"{split}/{name}" if name else split] = _loader(
+                    experiment, dataset, batch_size, workers
+                )
     return loaders
 
 
@@ -100,14 +109,20 @@ def _loader(
 def _stepper(experiment: Experiment, train: Loader) -> Stepper:
     settings, runner = experiment.settings, experiment.runner
     if settings.precision != 32:
-        raise ConfigError("is not built yet", setting="precision", received=settings.precision, fix="leave it out")
+        raise ConfigError(
+            "is not built yet", setting="precision", received=settings.precision, fix="leave it out"
+        )
     accumulation = settings.gradient_accumulation_steps
     if type(runner).optimizers is not Runner.optimizers:
         given: Any = runner.optimizers()
-        good = isinstance(given, Mapping) and all(isinstance(o, Optim | torch.optim.Optimizer) for o in given.values())
+        good = isinstance(given, Mapping) and all(
+            isinstance(o, Optim | torch.optim.Optimizer) for o in given.values()
+        )
         if not good or not given:
             raise ContractError(
-                "Runner.optimizers() must return optimizers by name", received=given, fix='return {"main": Optim(...)}'
+                "Runner.optimizers() must return optimizers by name",
+                received=given,
+                fix='return {"main": Optim(...)}',
             )
         return Stepper(given, accumulation=accumulation)
     steps_per_epoch = -(-len(train) // accumulation)

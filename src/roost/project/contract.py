@@ -56,7 +56,8 @@ class Dataset:
     def build(self) -> Data:
         """The sets."""
         raise ContractError(
-            f"{type(self).__name__} has no build()", fix="write `def build(self) -> roost.Data` in your Dataset"
+            f"{type(self).__name__} has no build()",
+            fix="write `def build(self) -> roost.Data` in your Dataset",
         )
 
 
@@ -105,7 +106,9 @@ class Runner(nn.Module):
 
     def build(self) -> None:
         """Makes the modules; called once, seeded. Afterwards everything is moved to the device."""
-        raise ContractError(f"{type(self).__name__} has no build()", fix="write `def build(self)` in your Runner")
+        raise ContractError(
+            f"{type(self).__name__} has no build()", fix="write `def build(self)` in your Runner"
+        )
 
     def optimizers(self) -> Mapping[str, Optim | torch.optim.Optimizer]:
         """The optimizers by name; those of the config when not overridden."""
@@ -114,13 +117,19 @@ class Runner(nn.Module):
     def loss(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
         """The loss of a batch, its mean; or a mapping with "loss", optionally "weight" (samples when
         absent), and whatever else shall be recorded as ``train/<name>``."""
-        raise ContractError(f"{type(self).__name__} has no loss()", fix="write `def loss(self, batch)` in your Runner")
+        raise ContractError(
+            f"{type(self).__name__} has no loss()", fix="write `def loss(self, batch)` in your Runner"
+        )
 
     def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
         """Per sample (B, ...), or the batch's mean (); called without gradients. The loss when not
         overridden. Means become ``valid/<name>``; "id" is not averaged."""
         output = self.loss(batch)
-        return {"loss": output} if isinstance(output, Tensor) else {k: v for k, v in output.items() if k != "weight"}
+        return (
+            {"loss": output}
+            if isinstance(output, Tensor)
+            else {k: v for k, v in output.items() if k != "weight"}
+        )
 
     def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
         """Metrics of the whole split, from all values of all its samples in the set's order, on the CPU."""
@@ -148,7 +157,9 @@ class Runner(nn.Module):
     def log(self, **values: Value) -> None:
         """Adds tensors or numbers to the row as ``train/<name>``; costs no synchronisation."""
         if self._trainer is not None and self.training:
-            self._trainer.events.put({k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()})
+            self._trainer.events.put(
+                {k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()}
+            )
 
     def print(self, *values: object) -> None:
         """Prints on rank 0 alone."""

@@ -87,7 +87,8 @@ def _derived(base: type[T], path: str, setting: str, root: Path, where: Any) -> 
 def _check_loss(runner: type[Runner]) -> None:
     if runner.loss is Runner.loss and runner.update is Runner.update:
         raise ContractError(
-            f"{runner.__name__} has no loss()", fix="write `def loss(self, batch)` that returns the loss of a batch"
+            f"{runner.__name__} has no loss()",
+            fix="write `def loss(self, batch)` that returns the loss of a batch",
         )
 
 
@@ -136,7 +137,7 @@ def checked(data: object, dataset: type) -> Data:
     return data
 
 
-def _check_set(one: object, name: str) -> None:
+def _check_set(one: Any, name: str) -> None:
     by_index = hasattr(one, "__getitem__") and hasattr(one, "__len__")
     if not by_index or isinstance(one, torch.utils.data.IterableDataset):
         kind = type(one).__name__

@@ -54,8 +54,8 @@ class Events:
         columns.pop("weight", None)
         self._waiting = []
         for name, (column_values, weights) in columns.items():
-            values = _stacked(name, column_values)
-            self._add(name, values, _stacked("weight", weights).to(values.device))
+            stacked = _stacked(name, column_values)
+            self._add(name, stacked, _stacked("weight", weights).to(stacked.device))
 
     def _add(self, name: str, values: Tensor, weights: Tensor) -> None:
         total, weight = (values * weights).sum(), weights.sum()

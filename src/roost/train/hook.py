@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, Interval
@@ -35,7 +35,7 @@ class Hook:
     A hook with state gives it in `state_dict`, and it is saved under the hook's `name`.
     """
 
-    phase: ClassVar[Phase] | Phase = Phase.DECIDE
+    phase: Phase = Phase.DECIDE
     every: str | int | Sequence[str | int] | None = None
     serves: str | None = None
     """A request that makes `on_step` due at once: save, validate or visualize."""
@@ -67,7 +67,7 @@ class Hook:
         """After a checkpoint stands at ``path``."""
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        """At the end, whatever the reason; ``reason`` is "finished", or says who stopped it or what failed."""
+        """At the end, whatever it is; ``reason`` is "finished", or says who stopped it or what failed."""
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart."""

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,12 +161,12 @@ class Loader:
     def __len__(self) -> int:
         return self.plan.num_batches
 
-    def epochs(self, epoch: int = 0, batch: int = 0) -> Iterator[Batch]:
+    def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
         """Batches without end, epoch after epoch, from batch ``batch`` of ``epoch`` on."""
         numbers = itertools.chain(range(batch, len(self)), itertools.cycle(range(len(self))))
         return self._batches(self._endless(epoch, batch), numbers)
 
-    def once(self) -> Iterator[Batch]:
+    def once(self) -> Generator[Batch, None, None]:
         """The batches of one pass, always the same ones: for evaluation."""
         return self._batches(((0, indices) for indices in self.plan.batches(0)), iter(range(len(self))))
 
@@ -176,7 +176,7 @@ class Loader:
                 yield epoch, indices
             epoch, batch = epoch + 1, 0
 
-    def _batches(self, keys: Iterator[Key], numbers: Iterator[int]) -> Iterator[Batch]:
+    def _batches(self, keys: Iterator[Key], numbers: Iterator[int]) -> Generator[Batch, None, None]:
         values = self._inline(keys) if self.num_workers == 0 else self._forked(keys)
         for value, number in zip(values, numbers, strict=False):
             yield Batch(value, self.plan.size(number), last=number == len(self) - 1)

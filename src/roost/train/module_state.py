@@ -11,7 +11,7 @@ from roost.base.errors import CheckpointError, TrainingError
 
 
 class ModuleState:
-    """Parameters, buffers (also those that state_dict leaves out), extra state, what is frozen, and the mode."""
+    """Parameters, buffers (also those that state_dict leaves out), extra state, what is frozen, the mode."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -80,5 +80,5 @@ class ModuleState:
         if bad:
             raise TrainingError(
                 f"{len(bad)} parameters are not finite: {', '.join(bad[:5])}{' …' if len(bad) > 5 else ''}",
-                fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints are untouched",
+                fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints stand",
             )

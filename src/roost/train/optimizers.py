@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from roost.base.errors import ConfigError
+from roost.base.errors import CheckpointError, ConfigError
 from roost.config import build, interpolation
 from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings
 
@@ -45,7 +45,13 @@ class Optim:
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         # After the scheduler: building or loading one may write a learning rate into the groups.
-        self.optimizer.load_state_dict(state["optimizer"])
+        try:
+            self.optimizer.load_state_dict(state["optimizer"])
+        except ValueError as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit the optimizer: {error}",
+                fix="continue the package with its own code and settings",
+            ) from error
         # It has stepped, in another process: without this torch warns when a scheduler steps first, as it
         # does after a validation that a stop had cut.
         self.optimizer._opt_called = True  # type: ignore[attr-defined]
@@ -90,7 +96,7 @@ def build_optimizers(
     free = [name for name in trainable if name not in owner]
     if free:
         raise ConfigError(
-            f"{len(free)} parameters belong to no optimizer: {', '.join(free[:5])}{' …' if len(free) > 5 else ''}",
+            f"{len(free)} parameters belong to no optimizer: {', '.join(free[:5])}, …",
             setting="optimizers",
             fix="add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()",
         )
@@ -133,7 +139,7 @@ def _resolved(arguments: Mapping[str, Any], totals: Mapping[str, int]) -> dict[s
 def _groups(
     name: str, groups: Sequence[GroupSettings], chosen: dict[str, Tensor], totals: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Parameter groups; the first that matches takes a parameter, the rest share the optimizer's arguments."""
+    """Parameter groups; the first that matches takes a parameter, the rest share the arguments."""
     left = dict(chosen)
     built = []
     for number, group in enumerate(groups):
@@ -147,7 +153,7 @@ def _groups(
 def _fused(one: OptimizerSettings, chosen: Mapping[str, Tensor]) -> dict[str, Any]:
     """``fused: auto`` takes the fused kernel where the class has one: on a tiny model it saves a quarter of
     the step, at the price of other rounding than the plain one."""
-    if "fused" not in inspect.signature(build.locate(one.class_)).parameters:  # type: ignore[arg-type]
+    if "fused" not in inspect.signature(build.locate(one.class_)).parameters:
         if one.fused is True:
             raise ConfigError("has no fused kernel", setting="optimizers.*.fused", received=one.class_)
         return {}

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-
 _SAVED = ("step", "epoch", "batch", "samples", "seconds", "pending")
 
 

@@ -107,7 +107,7 @@ class Stepper:
             loss, values = self._split(fn(batch), optimizer)
             weight = values.pop("weight", None)
             weight = float(_num_samples(batches, number)) if weight is None else weight
-            (loss * weight).backward()
+            (loss * weight).backward()  # type: ignore[no-untyped-call]
             total = total + weight
             for name, value in values.items():
                 sums[name] = sums[name] + value * weight if name in sums else value * weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
@@ -96,7 +96,7 @@ class Trainer:
         self.row: dict[str, float] = {}
         """The newest row of metrics."""
         self._stop: str | None = None
-        self._finished, self._goal = False, "finished"
+        self._finished = False
         self.cut_short = False
         """Whether a stop dropped an evaluation, so that even a run at its goal has work left."""
         self._agenda = Agenda(
@@ -113,7 +113,6 @@ class Trainer:
         not go on; otherwise it is stopped and may be continued."""
         if finished:
             self._finished = True
-            self._goal = reason
         else:
             self._stop = self._stop or reason
 
@@ -128,7 +127,7 @@ class Trainer:
 
     @property
     def due_now(self) -> bool:
-        """Whether the hook that runs is due by its interval, and not only asked for."""
+        """Whether the hook that runs is due by its interval, not only asked for."""
         return self._agenda.due_now
 
     def request_save(self, *, hold: bool = False, reason: str = "requested") -> None:
@@ -180,7 +179,7 @@ class Trainer:
     def _reason(self) -> str:
         return "finished" if self._finished and not self.cut_short else str(self._stop)
 
-    def _windows(self) -> Iterator[tuple[list[Any], int, bool]]:
+    def _windows(self) -> Generator[tuple[list[Any], int, bool], None, None]:
         """The micro-batches of each step, their samples, and whether they end an epoch. The epoch's last
         window may be short."""
         move, window = self.runner.to_device, Window()
@@ -240,9 +239,7 @@ class Trainer:
         loaders = {n: ld for n, ld in self.loaders.items() if n == split or n.startswith(split + "/")}
         if not loaders:
             have = ", ".join(self.loaders)
-            raise ConfigError(
-                f"there is no split {split!r}; there are: {have}", fix="return it from Dataset.build()"
-            )
+            raise ConfigError(f"no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
         self.publish("testing" if split == "test" else "validating")
         results: dict[str, float] = {}
         with (
@@ -318,9 +315,9 @@ class Trainer:
 
     def _save_at_end(self) -> None:
         newest = self.checkpoints.newest if self.checkpoints else None
-        if newest is None or newest.step != self.progress.step or self.progress.pending:
-            if self.progress.step:
-                self.save("final" if self._finished else "signal")
+        stands = newest is not None and newest.step == self.progress.step and not self.progress.pending
+        if self.progress.step and not stands:
+            self.save("final" if self._finished else "signal")
 
     def state_dict(self) -> dict[str, Any]:
         """Progress, the open window of events, and every hook by name."""

@@ -24,7 +24,9 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()
         sys.stderr.flush()
         text = _noted(error)
-        return report.final("failed", exit_code=1, reason="exception", error=f"{type(error).__name__}: {text}")
+        return report.final(
+            "failed", exit_code=1, reason="exception", error=f"{type(error).__name__}: {text}"
+        )
     if reason == "finished":
         return report.final("succeeded", exit_code=0, reason=reason)
     return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)

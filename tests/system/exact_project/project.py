@@ -36,21 +36,33 @@ class Points(torch.utils.data.Dataset[Any]):
 
 class Dataset(roost.Dataset):
     def build(self) -> roost.Data:
-        return roost.Data(train=Points(90, 1, jitter=0.1), valid=Points(40, 2, jitter=0.1), test=Points(20, 3, jitter=0))
+        return roost.Data(
+            train=Points(90, 1, jitter=0.1), valid=Points(40, 2, jitter=0.1), test=Points(20, 3, jitter=0)
+        )
 
 
 class Runner(roost.Runner):
     def build(self) -> None:
         self.net = nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, 2)
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dropout(0.3),
+            nn.Linear(64, 2),
         )
 
     def loss(self, batch: Any) -> Mapping[str, Tensor]:
         x, y = batch
         time.sleep(self.args["pause"])
-        logits = self.net(x + 0.01 * torch.randn_like(x)) * (1 + 0.01 * random.random()) + 0.01 * np.random.randn()
+        logits = (
+            self.net(x + 0.01 * torch.randn_like(x)) * (1 + 0.01 * random.random()) + 0.01 * np.random.randn()
+        )
         self.log(spread=logits.std())
-        return {"loss": functional.cross_entropy(logits, y), "accuracy": (logits.argmax(1) == y).float().mean()}
+        return {
+            "loss": functional.cross_entropy(logits, y),
+            "accuracy": (logits.argmax(1) == y).float().mean(),
+        }
 
     def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
         x, y = batch

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Save(Hook):
     """Saves at its intervals, on request (`Best`, `Trainer.request_save`) and in the run's last step.
 
-    Scheduled saves are counted apart: the slow track takes every n-th of them, however many bests lie between.
+    Scheduled saves are counted apart: the slow track takes every n-th of them, whatever lies between.
     """
 
     phase = Phase.SAVE

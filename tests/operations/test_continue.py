@@ -1,0 +1,149 @@
+"""Another session of a package that stands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused
+from roost.operations.continue_ import ContinueRequest, continue_
+from roost.operations.starting import Started
+from roost.package.package import Package
+from tests.operations.packages import package, session
+
+
+def begun(made: Package, **asked: Any) -> Started:
+    """Starts a session and kills it before it does anything: its request is what counts here."""
+    started = continue_(ContinueRequest(package=made.path, **asked))
+    assert started.process is not None
+    started.process.kill()
+    started.process.wait()
+    return started
+
+
+def test_goes_further_than_planned(finished: Package) -> None:
+    before = finished.records()
+    started = continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
+    assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
+    after = finished.records()
+    assert started.session == 2 and started.notes == ["changed: max_epochs: 2 -> 3"]
+    assert finished.settings()["max_epochs"] == 3 and finished.args["max_epochs"] == 2
+    assert after.rows[: len(before.rows)] == before.rows and after.rows[-1]["epoch"] == 3
+    assert finished.state() == "succeeded"
+    os.close(finished.lock())
+
+
+def test_a_finished_run_has_nothing_to_do(finished: Package) -> None:
+    for overrides in ([], ["max_epochs=2"]):
+        started = continue_(ContinueRequest(package=finished.path, overrides=overrides))
+        assert started.session is None and "finished" in started.notes[0]
+    assert len(finished.sessions()) == 1
+    os.close(finished.lock())
+
+
+def test_what_is_written_down(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    started = begun(made, overrides=["max_epochs=9"], description="on", checkpoint=1, command=["roost"])
+    request = made.sessions()[1].request
+    assert started.session == 2
+    assert request["overrides"] == ["max_epochs=9"] and request["checkpoint"] == 1
+    assert request["force"] is False and request["inexact"] == [] and request["kind"] == "train"
+    assert request["project"] == str(tmp_path / "runs-source") and request["command"] == ["roost"]
+    assert (made.path / "_desc: on").is_file()
+
+
+def test_what_needs_force(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):
+        continue_(ContinueRequest(package=made.path, overrides=["model.features=9"]))
+    assert len(made.sessions()) == 1
+    started = begun(made, overrides=["model.features=9"], force=True)
+    request = made.sessions()[1].request
+    assert request["force"] is True and request["inexact"] == ["model.features: 8 -> 9"]
+    assert "inexact: model.features: 8 -> 9" in started.notes
+    # Forced once, it is how the run is now.
+    assert begun(made).notes == []
+
+
+def test_force_that_was_not_needed_is_not_recorded(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    begun(made, force=True)
+    assert made.sessions()[1].request["force"] is False
+
+
+def test_changed_code(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    with (made.path / "Model" / "Runner.py").open("a") as file:
+        file.write("# harmless?\n")
+    with pytest.raises(Refused, match=r"Model/Runner\.py"):
+        continue_(ContinueRequest(package=made.path))
+    assert any("Model/Runner.py" in note for note in begun(made, force=True).notes)
+
+
+def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    begun(made, cpu=True)
+    begun(made)
+    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu"]
+
+
+def test_a_checkpoint_that_does_not_exist_names_those_that_do(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with pytest.raises(NotFound, match="there are: 0, 1, 2"):
+        continue_(ContinueRequest(package=made.path, checkpoint=7))
+    os.close(made.lock())
+
+
+def test_a_running_package(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="running")
+    lock_fd = made.lock()
+    with pytest.raises(Refused, match="in use"):
+        continue_(ContinueRequest(package=made.path))
+    os.close(lock_fd)
+
+
+@pytest.mark.parametrize(
+    "override", ["max_epochs=soon", "max_epoch=3", "runner", "runner=Model/No.py:Runner"]
+)
+def test_a_wrong_override(tmp_path: Path, override: str) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    with pytest.raises(ConfigError, match="command line|override"):
+        continue_(ContinueRequest(package=made.path, overrides=[override], force=True))
+    assert len(made.sessions()) == 1
+    os.close(made.lock())
+
+
+def test_a_session_that_never_started_can_be_followed(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    assert begun(made).session == 1
+
+
+def test_links_are_renewed(tmp_path: Path) -> None:
+    source = tmp_path / "runs-source"
+    package(tmp_path / "runs", "first")  # makes the project
+    (source / "big.bin").write_bytes(bytes(11 * 2**20))
+    made = package(tmp_path / "runs", state="stopped")
+    assert (made.path / "big.bin").is_symlink()
+    source.rename(tmp_path / "moved")
+    assert any("big.bin" in note and "--project" in note for note in begun(made).notes)
+    assert begun(made, project=tmp_path / "moved").notes == []
+    assert (made.path / "big.bin").stat().st_size == 11 * 2**20
+    assert made.sessions()[-1].request["project"] == str(tmp_path / "moved")
+    with pytest.raises(NotFound, match="--project"):
+        continue_(ContinueRequest(package=made.path, project=tmp_path / "nowhere"))
+
+
+def test_a_package_that_was_moved(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "crashed")
+    shutil.move(made.path, tmp_path / "elsewhere")
+    assert begun(Package.open(tmp_path / "elsewhere")).session == 3
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no package"):
+        continue_(ContinueRequest(package=tmp_path))

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roost.base import durable
+from roost.base.errors import CheckpointError, NotFound
+from roost.package import checkpoint
+from roost.package.package import Package
+from roost.package.retention import Best, Policy
+from roost.train.checkpoints import Checkpoints
+from roost.train.module_state import ModuleState
+from roost.train.progress import Progress
+from tests.train.parts import bits
+
+
+class Number:
+    """The smallest thing with a state."""
+
+    def __init__(self, value: Any = 0) -> None:
+        self.value = value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+@pytest.fixture(autouse=True)
+def no_fault() -> Iterator[None]:
+    yield
+    durable.fault = None
+
+
+def save(checkpoints: Checkpoints, step: int, **options: Any) -> Path:
+    return checkpoints.save({"number": Number(step)}, Progress(step=step), **options)
+
+
+def steps(folder: Path) -> list[int]:
+    return [info.step for info in checkpoint.infos(folder)]
+
+
+def test_saves_and_loads_torch_s_own_parts(tmp_path: Path) -> None:
+    def parts() -> dict[str, Any]:
+        torch.manual_seed(0)
+        model = nn.Linear(2, 2)
+        return {"model": model, "optimizer": torch.optim.Adam(model.parameters()), "progress": Progress()}
+
+    first = parts()
+    first["model"](torch.ones(1, 2)).sum().backward()
+    first["optimizer"].step()
+    first["progress"].advance(batches=1, samples=1, last=False)
+    checkpoints = Checkpoints(tmp_path / "new" / "folder")
+    assert checkpoints.load(parts()) == (None, [])
+    assert checkpoints.newest is None
+    path = checkpoints.save(first, first["progress"])
+    assert path.is_dir() and path.parent == tmp_path / "new" / "folder"
+    second = parts()
+    info, said = Checkpoints(tmp_path / "new" / "folder").load(second)
+    assert info is not None and (info.step, said) == (1, [])
+    assert all(bits(dict(second[n].state_dict())) == bits(dict(first[n].state_dict())) for n in first)
+
+
+def test_the_manifest_tells_where_and_why(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, session=4)
+    save(checkpoints, 3, reason="best", held=True, scheduled=None, metrics={"valid/loss": 0.5}, inexact=["clock"])
+    progress = Progress(step=9, epoch=2, batch=1)
+    checkpoints.save({"number": Number()}, progress, scheduled=7)
+    first, second = checkpoint.infos(tmp_path)
+    assert (first.id, first.step, first.reason, first.held, first.session) == (0, 3, "best", True, 4)
+    assert (first.metrics, first.inexact, first.parent) == ({"valid/loss": 0.5}, ["clock"], None)
+    assert (second.id, second.step, second.epoch, second.batch) == (1, 9, 2, 1)
+    assert (second.parent, second.scheduled, second.line) == (0, 7, [(0, 1)])
+    assert checkpoints.newest == second
+
+
+def test_a_metric_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
+    """A manifest is JSON: it could not be read again."""
+    save(Checkpoints(tmp_path), 1, metrics={"a": float("nan"), "b": float("inf"), "c": 1.0})
+    (info,) = checkpoint.infos(tmp_path)
+    assert info.metrics == {"c": 1.0}
+
+
+def test_a_chosen_checkpoint_begins_a_new_line(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, Policy(fast=10))
+    for step in (1, 2, 3):
+        save(checkpoints, step)
+    again, number = Checkpoints(tmp_path, Policy(fast=10)), Number()
+    info, _ = again.load({"number": number}, id=0)
+    assert info is not None and (info.step, number.value) == (1, 1)
+    save(again, 20)
+    assert again.newest is not None and again.newest.line == [(0, 0), (3, 3)]
+    assert [info.step for info in again.store.line()] == [1, 20]
+    newest = Number()
+    Checkpoints(tmp_path).load({"number": newest})
+    assert newest.value == 20
+    with pytest.raises(NotFound, match=r"no checkpoint 7; there are: 0, 1, 2, 3"):
+        again.load({"number": number}, id=7)
+
+
+def test_retention_runs_after_the_new_one_stands(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, Policy(fast=2, best=(Best(monitor="loss"),)))
+    seen: list[tuple[str, list[int]]] = []
+
+    def watch(operation: str, path: str) -> None:
+        if operation == "unlink":
+            seen.append((Path(path).name, steps(tmp_path)))
+
+    for step, loss in enumerate([3.0, 1.0, 2.0, 4.0], 1):
+        durable.fault = watch
+        save(checkpoints, step, metrics={"loss": loss})
+    assert steps(tmp_path) == [2, 3, 4]
+    assert seen and all(step in found for (_, found), step in zip(seen, [3, 4], strict=False))
+    best = checkpoints.best(Best(monitor="loss"))
+    assert best is not None and best.step == 2
+    assert checkpoints.best(Best(monitor="other")) is None
+
+
+def test_a_save_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 1)
+    operations: list[str] = []
+    durable.fault = lambda operation, path: operations.append(operation)
+    save(checkpoints, 2)
+    for number in range(len(operations)):
+        left = iter(range(number + 1))
+
+        def fail(operation: str, path: str, left: Iterator[int] = left) -> None:
+            if next(left, None) == number:  # noqa: B023  - called before the loop goes on
+                raise OSError(errno.EIO, "Input/output error", path)
+
+        before = checkpoints.newest
+        durable.fault = fail
+        try:
+            save(checkpoints, 100 + number)
+        except OSError:
+            assert checkpoints.newest == before
+        durable.fault = None
+        loaded = Number()
+        info, said = Checkpoints(tmp_path).load({"number": loaded})
+        assert info is not None and not said
+        assert loaded.value == info.step
+        save(checkpoints, 3 + number)
+        assert steps(tmp_path)[-1] == 3 + number
+
+
+def test_what_cannot_be_tidied_up_is_said_and_the_save_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path, Policy(fast=2))
+    for step in (1, 2):
+        save(checkpoints, step)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith("state_0.ckpt"):
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    durable.fault = fail
+    save(checkpoints, 3)
+    assert checkpoints.newest is not None and checkpoints.newest.step == 3
+    assert "older checkpoints not tidied up" in capsys.readouterr().out
+    durable.fault = None
+    save(checkpoints, 4)
+    assert steps(tmp_path) == [3, 4]
+
+
+def test_a_damaged_one_is_set_aside_and_the_one_before_it_used(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        save(checkpoints, step)
+    file = checkpoint.folder_of(tmp_path, 1) / "number.json"
+    file.write_bytes(file.read_bytes().replace(b"2", b"3"))
+    number, again = Number(), Checkpoints(tmp_path)
+    info, said = again.load({"number": number})
+    assert info is not None and (info.id, number.value) == (0, 1)
+    assert len(said) == 1 and "state_1.ckpt: number.json is damaged" in said[0]
+    assert (tmp_path / "state_1.ckpt.corrupt").is_dir()
+    save(again, 5)
+    assert [info.id for info in checkpoint.infos(tmp_path)] == [0, 2], "no id is used twice"
+
+
+def test_a_damaged_one_that_was_chosen_is_an_error(tmp_path: Path) -> None:
+    save(Checkpoints(tmp_path), 1)
+    (checkpoint.folder_of(tmp_path, 0) / "number.json").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="0 bytes instead of"):
+        Checkpoints(tmp_path).load({"number": Number()}, id=0)
+    assert not list(tmp_path.glob("*.corrupt"))
+
+
+def test_a_part_that_is_missing_is_named_and_nothing_is_set_aside(tmp_path: Path) -> None:
+    save(Checkpoints(tmp_path), 1)
+    with pytest.raises(CheckpointError, match=r"checkpoint 0 holds no 'model'; it holds number"):
+        Checkpoints(tmp_path).load({"model": Number()})
+    assert steps(tmp_path) == [1]
+
+
+def test_one_part_alone(tmp_path: Path) -> None:
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"model": ModuleState(model), "number": Number()}, Progress(step=1))
+    checkpoints.load_part(0, "model", ModuleState(other))
+    assert bits(dict(other.state_dict())) == bits(dict(model.state_dict()))
+
+
+def test_litter_of_a_killed_save_is_swept(tmp_path: Path) -> None:
+    litter = durable.make_staging_folder(tmp_path / "state_0.ckpt")
+    (litter / "x").write_bytes(b"1")
+    Checkpoints(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_package_the_tracks_are_written_down(tmp_path: Path) -> None:
+    package = Package.create(tmp_path, name="p", values={})
+    checkpoints = Checkpoints(package, Policy(fast=1, best=(Best(monitor="loss"),)), session=1)
+    for step, loss in ((1, 1.0), (2, 2.0), (3, 3.0)):
+        save(checkpoints, step, metrics={"loss": loss}, held=step == 2, inexact=["why"])
+    derived = package.derived
+    assert (derived["ckpt_fast"], derived["ckpt_best"], derived["ckpt_consistent"]) == ([2], [0], [1])
+    assert (derived["prefix"], derived["inexact"]) == ("state_", ["why"])
+
+
+def test_the_package_s_own_choice_of_a_line_is_kept(tmp_path: Path) -> None:
+    """`continue -c 0` before its first save: the newest of the line is 0."""
+    package = Package.create(tmp_path, name="p", values={})
+    for step in (1, 2):
+        save(Checkpoints(package, session=1), step)
+    package.new_session({"overrides": [], "checkpoint": None})
+    package.new_session({"overrides": [], "checkpoint": 0})
+    number = Number()
+    Checkpoints(package, session=2).load({"number": number})
+    assert number.value == 1

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import roost
+from roost.base.errors import ContractError
+from roost.train import evaluation
+from tests.train.parts import MLP, Still, built, loader
+
+
+class Measures(roost.Runner):
+    """Gives what a test wants of a batch of (x, y)."""
+
+    def __init__(self, give: Any) -> None:
+        super().__init__()
+        self.give = give
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        found: Mapping[str, Tensor] = self.give(*batch)
+        return found
+
+
+def run(give: Any, num_samples: int = 26) -> dict[str, float]:
+    return evaluation.run(Measures(give), loader(Still(num_samples), 8, shuffle=False), "valid")
+
+
+def test_every_sample_counts_once() -> None:
+    """Per sample, or the batch's mean, with a short last batch; in float64."""
+    found = run(lambda x, y: {"each": x[:, 0], "mean": x[:, 0].mean(), "hits": y == 1, "id": y, "all": x})
+    exact = math.fsum(Still().x[:, 0].double().tolist()) / 26
+    assert found.keys() == {"each", "mean", "hits"}
+    assert found["each"] == pytest.approx(exact, rel=1e-14)
+    assert found["mean"] == pytest.approx(exact, rel=1e-6)
+    assert found["hits"] == int((Still().y == 1).sum()) / 26
+
+
+def test_a_million_samples_keep_their_digits() -> None:
+    class Many(Still):
+        def __init__(self) -> None:
+            self.x, self.y = torch.full((1_000_000, 1), 0.1), torch.zeros(1_000_000)
+
+        def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, Tensor]]:
+            return [(self.x[: len(indices)], self.y[: len(indices)])]
+
+    many = loader(Many(), 250_000, shuffle=False, collate=lambda samples: samples[0])
+    found = evaluation.run(Measures(lambda x, y: {"x": x[:, 0]}), many, "valid")
+    assert found["x"] == pytest.approx(float(torch.tensor(0.1).double()), rel=1e-12)
+
+
+def test_a_metric_of_some_batches_is_the_mean_of_those() -> None:
+    found = run(lambda x, y: {"loss": y * 0.0, **({"last": y * 0 + 3.0} if len(x) < 8 else {})})
+    assert found == {"loss": 0.0, "last": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda x, y: None, r"evaluate\(\) must return a mapping of tensors; received None"),
+        (lambda x, y: x.mean(), r"must return a mapping"),
+        (lambda x, y: {"loss": 1.0}, r"received \{'loss': 'float'\}.*To mend it"),
+        (lambda x, y: {"loss": x[:3, 0]}, r"loss: evaluate\(\) gave 3 values for a batch of 8 samples"),
+    ],
+)
+def test_what_evaluate_may_not_give(give: Any, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        run(give)
+
+
+def test_summarize_gets_all_values_in_the_set_s_order() -> None:
+    class Summarizes(MLP):
+        def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+            x, y = batch
+            return {"loss": x.mean(), "x": x, "y": y}
+
+        def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
+            assert values.keys() == {"x", "y"}, "a batch's mean is no value of a sample"
+            assert torch.equal(values["x"], Still().x) and torch.equal(values["y"], Still().y)
+            return {"recall": 0.75, f"of {split}": torch.tensor(2.0)}  # type: ignore[dict-item]
+
+    found = evaluation.run(built(Summarizes), loader(Still(), 8, shuffle=False), "valid/clean")
+    assert found.keys() == {"loss", "y", "recall", "of valid/clean"}
+    assert (found["recall"], found["of valid/clean"]) == (0.75, 2.0)
+
+
+def test_values_are_kept_only_for_a_runner_that_summarizes() -> None:
+    assert not evaluation._summarizes(built(MLP))
+
+
+def test_a_stop_is_seen_between_two_batches() -> None:
+    seen: list[int] = []
+    with pytest.raises(evaluation.Interrupted):
+        evaluation.run(
+            Measures(lambda x, y: seen.append(len(x)) or {"x": y}),
+            loader(Still(), 8, shuffle=False),
+            "valid",
+            stop=lambda: len(seen) == 2,
+        )
+    assert seen == [8, 8]
+
+
+def test_mode_comes_back_as_it_was_also_after_an_error() -> None:
+    module = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2))
+    module[1].eval()
+    with pytest.raises(KeyError), evaluation.mode(module):
+        assert not any(part.training for part in module.modules())
+        assert not torch.is_grad_enabled()
+        raise KeyError
+    assert [part.training for part in module.modules()] == [True, True, False]
+    assert torch.is_grad_enabled()

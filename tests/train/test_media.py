@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import io
+import json
+import wave
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from roost.base.errors import ContractError
+from roost.train.media import Media, encode
+
+
+def pixels(value: Any) -> np.ndarray[Any, Any]:
+    suffix, data = encode(value)
+    assert suffix == "png"
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image)
+
+
+def test_text() -> None:
+    assert encode("grün") == ("txt", "grün".encode())
+    assert encode(Media("text", 3)) == ("txt", b"3")
+
+
+def test_a_figure_is_a_png() -> None:
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot([1, 2])
+    assert pixels(figure).ndim == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((5, 6), (5, 6)), ((1, 5, 6), (5, 6)), ((3, 5, 6), (5, 6, 3)), ((5, 6, 3), (5, 6, 3)), ((4, 5, 6), (5, 6, 4))],
+)
+def test_images_in_any_order_of_axes(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    image = torch.rand(shape)
+    found = pixels(Media("image", image))
+    assert found.shape == expected
+    assert pixels(Media("image", image.numpy())).tolist() == found.tolist()
+
+
+def test_values_outside_are_clipped_and_bytes_are_kept() -> None:
+    assert pixels(Media("image", torch.tensor([[-1.0, 0.5, 2.0]]))).tolist() == [[0, 128, 255]]
+    assert pixels(Media("image", np.array([[0, 7, 255]], dtype=np.uint8))).tolist() == [[0, 7, 255]]
+    assert pixels(Media("image", torch.ones(2, 2, requires_grad=True))).tolist() == [[255, 255], [255, 255]]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_audio_is_a_wave_file(channels: int) -> None:
+    sound = torch.linspace(-1.5, 1.5, 50).repeat(channels, 1)
+    suffix, data = encode(Media("audio", sound if channels > 1 else sound[0], rate=8000))
+    assert suffix == "wav"
+    with wave.open(io.BytesIO(data)) as file:
+        assert (file.getnchannels(), file.getframerate(), file.getnframes()) == (channels, 8000, 50)
+        samples = np.frombuffer(file.readframes(50), dtype="<i2").reshape(50, channels)
+    assert (samples[0] == -32767).all() and (samples[-1] == 32767).all()
+
+
+def test_a_histogram_is_counts_and_edges() -> None:
+    suffix, data = encode(Media("histogram", torch.tensor([0.0, 1.0, 1.0]), bins=2))
+    assert suffix == "json"
+    assert json.loads(data) == {"counts": [1, 2], "edges": [0.0, 0.5, 1.0]}
+
+
+def test_what_cannot_be_shown() -> None:
+    with pytest.raises(ContractError, match=r"visualize\(\): cannot be shown; received 'Tensor'.*roost.Media"):
+        encode(torch.zeros(3))
