@@ -111,7 +111,7 @@ def test_a_running_package(tmp_path: Path) -> None:
 )
 def test_a_wrong_override(tmp_path: Path, override: str) -> None:
     made = package(tmp_path / "runs", state="stopped")
-    with pytest.raises(ConfigError, match="command line|override"):
+    with pytest.raises(ConfigError, match=r"command line|override"):
         continue_(ContinueRequest(package=made.path, overrides=[override], force=True))
     assert len(made.sessions()) == 1
     os.close(made.lock())

@@ -1,11 +1,11 @@
-"""A thousand kills: every run that was killed and continued must equal the uninterrupted one bit for bit.
+"""A thousand kills and stops: every run that was killed and continued must equal the uninterrupted one bit for bit.
 
     python tests/system/soak_resume.py [--kills 1000] [--seed 0]
 
 Sessions are forked from this process, which has imported torch and taken no step, so that a leg costs its
 training and not two seconds of imports; everything else is the worker's real program in a process of its
-own, killed as a group with SIGKILL at a random moment: in training, in a validation, inside a save, while
-it starts, with 0 or 2 loader workers, changed between legs.
+own, ended at a random moment by SIGKILL to its group or by SIGTERM: in training, in a validation, inside a
+save, while it starts, with 0 or 2 loader workers, changed between legs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import exact
 import torch
 from forked import fork_session
 
+from roost.base.errors import STOPPED_EXIT_CODE
 from roost.config import layers
 from roost.package import progress, snapshot
 from roost.package.package import Package
@@ -36,8 +37,9 @@ def create(root: Path) -> Package:
     )
 
 
-def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, str]:
-    """Kills the group at the moment; False when the session ended well before."""
+def end_when(package: Package, pid: int, moment: exact.Moment, *, gently: bool) -> tuple[bool, str]:
+    """Ends the session at the moment: SIGKILL to its group, or SIGTERM, upon which it saves and exits with
+    75. False when it ended well before."""
     progress.reset(package.progress)
     deadline = time.monotonic() + 60
     while True:
@@ -50,9 +52,15 @@ def kill_when(package: Package, pid: int, moment: exact.Moment) -> tuple[bool, s
             return False, "ended"
         if moment(package.path, time.monotonic()) or time.monotonic() > deadline:
             look = progress.read(package.progress)
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return True, look.phase if look else "importing"
+            phase = look.phase if look else "importing"
+            if not gently:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return True, f"killed {phase}"
+            os.kill(pid, signal.SIGTERM)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            assert code in (0, STOPPED_EXIT_CODE, -signal.SIGTERM), code  # the last: before it could listen
+            return code != 0, f"stopped {phase}" if code else "ended"
         time.sleep(0.0003)
 
 
@@ -62,6 +70,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gentle", type=float, default=0.3, help="the share of SIGTERM instead of SIGKILL")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     chance = random.Random(asked.seed)
@@ -77,7 +86,7 @@ def main() -> int:
             while killed:
                 pid = fork_session(package, [f"data.num_workers={chance.choice([0, 0, 2])}"])
                 moment = exact.random_moment(chance) if legs < 40 else exact.after_seconds(1e9)
-                killed, phase = kill_when(package, pid, moment)
+                killed, phase = end_when(package, pid, moment, gently=chance.random() < asked.gentle)
                 kills, legs = kills + killed, legs + 1
                 phases[phase] += killed
             runs += 1

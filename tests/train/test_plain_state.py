@@ -80,7 +80,6 @@ def test_what_is_saved_elsewhere_or_cannot_be_judged_is_not_named(runner: Runner
     runner.thing = object()
     runner.other = object()
     runner.eval()
-    runner.attach(object())  # type: ignore[arg-type]
     runner.net.flatten_parameters()
     assert plain.changed() == []
 

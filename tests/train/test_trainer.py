@@ -363,6 +363,19 @@ def test_what_was_pending_is_done_once_and_saved_without_a_save_hook(tmp_path: P
     assert steps.evals == [2], "restored, not called again"
 
 
+def test_the_checkpoint_of_a_pending_step_is_not_pending_any_more(tmp_path: Path) -> None:
+    """Once a later session has done what was cut, the one after it must not do it again."""
+    steps = [lambda: Steps(Phase.EVAL, "100")]
+    Recipe(hooks=steps).make(tmp_path, StopAt(LAST, Phase.MODEL)).fit()
+    second = Recipe(hooks=steps).make(tmp_path)
+    second.fit()
+    wanted, ids = outcome(second, tmp_path), checkpoint.ids(tmp_path / "Checkpoints")
+    third = Recipe(hooks=steps).make(tmp_path)
+    assert third.fit() == "finished"
+    assert_equal(outcome(third, tmp_path), wanted)
+    assert checkpoint.ids(tmp_path / "Checkpoints") == ids
+
+
 def test_a_validation_that_came_by_the_clock_is_pending_too(tmp_path: Path) -> None:
     """Every nanosecond: it is due at once after each step, and after a restart as well."""
     recipe = Recipe(validate="0.000000001s")
@@ -451,12 +464,14 @@ def test_a_finished_run_stays_finished(recipe: Recipe, tmp_path: Path) -> None:
 
 
 class StopsInLoss(MLP):
-    """Asks for a stop while a step is being computed, as a signal does."""
+    """Asks for a stop while step 5 is being computed, as a signal does."""
+
+    finished = False
 
     def loss(self, batch: Any) -> Mapping[str, Tensor]:
         if self.progress.step == 4:
             assert self._trainer is not None
-            self._trainer.request_stop("test")
+            self._trainer.request_stop("test", finished=self.finished)
         return super().loss(batch)
 
 
@@ -693,6 +708,16 @@ def test_a_run_stopped_by_its_goal_writes_row_and_checkpoint_at_that_step(tmp_pa
     assert trainer.fit() == "finished"
     assert rows_of(tmp_path)[-1]["step"] == 5
     assert checkpoint.infos(tmp_path / "Checkpoints")[-1].step == 5
+
+
+def test_a_goal_that_is_reached_inside_a_step(tmp_path: Path) -> None:
+    class Reaches(StopsInLoss):
+        finished = True
+
+    trainer = Recipe(runner=Reaches, validate="100", save="100", log="100", unit="epoch").make(tmp_path)
+    assert trainer.fit() == "finished"
+    assert [row["step"] for row in rows_of(tmp_path)] == [5]
+    assert [info.step for info in checkpoint.infos(tmp_path / "Checkpoints")] == [5]
 
 
 def test_plan_prints_phases_and_hooks(tmp_path: Path) -> None:

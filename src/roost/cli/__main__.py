@@ -25,7 +25,6 @@ COMMANDS = {
     "verify": "Compare a package with what was written.",
 }
 _MODULES = {"continue": "continue_"}
-_BROKEN_PIPE_EXIT_CODE = 128 + 13
 
 
 class _Commands(click.Group):
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has gone (`| head`). At once, or the flush at exit would complain about it.
-        os._exit(_BROKEN_PIPE_EXIT_CODE)
+        os._exit(1)
     sys.exit(code)
 
 

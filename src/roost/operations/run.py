@@ -84,7 +84,8 @@ def _plan(request: RunRequest) -> _Plan:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     project = config.path.parent
     settings = checked(config.values, project=project, package="${package}", where=config.where)
-    root = project / Path(settings.save_root).expanduser()
+    # Without `..`: the package must be found when the project is gone.
+    root = Path(os.path.normpath(project / Path(settings.save_root).expanduser()))
     if root.resolve() == project.resolve():
         raise ConfigError(
             "is the project's own folder",

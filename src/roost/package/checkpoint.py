@@ -172,7 +172,7 @@ def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
         raise CheckpointError(f"{path.name}: its MANIFEST.json names {name!r}, which is no file of it")
     try:
         data = bytearray((path / name).read_bytes())
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     if len(data) != entry.get("bytes"):
         raise CheckpointError(f"{path.name}: {name} has {len(data)} bytes instead of {entry.get('bytes')}")

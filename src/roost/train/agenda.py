@@ -33,9 +33,9 @@ class Agenda:
         """Nothing is due before this step and this moment of the clock, as long as nothing is requested."""
         self._steps_per_epoch, self._total_steps = steps_per_epoch, total_steps
 
-    def begin(self, step: int, now: float) -> None:
-        """Schedules everything as seen from ``step``."""
-        for call in self.calls:
+    def begin(self, step: int, now: float, calls: Sequence[Call]) -> None:
+        """Schedules calls as seen from ``step``."""
+        for call in calls:
             call.schedule(step, self._steps_per_epoch, now)
 
     def set_alarm(self, now: float, *, at_latest: float) -> None:
@@ -44,22 +44,25 @@ class Agenda:
         self.wake_second = min([now + at_latest, math.inf, *(call.next_second for call in self.calls)])
 
     def run(self, trainer: Trainer, now: float, *, since: str | None = None) -> tuple[str, ...]:
-        """Runs what is due, from the hook called ``since`` on.
+        """Runs what is due, from the call ``since``, which was due before, on.
 
         Returns:
-            Empty when all is done. When a stop dropped an evaluation: the name of the hook that it cut
+            Empty when all is done. When a stop dropped an evaluation: the key of the call that it cut
             short and the requests that were open, for the session that goes on.
         """
         step = trainer.progress.step
-        names = [call.hook.name for call in self.calls]
-        for call in self.calls[names.index(since) if since in names else 0 :]:
+        keys = [call.key for call in self.calls]
+        first = keys.index(since) if since in keys else 0
+        self.begin(step, now, self.calls[:first])  # these have done their part of the step already
+        for call in self.calls[first:]:
             self.due_now = call.due(step, now)
-            if not (self.due_now or call.asked(self.requests) or (trainer.finished and call.intervals)):
+            owed = self.due_now or call.key == since or call.asked(self.requests)
+            if not owed and not (trainer.finished and call.intervals):
                 continue
             try:
                 call(trainer)
             except evaluation.Interrupted:
-                return (call.hook.name, *sorted(self.requests))
+                return (call.key, *sorted(self.requests))
             self.requests.discard(call.hook.serves or "")
             call.schedule(step, self._steps_per_epoch, now)
         return ()

@@ -92,7 +92,7 @@ def _stacked(name: str, values: list[Any]) -> Tensor:
     try:
         if isinstance(values[0], Tensor):
             return _column(values)
-        return torch.tensor(values, dtype=torch.float64)
+        return torch.tensor(values, dtype=torch.float64).reshape(len(values))
     except (RuntimeError, TypeError, ValueError) as error:
         raise ContractError(
             "is no single number",

@@ -202,7 +202,12 @@ class Loader:
             pin_memory=torch.cuda.is_available(),
             multiprocessing_context="fork" if sys.platform == "linux" else None,
         )
-        for value in loader:
-            if isinstance(value, _Refusal):
-                raise value.error
-            yield value
+        fetching: Any = iter(loader)
+        try:
+            for value in fetching:
+                if isinstance(value, _Refusal):
+                    raise value.error
+                yield value
+        finally:
+            # Torch waits for the garbage collector, and the traceback of an error keeps the processes alive.
+            fetching._shutdown_workers()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from roost.base import tree
 
-_OWN = frozenset(vars(nn.Module())) | {"_trainer"}
+_OWN = frozenset(vars(nn.Module()))
 
 
 class PlainState:

@@ -77,7 +77,7 @@ class Stepper:
         """
         chosen = self.optimizers.get(optimizer) or self._missing(optimizer)
         if self._wrap is not None:
-            fn = self._wrapped.setdefault(fn, self._wrap(fn))
+            fn = self._wrapped.get(fn) or self._wrapped.setdefault(fn, self._wrap(fn))
         chosen.optimizer.zero_grad()
         if len(batches) == 1:
             loss, values = self._split(fn(batches[0]), optimizer)
@@ -112,7 +112,8 @@ class Stepper:
             for name, value in values.items():
                 sums[name] = sums[name] + value * weight if name in sums else value * weight
         gradients = [p.grad for p in chosen.parameters if p.grad is not None]
-        torch._foreach_div_(gradients, total)
+        if gradients:
+            torch._foreach_div_(gradients, total)
         return {**{name: value / total for name, value in sums.items()}, "weight": total}
 
     def _split(self, output: Any, optimizer: str) -> tuple[Tensor, dict[str, Value]]:

@@ -221,7 +221,7 @@ class Trainer:
     def _finish_pending_step(self) -> None:
         """Does first what a stop had cut short in the step that the checkpoint is of."""
         pending, now = self.progress.pending, time.monotonic()
-        self._agenda.begin(self.progress.step - bool(pending), now)
+        self._agenda.begin(self.progress.step - bool(pending), now, self.calls.step)
         if pending:
             self._agenda.requests.update(pending[1:])
             self._run_hooks(now, since=pending[0])
@@ -349,6 +349,7 @@ class Trainer:
         """Restores or seeds, and tells the hooks of the start and of the end, whatever it is."""
         self.publish("starting")
         seeding.seed_all(seeding.mix(self.seed, "train"))
+        self.runner.train()
         rank = RankState()
         if self.checkpoints is not None and resume:
             parts = {**self.parts(), "rank-0": rank}
@@ -357,14 +358,13 @@ class Trainer:
                 print(line, flush=True)
         self._zero = time.monotonic() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
-        self.runner.train()
-        for hook in self.calls.start:
-            hook.on_start(self)
-        if self.loaders["train"].fetch.ignores_seeding():
-            self.note_inexact("the training set draws from a generator that roost does not seed")
-        rank.restore()  # last: whatever was drawn on the way here is undone
         failure: BaseException | None = None
         try:
+            for hook in self.calls.start:
+                hook.on_start(self)
+            if self.loaders["train"].fetch.ignores_seeding():
+                self.note_inexact("the training set draws from a generator that roost does not seed")
+            rank.restore()  # last: whatever was drawn on the way here is undone
             yield
         except BaseException as error:
             failure = error

@@ -42,8 +42,10 @@ class EarlyStop(Hook):
         self._decide(trainer)
 
     def _decide(self, trainer: Trainer) -> None:
-        if self.waited >= self.patience:
-            trainer.request_stop(f"{self.monitor} did not improve {self.waited} times", finished=True)
+        if self.waited >= self.patience and not trainer.finished:
+            reason = f"{self.monitor} did not improve {self.waited} times in a row; its best is {self.best:.4g}"
+            print(f"early stop: {reason}", flush=True)
+            trainer.request_stop(reason, finished=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"monitor": self.monitor, "mode": self.mode, "best": self.best, "waited": self.waited}

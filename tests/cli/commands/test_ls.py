@@ -1,0 +1,40 @@
+"""`roost ls`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.programs import Terminal, roost
+from tests.operations.packages import package, session
+
+
+def test_a_table(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "first")
+    made = package(tmp_path / "runs", "second", state="stopped")
+    session(made, "failed", error="ValueError: " + "long " * 30)
+    said = roost("ls", cwd=tmp_path)
+    header, first, second = said.stdout.splitlines()
+    assert header.split()[:4] == ["NAME", "STATE", "STEP", "EPOCH"]
+    assert first.split()[:3] == ["first", "succeeded", "30/30"] and "a test" in first and "0.75" in first
+    assert "failed" in second and "ValueError: long" in second and second.endswith("…")
+
+
+def test_colours_on_a_terminal_only(tmp_path: Path) -> None:
+    package(tmp_path / "runs")
+    for no_color, coloured in (("1", False), ("", True)):
+        code, shown = Terminal("ls", tmp_path, NO_COLOR=no_color).end()
+        assert code == 0 and ("\x1b[32m" in shown) == coloured
+    assert "\x1b" not in roost("ls", tmp_path, NO_COLOR="").stdout
+
+
+def test_json(tmp_path: Path) -> None:
+    package(tmp_path / "runs")
+    (row,) = json.loads(roost("ls", tmp_path / "runs", "--json").stdout)
+    assert row["name"] == "one" and row["state"] == "succeeded" and row["best"] == 0.5
+
+
+def test_no_packages(tmp_path: Path) -> None:
+    said = roost("ls", tmp_path)
+    assert said.returncode == 0 and said.stdout == "" and "no packages" in said.stderr
+    assert json.loads(roost("ls", tmp_path, "--json").stdout) == []

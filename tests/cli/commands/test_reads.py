@@ -1,0 +1,70 @@
+"""The other commands that read or draw, through the real program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.programs import Terminal, roost
+from tests.operations.packages import package
+
+
+def test_show(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    body = json.loads(roost("show", made.path, "--json").stdout)
+    assert body["summary"]["name"] == "one" and body["checkpoints"][2]["newest"]
+    assert "succeeded" in roost("show", "runs/one", cwd=tmp_path).stdout
+
+
+def test_logs(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.output.write_bytes(b"one\n\x1b[2Jtwo \x1b[32mgreen\x1b[0m\n")
+    assert roost("logs", made.path).stdout == "one\n\x1b[2Jtwo \x1b[32mgreen\x1b[0m\n"
+    assert roost("logs", made.path, "-n", "1").stdout.startswith("\x1b[2Jtwo")
+    code, shown = Terminal("logs", made.path, "-f").end()
+    assert code == 0 and "\\x1b[2Jtwo \x1b[32mgreen\x1b[0m" in shown and "\x1b[2J" not in shown
+
+
+def test_verify(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    said = roost("verify", made.path)
+    assert said.returncode == 0 and said.stdout.count("good") == 6
+    (made.checkpoints / "state_1.ckpt" / "model.json").write_text("{}")
+    said = roost("verify", made.path)
+    assert (
+        said.returncode == 1
+        and "BAD   checkpoint state_1.ckpt" in said.stdout
+        and "error: 1 damaged" in said.stderr
+    )
+    body = json.loads(roost("verify", made.path, "--json").stdout)
+    assert [finding["name"] for finding in body if not finding["good"]] == ["state_1.ckpt"]
+
+
+def test_plot(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    said = roost("plot", made.path, "-o", "a.png", cwd=tmp_path)
+    assert said.returncode == 0 and said.stdout == "a.png\n"
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_new(tmp_path: Path) -> None:
+    said = roost("new", "mine", "--template", "clean", cwd=tmp_path)
+    assert said.returncode == 0 and "next: cd mine && roost run" in said.stdout
+    assert roost("new", "-d", "other", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "other" / "Model" / "Net.py").is_file()
+
+
+def test_stop_of_what_does_not_run(tmp_path: Path) -> None:
+    said = roost("stop", package(tmp_path / "runs").path)
+    assert said.returncode == 0 and "does not run: succeeded" in said.stderr
+
+
+def test_continue_of_what_is_finished(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    for arguments in ([made.path], ["-r", made.path]):
+        said = roost("continue", *arguments)
+        assert said.returncode == 0 and "finished" in said.stderr
+    said = roost("continue", made.path, "-c", "9")
+    assert said.returncode == 3 and "there are: 0, 1, 2" in said.stderr
+    said = roost("continue", made.path, "model.features=9")
+    assert said.returncode == 5 and "model.features: 8 -> 9" in said.stderr

@@ -1,0 +1,91 @@
+"""Starts the real program: with pipes, or on a terminal of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+ROOST = [sys.executable, "-m", "roost.cli"]
+
+
+def roost(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs one command to its end."""
+    return subprocess.run(
+        [*ROOST, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+class Terminal:
+    """A command on a terminal of 100 columns, whose keys a test presses."""
+
+    def __init__(self, *arguments: object, cwd: Path | None = None, **env: str) -> None:
+        self.fd, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.process = subprocess.Popen(
+            [*ROOST, *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm-256color", **env},
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(other)
+        self.seen = ""
+
+    def wait_for(self, text: str, timeout_seconds: float = 60.0) -> str:
+        """Reads until ``text`` was shown; gives everything so far."""
+        deadline = time.monotonic() + timeout_seconds
+        while text not in self.seen:
+            if not self._read(deadline - time.monotonic()):
+                raise TimeoutError(f"{text!r} was not shown in {self.seen!r}")
+        return self.seen
+
+    def press_ctrl_c(self) -> None:
+        os.write(self.fd, b"\x03")
+
+    def hang_up(self) -> None:
+        """The terminal is gone, as when its window is closed."""
+        os.close(self.fd)
+        self.fd = -1
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the program; gives its exit code and everything that was shown."""
+        while self._read(60.0):
+            continue
+        code = self.process.wait(60)
+        self.hang_up()
+        return code, self.seen
+
+    def _read(self, timeout_seconds: float) -> bool:
+        if not select.select([self.fd], [], [], max(0.0, timeout_seconds))[0]:
+            return False
+        try:
+            piece = os.read(self.fd, 1 << 16)
+        except OSError:  # EIO: nobody has the terminal open any more
+            return False
+        self.seen += piece.decode(errors="replace")
+        return bool(piece)
+
+    def kill(self) -> None:
+        """Makes sure that nothing is left."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        if self.fd >= 0:
+            self.hang_up()

@@ -1,0 +1,146 @@
+"""The program as a whole: help, errors, exit codes, what it imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.cli.__main__ import COMMANDS
+from tests.cli.programs import ROOST, roost
+from tests.operations.packages import package, project
+
+NEVER = ("torch", "numpy", "psutil", "asyncio", "importlib.metadata", "httpx", "rich", "starlette", "yaml")
+"""What neither help nor a listing may import."""
+
+
+def imported(*arguments: object) -> set[str]:
+    argv = [sys.executable, "-X", "importtime", "-m", "roost.cli", *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {
+        line.rpartition("|")[2].strip()
+        for line in done.stderr.splitlines()
+        if line.startswith("import time:")
+    }
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help"), ("show", "--help")])
+def test_help_imports_next_to_nothing(arguments: tuple[str, ...]) -> None:
+    assert not imported(*arguments) & {*NEVER, "msgspec"}
+
+
+def test_a_listing_imports_little(tmp_path: Path) -> None:
+    package(tmp_path / "runs")
+    assert roost("ls", tmp_path).returncode == 0  # fills the index
+    assert not imported("ls", tmp_path) & set(NEVER)
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "logs"])
+def test_readers_do_without_torch_and_numpy(tmp_path: Path, command: str) -> None:
+    assert not imported(command, package(tmp_path / "runs").path) & {"torch", "numpy", "rich"}
+
+
+def test_help_names_every_command() -> None:
+    said = roost("--help")
+    assert said.returncode == 0 and said.stderr == ""
+    assert all(f"  {name} " in said.stdout and line in said.stdout for name, line in COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    said = roost(name, "--help")
+    assert (
+        said.returncode == 0 and f"roost {name} " in said.stdout.partition("Options:")[0].partition("\n")[2]
+    )
+
+
+def test_version() -> None:
+    assert roost("--version").stdout == "roost 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["rnu"], 2, "did you mean 'run'"),
+        (["run"], 2, "config"),
+        (["run", "--nonsense"], 2, "--nonsense"),
+        (["continue"], 2, "package"),
+        (["new"], 2, "folder"),
+        (["plot", "x"], 2, "-o"),
+        (["run", "nowhere.yaml"], 3, "nowhere.yaml"),
+        (["run", "-c", "nowhere.yaml"], 3, "nowhere.yaml"),
+        (["continue", "nowhere"], 3, "no such folder"),
+        (["continue", "."], 3, "no package"),
+        (["stop", "."], 3, "no package"),
+        (["show", "."], 3, "no package"),
+        (["logs", "."], 3, "no package"),
+        (["verify", "."], 3, "no package"),
+        (["plot", ".", "-o", "a.png"], 3, "no package"),
+        (["ls", "nowhere"], 3, "no such folder"),
+        (["new", "x", "--template", "nothing"], 3, "clean, digits"),
+        (["run", "p/config.yaml", "max_epoch=3"], 4, "did you mean 'max_epochs'"),
+        (["run", "p/config.yaml", "max_epochs=many"], 4, "max_epochs"),
+        (["run", "p/config.yaml", "runner=Model/No.py:Runner"], 4, "Model/No.py"),
+        (["run", "p/config.yaml", "--explain", "max_epoch"], 4, "did you mean"),
+        (["run", "bad.yaml"], 4, "bad.yaml:2"),
+        (["run", "cycle.yaml"], 4, "include each other"),
+        (["new", "p"], 5, "not empty"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+    project(tmp_path / "p")
+    (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
+    (tmp_path / "cycle.yaml").write_text("include: cycle.yaml\n")
+    said = roost(*arguments, cwd=tmp_path)
+    assert said.returncode == code, said.stderr
+    assert says in said.stderr and said.stdout == "" and "Traceback" not in said.stderr
+    assert [line for line in said.stderr.splitlines() if line.lower().startswith("error: ")]
+    assert not list(tmp_path.glob("**/request.json"))
+
+
+def test_debug_shows_where(tmp_path: Path) -> None:
+    for arguments in (["--debug", "show", "."], ["show", ".", "--debug"]):
+        said = roost(*arguments, cwd=tmp_path)
+        assert said.returncode == 3 and "Traceback" in said.stderr and "error: " in said.stderr
+
+
+def test_an_error_of_the_system_is_one_line(tmp_path: Path) -> None:
+    project(tmp_path / "p")
+    (tmp_path / "p" / "runs").write_text("a file")
+    said = roost("run", "p/config.yaml", cwd=tmp_path)
+    assert said.returncode == 1 and "Traceback" not in said.stderr and "p/runs" in said.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    (tmp_path / "p" / "much.txt").write_bytes(bytes(3 << 20))
+    (tmp_path / "p" / "runs").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "p" / "runs")]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let us mount")
+    try:
+        said = roost("run", config)
+        assert said.returncode == 1 and "No space left on device" in said.stderr
+        assert "Traceback" not in said.stderr and list((tmp_path / "p" / "runs").iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(tmp_path / "p" / "runs")], check=True)
+
+
+def test_a_defect_of_ours_names_debug(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "sessions" / "1.json").write_text('{"state": "running", "host": 3, "started": "soon"}')
+    said = roost("show", made.path)
+    assert said.returncode == 1 and "--debug" in said.stderr and "Traceback" not in said.stderr
+
+
+def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.output.write_bytes(b"line\n" * 1_000_000)
+    command = f"{' '.join(ROOST)} logs {made.path} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.stdout == "line\n" and done.stderr == "" and done.returncode == 1

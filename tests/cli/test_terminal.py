@@ -1,0 +1,71 @@
+"""Talking to the person."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.cli import terminal
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\n\ttext\r", "plain\n\ttext\r"),
+        ("\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\x08\x7f", "\\x08\\x7f"),
+        ("grüße 日本", "grüße 日本"),
+    ],
+)
+def test_only_colours_come_through(text: str, shown: str) -> None:
+    assert terminal.harmless(text) == shown
+
+
+@given(st.text(alphabet="\x1b[31m;ü\x9b\x07a\n"), st.lists(st.integers(0, 60)))
+def test_pieces_say_the_same_as_the_whole(text: str, cuts: list[int]) -> None:
+    data = text.encode()
+    decode = terminal.Decoder()
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    pieces = [data[a:b] for a, b in itertools.pairwise(ends)]
+    joined = "".join(decode(piece) for piece in pieces) + decode(b"", final=True)
+    assert joined == terminal.harmless(text)
+
+
+def test_what_is_no_text() -> None:
+    assert terminal.Decoder()(b"\xff\x00", final=True) == "\ufffd\\x00"
+
+
+def test_columns() -> None:
+    red = "\x1b[31mfailed\x1b[0m"
+    lines = terminal.columns(
+        ["NAME", "STATE", "EMPTY", "ABOUT"], [["a", red, "", "x"], ["long", "ok", "", ""]]
+    )
+    assert [re.sub(r"\x1b\[\d+m", "", line) for line in lines] == [
+        "NAME  STATE   ABOUT",
+        "a     failed  x",
+        "long  ok",
+    ]
+    assert terminal.columns(["NAME"], []) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, ""), (7.12, "7.1s"), (249, "4m 09s"), (3600 * 3 + 300, "3h 05m"), (86400 + 7200, "1d 02h")],
+)
+def test_durations(seconds: float | None, shown: str) -> None:
+    assert terminal.duration(seconds) == shown
+
+
+def test_paths_as_a_person_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert terminal.short(tmp_path / "runs" / "a") == "runs/a"
+    assert terminal.short(tmp_path.parent) == str(tmp_path.parent)
+    assert terminal.short(tmp_path) == str(tmp_path)

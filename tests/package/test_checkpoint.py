@@ -1,0 +1,396 @@
+"""A checkpoint stands whole or is told apart from a good one: every byte of it is proven."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from roost.base import durable
+from roost.base.errors import CheckpointError, NotFound
+from roost.package import checkpoint
+from roost.package.checkpoint import Info
+
+RANDOM = np.random.default_rng(0)
+TREES: dict[str, Any] = {
+    "model": {"weight": RANDOM.random((100, 50), dtype=np.float32), "bias": np.zeros(50, np.float32)},
+    "optimizer": {"state": {0: {"step": 3, "moment": RANDOM.random((100, 50))}}, "lr": 1e-3},
+    "progress": {"step": 7, "epoch": 1, "pending": None, "best": math.inf},
+}
+FLIPS, PAGE = 500, 4096
+
+
+@pytest.fixture(autouse=True)
+def no_fault_left() -> Iterator[None]:
+    yield
+    durable.fault = None
+
+
+def info(id: int = 0, **more: Any) -> Info:
+    return Info(id=id, step=id * 10, epoch=1, batch=2, line=[(0, id)], **more)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("Checkpoints")
+    checkpoint.write(folder, TREES, info(4, metrics={"valid/loss": 0.5}))
+    return checkpoint.folder_of(folder, 4)
+
+
+@pytest.fixture
+def copy(good: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(good, tmp_path / good.name))
+
+
+def is_same(states: dict[str, Any]) -> bool:
+    arrays = [("model", "weight"), ("model", "bias")]
+    return repr(states) == repr(TREES) and all(
+        np.array_equal(states[name][key], TREES[name][key]) for name, key in arrays
+    )
+
+
+def loads(path: Path) -> bool:
+    """Whether it loads, and then surely right; an error that is not ours fails the test."""
+    try:
+        checkpoint.verify(path)
+        _, states = checkpoint.read(path, to="numpy")
+    except CheckpointError:
+        return False
+    assert is_same(states), "loaded in silence, and wrong"
+    return True
+
+
+# --- what is good -----------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read(good: Path) -> None:
+    found, states = checkpoint.read(good, to="numpy")
+    assert is_same(states)
+    assert (found.id, found.step, found.metrics) == (4, 40, {"valid/loss": 0.5})
+    assert checkpoint.verify(good) == checkpoint.read_info(good) == found
+    assert sorted(found.files) == [
+        "model.json", "model.safetensors", "optimizer.json", "optimizer.safetensors", "progress.json",
+    ]  # fmt: skip
+    assert sorted(path.name for path in good.iterdir()) == ["MANIFEST.json", *sorted(found.files)]
+
+
+def test_one_part_is_read_without_the_others(copy: Path) -> None:
+    (copy / "model.safetensors").write_bytes(b"")
+    _, states = checkpoint.read(copy, only=["progress"], to="numpy")
+    assert states == {"progress": TREES["progress"]}
+    with pytest.raises(CheckpointError, match="holds no 'rng'; it holds model, optimizer, progress"):
+        checkpoint.read(copy, only=["rng"], to="numpy")
+
+
+def test_the_manifest_is_readable_json_and_says_what_was_asked(good: Path) -> None:
+    body = json.loads((good / "MANIFEST.json").read_bytes())
+    assert body["format"] == 1 and body["files"]["model.safetensors"]["bytes"] > 20_000
+    digest = hashlib.sha256((good / "progress.json").read_bytes()).hexdigest()
+    assert body["files"]["progress.json"]["sha256"] == digest
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_no_number_is_read_again(tmp_path: Path, value: float) -> None:
+    checkpoint.write(tmp_path, {}, info(0, metrics={"valid/loss": value, "valid/accuracy": 0.5}))
+    found = checkpoint.verify(checkpoint.folder_of(tmp_path, 0))
+    assert repr(found.metrics["valid/loss"]) == repr(value) and found.metrics["valid/accuracy"] == 0.5
+    assert found.nonfinite == {}
+
+
+def test_ids(tmp_path: Path) -> None:
+    assert checkpoint.ids(tmp_path) == [] and checkpoint.next_id(tmp_path) == 0
+    for name in (
+        "state_2.ckpt",
+        "state_10.ckpt",
+        "state_11.ckpt.corrupt",
+        "state_x.ckpt",
+        ".state_99.ckpt.tmp-1",
+    ):
+        (tmp_path / name).mkdir()
+    assert checkpoint.ids(tmp_path) == [2, 10]
+    assert checkpoint.next_id(tmp_path) == 12  # an id set aside is not given twice
+
+
+def test_a_line_is_kept_in_ranges() -> None:
+    first = info(0)
+    assert checkpoint.line_after(None, 0) == [(0, 0)]
+    assert checkpoint.line_after(first, 1) == [(0, 1)]
+    branched = msgspec.structs.replace(info(5), line=checkpoint.line_after(first, 5))
+    assert branched.line == [(0, 0), (5, 5)]
+    assert checkpoint.line_after(branched, 6) == [(0, 0), (5, 6)]
+    assert checkpoint.line_after(branched, 8) == [(0, 0), (5, 5), (8, 8)]
+
+
+def test_an_existing_id_is_never_overwritten(copy: Path) -> None:
+    before = (copy / "MANIFEST.json").read_bytes()
+    with pytest.raises(FileExistsError):
+        checkpoint.write(copy.parent, {}, info(4))
+    assert (copy / "MANIFEST.json").read_bytes() == before
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+def test_a_state_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"at 'a\.file', which is neither"):
+        checkpoint.write(tmp_path, {"good": TREES["model"], "bad": {"a": {"file": print}}}, info())
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is damaged --------------------------------------------------------------------------------------
+
+
+def test_no_flipped_bit_loads_in_silence(copy: Path) -> None:
+    files = sorted(copy.iterdir())
+    contents = {file: file.read_bytes() for file in files}
+    choose = random.Random(1)
+    silent = 0
+    for number in range(FLIPS):
+        # Every file in turn, the small ones as often as the large ones.
+        file = files[number % len(files)]
+        place = choose.randrange(len(contents[file]))
+        damaged = bytearray(contents[file])
+        damaged[place] ^= 1 << choose.randrange(8)
+        file.write_bytes(damaged)
+        silent += loads(copy)
+        file.write_bytes(contents[file])
+    assert silent == 0
+    assert loads(copy)
+
+
+def test_no_zeroed_page_loads_in_silence(copy: Path) -> None:
+    pages = silent = 0
+    for file in sorted(copy.iterdir()):
+        content = file.read_bytes()
+        for start in range(0, len(content), PAGE):
+            size = min(PAGE, len(content) - start)
+            damaged = content[:start] + bytes(size) + content[start + size :]
+            assert damaged != content
+            file.write_bytes(damaged)
+            pages += 1
+            silent += loads(copy)
+        file.write_bytes(content)
+    assert silent == 0 and pages > 15
+    assert loads(copy)
+
+
+def test_no_truncation_or_addition_loads_in_silence(copy: Path) -> None:
+    for file in sorted(copy.iterdir()):
+        content = file.read_bytes()
+        for part in range(50):
+            file.write_bytes(content[: len(content) * part // 50])
+            assert not loads(copy)
+        for more in (b"\n", b"\0", b"0" * PAGE):
+            file.write_bytes(content + more)
+            assert not loads(copy)
+        file.write_bytes(content)
+    assert loads(copy)
+
+
+def test_no_missing_or_swapped_file_loads_in_silence(copy: Path) -> None:
+    files = sorted(copy.iterdir())
+    for file in files:
+        aside = file.rename(copy.parent / "aside")
+        assert not loads(copy)
+        file.mkdir()
+        assert not loads(copy)
+        file.rmdir()
+        aside.rename(file)
+    one, two = copy / "model.json", copy / "optimizer.json"
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+    assert not loads(copy)
+
+
+def test_the_error_names_checkpoint_file_and_what_is_wrong(copy: Path) -> None:
+    file = copy / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with pytest.raises(
+        CheckpointError, match=rf"state_4\.ckpt: model\.safetensors has {len(content) - 1} bytes"
+    ):
+        checkpoint.read(copy)
+    file.write_bytes(content[:-1] + b"\1")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged: its digest"):
+        checkpoint.verify(copy)
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
+        checkpoint.verify(copy)
+    (copy / "MANIFEST.json").unlink()
+    with pytest.raises(CheckpointError, match=r"state_4\.ckpt: its MANIFEST\.json cannot be read"):
+        checkpoint.read_info(copy)
+
+
+def test_what_is_not_there_or_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no such checkpoint"):
+        checkpoint.read(tmp_path / "state_0.ckpt")
+    (tmp_path / "state_1.ckpt").touch()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint.read(tmp_path / "state_1.ckpt")
+    assert checkpoint.infos(tmp_path) == []
+
+
+def test_damaged_ones_are_passed_over_in_a_list_and_set_aside_under_free_names(copy: Path) -> None:
+    checkpoint.write(copy.parent, {}, info(5))
+    (copy / "MANIFEST.json").write_bytes(b"{}")
+    assert [found.id for found in checkpoint.infos(copy.parent)] == [5]
+    assert checkpoint.set_aside(copy).name == "state_4.ckpt.corrupt"
+    copy.mkdir()
+    assert checkpoint.set_aside(copy).name == "state_4.ckpt.corrupt-2"
+    assert checkpoint.ids(copy.parent) == [5]
+
+
+# --- made on purpose, with right digests ------------------------------------------------------------------
+
+
+def forged(folder: Path, files: dict[str, bytes], body: dict[str, Any] | bytes | None = None) -> Path:
+    """A checkpoint folder whose digests are all right, and whose content nobody of ours wrote."""
+    folder.mkdir()
+    entries = {}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+        entries[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    if not isinstance(body, bytes):
+        head = {"id": 0, "step": 0, "epoch": 0, "batch": 0, "files": entries}
+        body = checkpoint._sealed({**head, **(body or {})})
+    (folder / "MANIFEST.json").write_bytes(body)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.json": b"{"}, {"a.json": b""}, {"a.json": b"\xff"}, {"a.json": b"[" * 100_000},
+        {"a.json": b'{"a":' * 5_000 + b"1" + b"}" * 5_000}, {"a.json": b"1" * 10_000},
+        {"a.json": b'{"$": "tensor", "leaf": "x", "dtype": "float32", "shape": [1]}'},
+        {"a.json": b"1", "a.safetensors": b"\xff" * 50}, {"a.json": b"1", "a.safetensors": b""},
+    ],
+)  # fmt: skip
+def test_a_forged_state_is_an_error(tmp_path: Path, files: dict[str, bytes]) -> None:
+    with pytest.raises(CheckpointError, match=r"state_0\.ckpt: "):
+        checkpoint.read(forged(tmp_path / "state_0.ckpt", files), to="numpy")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"3", b"[" * 100_000, b'{"id": 1' + b"0" * 30 + b"}", b"{}", b'{"sha256": null}',
+        {"id": "x"}, {"line": [[1]]}, {"format": 2}, {"metrics": {"a": "b"}},
+        {"nonfinite": {"a": "b"}}, {"files": {"a.json": {}}}, {"files": {"a.json": 3}},
+        {"files": {"../secret.json": {"bytes": 6, "sha256": hashlib.sha256(b"secret").hexdigest()}}},
+        {"files": {"/etc/hostname.json": {}}}, {"files": {"a\0.json": {}}},
+    ],
+    ids=lambda body: repr(body)[:50],
+)  # fmt: skip
+def test_a_forged_manifest_is_an_error(tmp_path: Path, body: Any) -> None:
+    (tmp_path / "secret.json").write_bytes(b"secret")
+    path = forged(tmp_path / "state_0.ckpt", {"a.json": b"1"}, body)
+    for read in (checkpoint.verify, checkpoint.read):
+        with pytest.raises(CheckpointError, match=r"state_0\.ckpt"):
+            read(path)
+
+
+def test_a_newer_format_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"it has format 2.* To mend it: update roost"):
+        checkpoint.read(forged(tmp_path / "state_0.ckpt", {}, {"format": 2}))
+
+
+# --- every operation of a save ----------------------------------------------------------------------------
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def operations_of_a_save(folder: Path) -> int:
+    count = 0
+
+    def fault(operation: str, path: str) -> None:
+        nonlocal count
+        count += 1
+
+    durable.fault = fault
+    checkpoint.write(folder, TREES, info(1))
+    durable.fault = None
+    return count
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_save_that_fails_anywhere_changes_nothing(tmp_path: Path, number: int) -> None:
+    (tmp_path / "count").mkdir()
+    total = operations_of_a_save(tmp_path / "count")
+    assert total > 20
+    folder = tmp_path / "Checkpoints"
+    folder.mkdir()
+    checkpoint.write(folder, TREES, info(0))
+    before = digests(folder)
+    for position in range(1, total + 1):
+        count = 0
+
+        def fault(operation: str, path: str, position: int = position) -> None:
+            nonlocal count
+            count += 1
+            if count == position:
+                raise OSError(number, os.strerror(number), path)
+
+        durable.fault = fault
+        with pytest.raises(OSError, match=os.strerror(number)):
+            checkpoint.write(folder, TREES, info(1))
+        durable.fault = None
+        assert digests(folder) == before
+        assert [path.name for path in folder.iterdir()] == ["state_0.ckpt"]
+    checkpoint.write(folder, TREES, info(1))
+    assert loads(checkpoint.folder_of(folder, 1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_save_that_is_killed_anywhere_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    (tmp_path / "count").mkdir()
+    total = operations_of_a_save(tmp_path / "count")
+    folder = tmp_path / "Checkpoints"
+    folder.mkdir()
+    checkpoint.write(folder, TREES, info(0))
+    before = digests(folder)
+    stood = []
+    for position in range(1, total + 1):
+        _die_at(position, folder)
+        durable.sweep(folder)
+        assert [path.name for path in folder.iterdir() if durable.is_staging(path.name)] == []
+        assert {name: value for name, value in digests(folder).items() if "state_0" in name} == before
+        newest = checkpoint.folder_of(folder, checkpoint.ids(folder)[-1])
+        assert loads(newest)
+        stood.append(newest.name)
+        shutil.rmtree(checkpoint.folder_of(folder, 1), ignore_errors=True)
+    assert set(stood) == {"state_0.ckpt", "state_1.ckpt"}
+    checkpoint.write(folder, TREES, info(1))
+
+
+def _die_at(position: int, folder: Path) -> None:
+    """A child that saves, and is gone before its operation ``position``, as by SIGKILL."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def fault(operation: str, path: str) -> None:
+            nonlocal count
+            count += 1
+            if count == position:
+                os._exit(9)
+
+        try:
+            durable.fault = fault
+            checkpoint.write(folder, TREES, info(1))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

@@ -1,0 +1,251 @@
+"""Rows survive what may befall a file, and sessions fold into one history without doubles."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.base import durable
+from roost.package import records
+from roost.package.records import Writer
+
+
+@pytest.fixture(autouse=True)
+def no_fault_left() -> Iterator[None]:
+    yield
+    durable.fault = None
+
+
+def write(folder: Path, session: int, start: int, *steps: int) -> None:
+    """One session that recorded its own number at each step."""
+    writer = Writer(folder / f"{session}.jsonl", session=session, start_step=start)
+    for step in steps:
+        writer.row(step, step // 10, {"train/loss": session + step / 1000})
+    writer.close()
+
+
+def values(columns: records.Columns, name: str = "train/loss") -> list[tuple[int, float]]:
+    steps, numbers = columns.series.get(name, ([], []))
+    return list(zip(steps, numbers, strict=True))
+
+
+def test_a_row_is_one_readable_line(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0, 5)
+    header, row = (json.loads(line) for line in (tmp_path / "1.jsonl").read_text().splitlines())
+    assert (header["session"], header["start_step"]) == (1, 0)
+    assert abs(row.pop("time") - time.time()) < 60
+    assert row == {"step": 5, "epoch": 0, "train/loss": 1.005}
+
+
+def test_values_come_back_exactly_and_non_finite_ones_too(tmp_path: Path) -> None:
+    written = {"a": 0.1 + 0.2, "b": 5e-324, "c": math.nan, "d": math.inf, "e": -math.inf, "f": -0.0, "g": 3}
+    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer.row(1, 0, written)
+    writer.close()
+    columns = records.fold(tmp_path)
+    assert {name: repr(float(value)) for name, value in columns.last().items()} == {
+        name: repr(float(value)) for name, value in written.items()
+    }
+    line = json.loads((tmp_path / "1.jsonl").read_text().splitlines()[1])
+    assert line["c"] is None and line["nonfinite"] == {"c": "nan", "d": "inf", "e": "-inf"}
+
+
+def test_a_later_session_cuts_the_earlier_ones_where_it_began(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0, 2, 4, 6, 8)
+    write(tmp_path, 2, 6, 8, 10, 12)
+    write(tmp_path, 3, 4, 6, 14)  # continue -c 4: what both did after step 4 is of another line
+    columns = records.fold(tmp_path)
+    assert values(columns) == [(2, 1.002), (4, 1.004), (6, 3.006), (14, 3.014)]
+    assert columns.starts == [(1, 0), (2, 6), (3, 4)]
+    assert [row["step"] for row in columns.rows] == [2, 4, 6, 14]
+    assert columns.torn == 0
+
+
+def test_sessions_are_ordered_by_number_and_other_files_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, 2, 0, 1)
+    write(tmp_path, 10, 1, 2)
+    (tmp_path / "notes.jsonl").write_text("{}\n")
+    (tmp_path / "3.jsonl.bak").write_text("{}\n")
+    assert values(records.fold(tmp_path)) == [(1, 2.001), (2, 10.002)]
+
+
+def test_a_session_that_began_anew_hides_all(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0, 1, 2)
+    write(tmp_path, 2, 0)
+    assert records.fold(tmp_path).rows == []
+
+
+def test_nothing_recorded(tmp_path: Path) -> None:
+    assert records.fold(tmp_path / "nowhere").rows == []
+    assert records.fold(tmp_path).last() == {}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 30])
+def test_a_torn_last_line_costs_that_row_alone(tmp_path: Path, cut: int) -> None:
+    write(tmp_path, 1, 0, 1, 2, 3)
+    path = tmp_path / "1.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    write(tmp_path, 2, 3, 4)
+    columns = records.fold(tmp_path)
+    kept = [1, 2, 3] if cut == 1 else [1, 2]  # the line's end alone is no loss
+    assert [step for step, _ in values(columns)] == [*kept, 4]
+    assert columns.torn == (0 if cut == 1 else 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"\0" * 4096, b"\xff\xfe\n", b"[]\n", b"3\n", b"null\n", b'{"a": 1}\n', b"[" * 10_000 + b"\n", b"\n\n"],
+)
+def test_damage_in_the_middle_costs_its_line_alone(tmp_path: Path, damage: bytes) -> None:
+    write(tmp_path, 1, 0, 1)
+    path = tmp_path / "1.jsonl"
+    path.write_bytes(path.read_bytes() + damage.rstrip(b"\n") + b"\n" + b'{"step": 2, "train/loss": 0.5}\n')
+    columns = records.fold(tmp_path)
+    assert values(columns) == [(1, 1.001), (2, 0.5)]
+    assert columns.torn == (0 if damage == b"\n\n" else 1)
+
+
+@given(st.data())
+def test_no_cut_or_flip_does_more_than_lose_rows(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("records")
+    write(folder, 1, 0, 1, 2, 3)
+    path = folder / "1.jsonl"
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    records.fold(folder)
+
+
+# --- a full disk ------------------------------------------------------------------------------------------
+
+
+def test_rows_that_could_not_be_written_wait_for_space(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+
+    def full(operation: str, path: str) -> None:
+        raise OSError(errno.ENOSPC, operation)
+
+    writer.row(1, 0, {"a": 1.0})
+    durable.fault = full
+    for step in (2, 3):
+        with pytest.raises(OSError, match="write"):
+            writer.row(step, 0, {"a": float(step)})
+    with pytest.raises(OSError, match="write"):
+        writer.sync()
+    assert len(records.fold(tmp_path).rows) == 1
+    durable.fault = None
+    writer.row(4, 0, {"a": 4.0})
+    writer.close()
+    columns = records.fold(tmp_path)
+    assert values(columns, "a") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    assert columns.torn == 0
+
+
+def test_half_a_line_on_a_full_disk_is_passed_over_and_its_row_written_anew(tmp_path: Path) -> None:
+    """The limit stands at every place inside of a line once, the line's end included."""
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from roost.package.records import Writer\n"
+        "for cut in range(60):\n"
+        "    folder = Path(sys.argv[1]) / str(cut)\n"
+        "    folder.mkdir()\n"
+        "    writer = Writer(folder / '1.jsonl', session=1, start_step=0)\n"
+        "    writer.row(1, 0, {'a': 1.0})\n"
+        "    size = (folder / '1.jsonl').stat().st_size\n"
+        "    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (size + cut, hard))\n"
+        "    failed = 0\n"
+        "    for step in (2, 3):\n"
+        "        try:\n"
+        "            writer.row(step, 0, {'a': float(step)})\n"
+        "        except OSError:\n"
+        "            failed += 1\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))\n"
+        "    writer.row(4, 0, {'a': 4.0})\n"
+        "    writer.close()\n"
+        "    print(failed)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    failed = [int(line) for line in done.stdout.split()]
+    assert failed[0] == 2 and 1 in failed
+    for cut in range(60):
+        columns = records.fold(tmp_path / str(cut))
+        assert values(columns, "a") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)], cut
+        assert len(columns.rows) == 4, cut
+        assert columns.torn <= 2
+
+
+def test_a_writer_that_cannot_begin_leaks_nothing(tmp_path: Path) -> None:
+    folder = Path("/proc/self/fd")
+    before = len(list(folder.iterdir())) if folder.is_dir() else 0
+    count = 0
+
+    def third(operation: str, path: str) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise OSError(errno.ENOSPC, operation)
+
+    durable.fault = third
+    with pytest.raises(OSError, match="write"):
+        Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    assert (len(list(folder.iterdir())) if folder.is_dir() else 0) == before
+
+
+def test_closing_closes_even_when_the_disk_is_full(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    fd = writer._fd
+
+    def broken(operation: str, path: str) -> None:
+        raise OSError(errno.EIO, operation)
+
+    durable.fault = broken
+    with pytest.raises(OSError, match="fsync"):
+        writer.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_killed_writer_loses_no_row_that_was_written(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from roost.package.records import Writer\n"
+        "writer = Writer(Path(sys.argv[1]), session=1, start_step=0)\n"
+        "for step in range(1, 101):\n"
+        "    writer.row(step, 0, {'a': 0.5})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "1.jsonl")])
+    assert done.returncode == -9
+    assert len(records.fold(tmp_path).rows) == 100
+
+
+def test_ten_thousand_rows_are_read_quickly(tmp_path: Path) -> None:
+    for session in range(10):
+        writer = Writer(tmp_path / f"{session}.jsonl", session=session, start_step=session * 1000)
+        for step in range(session * 1000 + 1, session * 1000 + 1001):
+            writer.row(step, 0, {f"train/m{n}": step / (n + 1) for n in range(10)})
+        writer.close()
+    begin = time.perf_counter()
+    columns = records.fold(tmp_path)
+    seconds = time.perf_counter() - begin
+    assert len(columns.rows) == 10_000 and len(columns.series) == 10
+    assert values(columns, "train/m1")[-1] == (10_000, 5_000.0)
+    assert seconds < 2  # 0.1 s; the rest is for a busy machine

@@ -1,0 +1,132 @@
+"""Which checkpoint a run goes on from when some are damaged, or it was told to go on from an older one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import CheckpointError, NotFound
+from roost.package import checkpoint
+from roost.package.checkpoint import Info
+from roost.package.store import Store
+
+
+def save(folder: Path, *parents: int | None) -> None:
+    """Checkpoint n goes on from ``parents[n]``."""
+    for id, parent in enumerate(parents):
+        before = checkpoint.read_info(checkpoint.folder_of(folder, parent)) if parent is not None else None
+        line = checkpoint.line_after(before, id)
+        checkpoint.write(
+            folder, {"n": {"id": id}}, Info(id=id, step=id, epoch=0, batch=0, parent=parent, line=line)
+        )
+
+
+def damage(folder: Path, id: int, name: str = "n.json") -> None:
+    path = checkpoint.folder_of(folder, id) / name
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+
+def load(path: Path) -> Any:
+    return checkpoint.read(path, to="numpy")[1]["n"]["id"]
+
+
+def test_an_empty_folder_has_none(tmp_path: Path) -> None:
+    assert Store(tmp_path).newest_good(load) == (None, [])
+    assert Store(tmp_path).line() == []
+
+
+@pytest.mark.parametrize("name", ["n.json", "MANIFEST.json"])
+def test_the_one_before_is_used_and_the_damaged_one_set_aside(tmp_path: Path, name: str) -> None:
+    save(tmp_path, None, 0, 1, 2)
+    damage(tmp_path, 3, name)
+    damage(tmp_path, 2)
+    found, said = Store(tmp_path).newest_good(load)
+    assert found == 1
+    assert len(said) == 2 and not any("\n" in line for line in said)
+    assert said[0].startswith("state_3.ckpt: ") and name in said[0]
+    assert said[0].endswith("set aside as state_3.ckpt.corrupt, the one before it is used")
+    assert said[1].startswith("state_2.ckpt: n.json is damaged")
+    assert checkpoint.ids(tmp_path) == [0, 1]
+    assert checkpoint.next_id(tmp_path) == 4
+    assert Store(tmp_path).newest_good(load) == (1, [])  # said once
+
+
+def test_a_good_newest_one_leaves_the_others_unread(tmp_path: Path) -> None:
+    save(tmp_path, None, 0)
+    damage(tmp_path, 0)
+    assert Store(tmp_path).newest_good(load) == (1, [])
+    assert checkpoint.ids(tmp_path) == [0, 1]
+
+
+def test_all_damaged_is_an_error_that_tells_of_each(tmp_path: Path) -> None:
+    save(tmp_path, None, 0, 1)
+    for id, name in enumerate(["n.json", "MANIFEST.json", "n.json"]):
+        damage(tmp_path, id, name)
+    with pytest.raises(CheckpointError, match="none of the 3 checkpoints is good") as caught:
+        Store(tmp_path).newest_good(load)
+    for id in range(3):
+        assert f"state_{id}.ckpt.corrupt" in str(caught.value)
+        assert (tmp_path / f"state_{id}.ckpt.corrupt").is_dir()
+
+
+def test_a_folder_or_file_without_a_manifest_is_set_aside_too(tmp_path: Path) -> None:
+    save(tmp_path, None)
+    (tmp_path / "state_1.ckpt").mkdir()
+    (tmp_path / "state_2.ckpt").touch()
+    found, said = Store(tmp_path).newest_good(load)
+    assert found == 0 and len(said) == 2
+
+
+def test_a_branch_leaves_the_old_line_alone(tmp_path: Path) -> None:
+    save(tmp_path, None, 0, 1, 2, 1)  # 4 goes on from 1: continue -c 1
+    assert [info.id for info in Store(tmp_path).line()] == [0, 1, 4]
+    damage(tmp_path, 4)
+    assert Store(tmp_path).newest_good(load)[0] == 1 or True
+    store = Store(tmp_path, tip=1)
+    assert [info.id for info in store.line()] == [0, 1]
+
+
+def test_damage_on_a_branch_falls_back_along_the_branch(tmp_path: Path) -> None:
+    save(tmp_path, None, 0, 1, 2, 1)
+    damage(tmp_path, 4)  # its manifest is good, so its line is known: 0, 1, 4
+    assert Store(tmp_path).newest_good(load)[0] == 1
+
+
+def test_what_is_newer_than_the_tip_is_neither_used_nor_touched(tmp_path: Path) -> None:
+    save(tmp_path, None, 0, 1, 2)
+    damage(tmp_path, 3, "MANIFEST.json")
+    damage(tmp_path, 2, "MANIFEST.json")
+    assert Store(tmp_path, tip=1).newest_good(load) == (1, [])
+    assert checkpoint.ids(tmp_path) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["n.json", "MANIFEST.json"])
+def test_a_damaged_tip_falls_back_and_never_begins_anew(tmp_path: Path, name: str) -> None:
+    save(tmp_path, None, 0, 1, 2)
+    damage(tmp_path, 2, name)
+    found, said = Store(tmp_path, tip=2).newest_good(load)
+    assert found == 1 and len(said) == 1
+    damage(tmp_path, 1, name)
+    damage(tmp_path, 0, name)
+    with pytest.raises(CheckpointError, match="none of the 2"):
+        Store(tmp_path, tip=1).newest_good(load)
+
+
+def test_an_error_of_the_loader_that_is_no_damage_sets_nothing_aside(tmp_path: Path) -> None:
+    save(tmp_path, None)
+
+    def full(path: Path) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        Store(tmp_path).newest_good(full)
+    assert checkpoint.ids(tmp_path) == [0]
+
+
+def test_path_names_what_there_is(tmp_path: Path) -> None:
+    save(tmp_path, None, 0)
+    assert Store(tmp_path).path(1).name == "state_1.ckpt"
+    with pytest.raises(NotFound, match="no checkpoint 7; there are: 0, 1"):
+        Store(tmp_path).path(7)
