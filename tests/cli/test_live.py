@@ -105,7 +105,7 @@ def test_a_second_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
 
 @pytest.mark.parametrize("how", ["SIGKILL to the program", "the terminal is gone"])
 def test_a_run_survives_whoever_watches_it(tmp_path: Path, how: str, terminals: list[Terminal]) -> None:
-    config = project(tmp_path / "p", max_epochs="60")
+    config = project(tmp_path / "p", max_epochs="2")
     terminal = Terminal("run", config, cwd=tmp_path)
     terminals.append(terminal)
     made = the_package(config)
@@ -117,7 +117,6 @@ def test_a_run_survives_whoever_watches_it(tmp_path: Path, how: str, terminals: 
     assert made.state() == "running"
     wait_for(lambda: made.state() != "running", 60)
     assert made.state() == "succeeded", made.output.read_text()
-    assert roost("continue", made.path).returncode == 0
 
 
 def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
 
 
 def test_whoever_reads_the_output_may_go(tmp_path: Path) -> None:
-    config = project(tmp_path / "p", max_epochs="3")
+    config = project(tmp_path / "p", max_epochs="1")
     command = f"{' '.join(ROOST)} run {config} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr

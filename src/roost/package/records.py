@@ -118,25 +118,22 @@ def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
         before, body = line, _decoded(line)
         if "start_step" in body:
             header = body
-        elif "step" in body:
-            rows.append(_revived(body))
+        elif body:
+            rows.append(body)
         else:
             torn += 1
     return header, rows, torn
 
 
 def _decoded(line: bytes) -> dict[str, Any]:
+    """A header or a row, non-finite values as floats again; empty when it is neither."""
     try:
         body = _decode(line)
-    except (ValueError, RecursionError):
+        for name, text in body.get("nonfinite", {}).items():
+            body[name] = float(text)
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _revived(row: dict[str, Any]) -> dict[str, Any]:
-    for name, text in row.get("nonfinite", {}).items():
-        row[name] = float(text)
-    return row
+    return body if isinstance(body.get("start_step", body.get("step")), int) else {}
 
 
 def fold(folder: Path) -> Columns:
@@ -155,13 +152,13 @@ def fold(folder: Path) -> Columns:
             continue
         start = int(header["start_step"])
         del columns.rows[bisect_right(columns.rows, start, key=lambda row: int(row["step"])) :]
-        columns.starts.append((int(header["session"]), start))
+        columns.starts.append((int(path.stem), start))
         columns.rows.extend(rows)
     if len(columns.starts) > 1:
         columns.rows = _without_doubles(columns.rows)
     for row in columns.rows:
         for name, value in row.items():
-            if name not in _NOT_METRICS:
+            if name not in _NOT_METRICS and isinstance(value, int | float):
                 _put(columns.series, name, row["step"], value)
     return columns
 

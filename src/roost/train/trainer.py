@@ -221,6 +221,7 @@ class Trainer:
     def _finish_pending_step(self) -> None:
         """Does first what a stop had cut short in the step that the checkpoint is of."""
         pending, now = self.progress.pending, time.monotonic()
+        self.progress.pending = ()  # before a save that is part of this work
         self._agenda.begin(self.progress.step - bool(pending), now, self.calls.step)
         if pending:
             self._agenda.requests.update(pending[1:])

@@ -13,8 +13,39 @@ from roost.cli.commands.asked_config import dumped
 from tests.cli.programs import roost
 from tests.operations.packages import project
 
-TRICKY = ["no", "1e-3", "010", "0o17", "2026-01-01", "~", "null", "", " x ", "a: b", "#x", "*.bias", "[1", "1_000",
-          "0x1f", ".5", "yes", "${total_steps}", "two\nlines", "it's", '"quoted"', "-", "?", ".nan", "12:30", "="]  # fmt: skip
+TRICKY = [
+    *(
+        "no",
+        "1e-3",
+        "010",
+        "0o17",
+        "2026-01-01",
+        "~",
+        "null",
+        "",
+        " x ",
+        "a: b",
+        "#x",
+        "*.bias",
+        "[1",
+        "1_000",
+    ),
+    *(
+        "0x1f",
+        ".5",
+        "yes",
+        "${total_steps}",
+        "two\nlines",
+        "it's",
+        '"quoted"',
+        "-",
+        "?",
+        ".nan",
+        "12:30",
+        "=",
+    ),
+]
+"""Texts that a YAML reader of some version would take for something else."""
 
 
 @pytest.mark.parametrize(

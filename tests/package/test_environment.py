@@ -1,0 +1,129 @@
+"""What a run ran on: secrets stay out, and differences that change bits are told in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch  # noqa: F401  - stack() looks at the torch that the worker has imported
+
+from roost.package import environment
+
+STACK = {
+    "torch": "2.13.0+cpu", "numpy": "2.4.6", "cuda": None, "cudnn": None, "device": "cpu", "device_name": "Xeon",
+    "threads": 2, "cpu_capability": "AVX512",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("hf_abcdefghijklmnop", "abcdefgh"),
+        ("url = 'https://x?key=ghp_0123456789abcdef'", "0123456789"),
+        ("github_pat_11ABCDEFG0_xyz", "ABCDEFG0"),
+        ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7"),
+        ("sk-proj-abcdefghijkl", "abcdefgh"),
+        ("xoxb-123456789012-abc", "123456789012"),
+        ("--token=s3cr3tvalue", "s3cr3tvalue"),
+        ("WANDB_API_KEY=0123abc", "0123abc"),
+        ('"api_key": "my secret phrase",', "secret phrase"),
+        ("password: 'two words'", "two words"),
+        ("aws_secret_access_key = abc/def+ghi", "abc/def"),
+        ("Authorization: Bearer abc.def.ghi", "abc.def.ghi"),
+        ("HF_TOKEN = abcdefg", "abcdefg"),
+        ("git clone https://me:hunter2@example.org/x.git", "hunter2"),
+        ("+-----BEGIN RSA PRIVATE KEY-----\n+MIIEow\n+-----END RSA PRIVATE KEY-----\n", "MIIEow"),
+        ("-----BEGIN PRIVATE KEY-----\ncut off MIIE", "MIIE"),
+    ],
+)
+def test_a_secret_is_redacted(text: str, secret: str) -> None:
+    redacted = environment.redact(text)
+    assert secret not in redacted and "***" in redacted
+    assert environment.redact(redacted) == redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr: 0.1", "max_tokens = 512", "tokenizer: bert-base", "token_ids = batch['ids']", "task-something-long",
+        "python train.py a.b=c", "http://localhost:6006/x", "user@example.org:path", "a secretary",
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert environment.redact(text) == text
+
+
+def test_what_stands_around_a_secret_stays() -> None:
+    assert environment.redact("a\nTOKEN=x y\nb") == "a\nTOKEN=*** y\nb"
+    assert environment.redact("https://me:pw@host/x") == "https://me:***@host/x"
+
+
+def test_a_huge_text_is_redacted_in_good_time() -> None:
+    assert "hunter2" not in environment.redact(("x" * 100 + "\n") * 20_000 + "password=hunter2")
+
+
+def test_equal_stacks_do_not_differ() -> None:
+    assert environment.differences(STACK, dict(STACK)) == []
+    assert environment.differences({}, STACK) == [] == environment.differences(STACK, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("torch", "2.14.0", "torch was 2.13.0+cpu, is 2.14.0"),
+        ("threads", 4, "number of threads was 2, is 4"),
+        ("cuda", "12.8", "CUDA was None, is 12.8"),
+        ("device_name", "H200", "device model was Xeon, is H200"),
+        ("cpu_capability", "AVX2", "CPU instruction set was AVX512, is AVX2"),
+        ("device", "cuda", "device was cpu, is cuda"),
+    ],
+)
+def test_a_difference_is_told_in_words(key: str, value: object, words: str) -> None:
+    assert environment.differences(STACK, {**STACK, key: value}) == [words]
+
+
+def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
+    found = environment.capture("cpu", seed=7)
+    text = json.dumps(found)
+    assert json.loads(text) == found and "abcdefghijklmnop" not in text
+    assert found["seed"] == 7 and found["variables"]["OMP_NUM_THREADS"] == "2"
+    assert found["packages"]["torch"] and found["stack"].keys() == STACK.keys()
+    assert found["stack"]["device"] == "cpu" and type(found["stack"]["torch"]) is str
+    assert environment.differences(found["stack"], environment.stack("cpu")) == []
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_the_state_of_git(tmp_path: Path) -> None:
+    assert environment.git_state(tmp_path) is None
+    _git(tmp_path, "init", "-q")
+    assert environment.git_state(tmp_path) is None  # nothing committed yet
+    (tmp_path / "a.py").write_text("lr = 1\n")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "first")
+    clean = environment.git_state(tmp_path)
+    assert clean is not None and not clean["dirty"] and len(clean["commit"]) == 40
+    (tmp_path / "a.py").write_bytes(b"lr = 2\npassword = 'hunter2'\n\xff\xfe\n")
+    dirty = environment.git_state(tmp_path)
+    assert dirty is not None and dirty["dirty"] and dirty["commit"] == clean["commit"]
+    assert "+lr = 2" in dirty["diff"] and "hunter2" not in dirty["diff"]
+    assert environment.git_state(tmp_path / "nowhere") is None
+
+
+def test_a_project_inside_of_a_repository_shows_its_own_changes_alone(tmp_path: Path) -> None:
+    _git(tmp_path, "init", "-q")
+    (tmp_path / "inner").mkdir()
+    for name in ("a.py", "inner/b.py"):
+        (tmp_path / name).write_text("1\n")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "first")
+    (tmp_path / "a.py").write_text("2\n")
+    found = environment.git_state(tmp_path / "inner")
+    assert found is not None and not found["dirty"]
