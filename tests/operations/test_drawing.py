@@ -34,6 +34,15 @@ def test_several_packages_are_told_apart_by_name(tmp_path: Path) -> None:
     assert {"first", "second", "train", "valid"} <= set(found)
 
 
+def test_long_names_leave_room_for_the_curves(tmp_path: Path) -> None:
+    made = [
+        package(tmp_path / "runs", f"{i} a rather long description of what was tried here") for i in range(9)
+    ]
+    assert draw(picture(made), "png").startswith(
+        b"\x89PNG"
+    )  # a squeezed panel warns, which pytest makes an error
+
+
 def test_many_panels_and_a_single_point(tmp_path: Path) -> None:
     row = {**ROWS[0], **{f"train/metric{i}": float(i) for i in range(7)}}
     assert draw(picture([package(tmp_path / "runs", rows=[row])]), "png").startswith(b"\x89PNG")

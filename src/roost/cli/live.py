@@ -79,13 +79,13 @@ def follow(started: Started) -> int:
     Args:
         started: What an operation started; if it started nothing, its notes are said and that is all.
     """
-    for note in started.notes:
-        terminal.say(note)
     shown = terminal.short(started.package)
     if started.process is None or started.session is None:
-        terminal.say(shown)
+        terminal.say("\n".join([*started.notes, shown]))
         return 0
     with Asked(started.process) as asked:
+        for note in started.notes:
+            terminal.say(note)
         terminal.say(f"{shown}: {_FIRST_LINE.format(started.session)}")
         code = _watch(started, started.process, asked)
     package = Package.open(started.package)
@@ -104,6 +104,8 @@ def _watch(started: Started, process: subprocess.Popen[bytes], asked: Asked) -> 
             for piece in read_from(output, offset):
                 offset += len(piece)
                 screen.write(piece)
+                if code is None:  # a run that prints without end must still hear a Ctrl-C
+                    asked.pass_on(screen)
             if code is not None:
                 return code if code >= 0 else 1
             asked.pass_on(screen)

@@ -35,6 +35,8 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
 }
 _FEW_POINTS = 40
+_LEGEND_INCHES, _LETTER_INCHES = 0.6, 0.075
+"""The room that one entry of the legend takes, and each letter of it."""
 
 
 def draw(picture: Picture, kind: str) -> bytes:
@@ -172,7 +174,10 @@ def _legend(figure: Any, picture: Picture) -> None:
         label = f"{split}/{part}" if part else split
         handles.append(Line2D([], [], color=colour, label=label, **_LOOKS[split]))
     handles += _mark_handles(picture, any(c.gaps for c in curves))
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 7))
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    # As many columns as fit: a legend wider than the figure would squeeze the panels to nothing.
+    fitting = int(figure.get_figwidth() / (_LEGEND_INCHES + _LETTER_INCHES * longest))
+    figure.legend(handles=handles, loc="outside lower left", ncols=max(1, min(len(handles), fitting)))
 
 
 def _mark_handles(picture: Picture, has_gaps: bool) -> list[Any]:

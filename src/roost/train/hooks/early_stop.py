@@ -43,7 +43,9 @@ class EarlyStop(Hook):
 
     def _decide(self, trainer: Trainer) -> None:
         if self.waited >= self.patience and not trainer.finished:
-            reason = f"{self.monitor} did not improve {self.waited} times in a row; its best is {self.best:.4g}"
+            reason = (
+                f"{self.monitor} did not improve {self.waited} times in a row; its best is {self.best:.4g}"
+            )
             print(f"early stop: {reason}", flush=True)
             trainer.request_stop(reason, finished=True)
 

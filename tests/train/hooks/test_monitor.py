@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from roost.base.errors import ConfigError
+from roost.train.hooks.monitor import better, monitored, worst
+
+
+@pytest.mark.parametrize(
+    ("value", "than", "mode", "min_delta", "is_better"),
+    [
+        (1.0, 2.0, "min", 0.0, True),
+        (2.0, 2.0, "min", 0.0, False),
+        (3.0, 2.0, "max", 0.0, True),
+        (1.5, 2.0, "min", 0.5, False),
+        (1.4, 2.0, "min", 0.5, True),
+        (2.4, 2.0, "max", 0.5, False),
+        (math.nan, 2.0, "min", 0.0, False),
+        (math.nan, -math.inf, "max", 0.0, False),
+        (-1e300, worst("min"), "min", 0.0, True),
+        (-1e300, worst("max"), "max", 0.0, True),
+        (math.inf, worst("min"), "min", 0.0, False),
+    ],
+)
+def test_better(value: float, than: float, mode: str, min_delta: float, is_better: bool) -> None:
+    assert better(value, than, mode=mode, min_delta=min_delta) == is_better
+
+
+def test_monitored() -> None:
+    assert monitored({"valid/loss": 1.0}, "valid/loss", setting="s") == 1.0
+    with pytest.raises(ConfigError, match=r"^s: 'x' is never reported; a validation reports: nothing"):
+        monitored({}, "x", setting="s")

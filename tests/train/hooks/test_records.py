@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base import durable
+from roost.base.errors import TrainingError
+from roost.package import records
+from roost.train.checkpoints import Checkpoints
+from roost.train.hook import Hook, Phase
+from roost.train.hooks import Records, Save, Validate
+from roost.train.stepper import Stepper
+from roost.train.trainer import Trainer
+from tests.train.hooks.test_save import Asks
+from tests.train.parts import MLP, Gan, Steps, Still, StopAt, built, loader, plain
+
+
+@pytest.fixture(autouse=True)
+def no_fault() -> Iterator[None]:
+    yield
+    durable.fault = None
+
+
+def lines(folder: Path, session: int = 1) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{session}.jsonl").read_text().splitlines()]
+
+
+def make(folder: Path, log: Any, *hooks: Hook, until: int = 8, validate: str = "4", **options: Any) -> Trainer:
+    loaders = {"valid": loader(Still(), 8, shuffle=False)}
+    all_hooks = [Records(folder, log), Validate(validate), *hooks]
+    return plain(built(MLP), Still(), all_hooks, until=until, loaders=loaders, **options)
+
+
+@pytest.mark.parametrize(
+    ("log", "validate", "steps"),
+    [("2", "4", [2, 4, 6, 8]), ("3", "4", [3, 4, 6, 8]), ("100", "100", [8]), ("1ep", "100", [7, 8])],
+)
+def test_one_row_per_step_at_most_and_one_at_the_end(log: str, validate: str, steps: list[int], tmp_path: Path) -> None:
+    make(tmp_path, log, validate=validate).fit()
+    rows = lines(tmp_path)[1:]
+    assert [row["step"] for row in rows] == steps
+
+
+def test_train_and_valid_share_a_row(tmp_path: Path) -> None:
+    make(tmp_path, "2", until=4).fit()
+    first, second = lines(tmp_path)[1:]
+    assert first.keys() == {"step", "epoch", "time", "train/loss", "train/accuracy", "lr"}
+    assert second.keys() == {*first.keys(), "valid/loss", "valid/accuracy"}
+
+
+def test_a_row_is_the_mean_of_the_samples_since_the_one_before(tmp_path: Path) -> None:
+    seen: list[tuple[float, int]] = []
+
+    class Sees(MLP):
+        def update(self, stepper: Stepper, batches: Any) -> Any:
+            values = super().update(stepper, batches)
+            seen.append((float(values["loss"]), len(batches[0][0])))
+            return values
+
+    plain(built(Sees), Still(), [Records(tmp_path, "100")], until=7).fit()
+    (row,) = lines(tmp_path)[1:]
+    assert [size for _, size in seen] == [4] * 6 + [2]
+    assert row["train/loss"] == pytest.approx(sum(loss * size for loss, size in seen) / 26, rel=1e-12)
+
+
+def test_several_optimizers_have_a_rate_each(tmp_path: Path) -> None:
+    runner = built(Gan)
+    optimizers = {
+        "d": torch.optim.SGD(runner.d.parameters(), lr=0.1),
+        "g": torch.optim.SGD(runner.g.parameters(), lr=0.2),
+    }
+    plain(runner, Still(), [Records(tmp_path, "1")], until=1, stepper=Stepper(optimizers)).fit()
+    row = lines(tmp_path)[1]
+    assert (row["lr/d"], row["lr/g"]) == (0.1, 0.2)
+    assert {"train/d_loss", "train/g_loss"} <= row.keys()
+
+
+def test_runner_log_joins_the_row(tmp_path: Path) -> None:
+    class Logs(MLP):
+        def loss(self, batch: Any) -> Any:
+            self.log(size=float(len(batch[0])), tensor=torch.tensor(2.0))
+            return super().loss(batch)
+
+        def evaluate(self, batch: Any) -> Any:
+            self.log(evaluated=1.0)
+            return super().evaluate(batch)
+
+    loaders = {"valid": loader(Still(), 8, shuffle=False)}
+    plain(built(Logs), Still(), [Records(tmp_path, "7"), Validate("7")], until=7, loaders=loaders).fit()
+    row = lines(tmp_path)[1]
+    assert row["train/size"] == pytest.approx(26 / 7)
+    assert row["train/tensor"] == 2.0
+    assert "train/evaluated" not in row
+
+
+def test_more_rows_than_steps_asked_for(tmp_path: Path) -> None:
+    """`log_every: 10/ep` with 7 batches: each step, no more."""
+    make(tmp_path, "10/ep", validate="100", until=7).fit()
+    assert [row["step"] for row in lines(tmp_path)[1:]] == list(range(1, 8))
+
+
+def test_sessions_have_files_of_their_own_and_fold(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    folder = tmp_path / "records"
+    make(folder, "2", Save("100"), StopAt(5), checkpoints=Checkpoints(checkpoints)).fit()
+    make(folder, "2", Save("100"), checkpoints=Checkpoints(checkpoints)).fit()
+    assert [lines(folder, n)[0]["start_step"] for n in (1, 2)] == [0, 5]
+    assert [row["step"] for row in records.fold(folder).rows] == [2, 4, 6, 8]
+    given = Records(folder, "2", session=9)
+    plain(built(MLP), Still(), [given], until=2).fit()
+    assert lines(folder, 9)[0]["session"] == 9
+
+
+def test_rows_are_durable_before_the_checkpoint_that_holds_them(tmp_path: Path) -> None:
+    events: list[str] = []
+
+    def watch(operation: str, path: str) -> None:
+        if operation == "fsync" and path.startswith("fd:"):
+            events.append("rows")
+        if operation == "rename" and path.endswith(".ckpt"):
+            events.append("checkpoint")
+
+    trainer = make(tmp_path / "records", "1", Save("2"), until=4, checkpoints=Checkpoints(tmp_path / "c"))
+    durable.fault = watch
+    trainer.fit()
+    assert events[:4] == ["rows", "checkpoint", "rows", "checkpoint"]
+
+
+def test_a_full_disk_is_said_once_and_no_row_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Fills(Hook):
+        phase = Phase.MODEL
+
+        def on_step(self, trainer: Trainer) -> None:
+            durable.fault = fail if 2 <= trainer.progress.step <= 5 else None
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("fd:"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert make(tmp_path, "1", Fills(), validate="100").fit() == "finished"
+    assert [row["step"] for row in records.fold(tmp_path).rows] == list(range(1, 9))
+    assert capsys.readouterr().out.count("records not written: ") == 1
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_after_its_row(tmp_path: Path) -> None:
+    class Infinite(MLP):
+        def loss(self, batch: Any) -> Any:
+            return {**super().loss(batch), "side_loss": torch.tensor(float("inf")), "ratio": float("nan")}
+
+    with pytest.raises(TrainingError, match=r"train/side_loss is inf in the row of step 2"):
+        plain(built(Infinite), Still(), [Records(tmp_path, "2")], until=4).fit()
+    row = lines(tmp_path)[1]
+    assert row["train/side_loss"] is None and row["train/ratio"] is None
+    assert row["nonfinite"] == {"train/side_loss": "inf", "train/ratio": "nan"}
+
+
+def test_a_validation_on_request_has_its_row(tmp_path: Path) -> None:
+    steps = Steps()
+    make(tmp_path, "100", Asks(3, "validate"), steps, validate="100").fit()
+    assert [row["step"] for row in lines(tmp_path)[1:]] == steps.evals == [3, 8]
+
+
+def test_the_row_of_a_test_after_the_end(tmp_path: Path) -> None:
+    hook = Records(tmp_path, "100")
+    trainer = plain(built(MLP), Still(), [hook], until=2)
+    trainer.fit()
+    hook.write(trainer, {"late": 1.0})
+    assert len(lines(tmp_path)) == 2, "closed: told, but not written"
+    assert trainer.row == {"late": 1.0}

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from roost.base.errors import ConfigError
+from roost.train.hook import Hook, Phase
+from roost.train.hooks import Schedule, Validate
+from roost.train.optimizers import Optim
+from roost.train.stepper import Stepper
+from roost.train.trainer import Trainer
+from tests.train.hooks.test_best import Scripted
+from tests.train.parts import Still, built, loader, plain
+
+
+class Rates(Hook):
+    """Notes the learning rate that each step is taken with."""
+
+    phase = Phase.REPORT
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+
+    def before_step(self, trainer: Trainer) -> None:
+        self.rates.append(trainer.stepper.optimizers["main"].optimizer.param_groups[0]["lr"])
+
+
+def rates(make: Any, *, unit: str, monitor: str | None = None, values: Any = (1.0,) * 16, every: str = "4") -> list[float]:
+    runner = built(Scripted)
+    runner.values = values
+    optimizer = torch.optim.SGD(runner.parameters(), lr=1.0)
+    stepper = Stepper(Optim(optimizer, make(optimizer), unit=unit, monitor=monitor))
+    seen = Rates()
+    loaders = {"valid": loader(Still(8), 8, shuffle=False)}
+    hooks = [Schedule(), Validate(every), seen]
+    plain(runner, Still(), hooks, until=len(values), loaders=loaders, stepper=stepper).fit()
+    return seen.rates
+
+
+def halving(optimizer: Any) -> Any:
+    return lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+
+def test_by_step() -> None:
+    assert rates(halving, unit="step", values=(1.0,) * 5) == [1.0, 0.5, 0.25, 0.125, 0.0625]
+
+
+def test_by_epoch() -> None:
+    assert rates(halving, unit="epoch") == [1.0] * 7 + [0.5] * 7 + [0.25] * 2
+
+
+def test_by_validation() -> None:
+    assert rates(halving, unit="validation", values=(1.0,) * 9) == [1.0] * 4 + [0.5] * 4 + [0.25]
+
+
+def test_by_a_metric() -> None:
+    def make(optimizer: Any) -> Any:
+        return lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+
+    values = [5.0, 4.0, 4.0, 3.0, 3.5, 3.5]
+    found = rates(make, unit="validation", monitor="valid/score", values=values, every="1")
+    assert found == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+def test_a_metric_that_is_never_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"optimizers\.main\.scheduler\.monitor: 'valid/f1' is never reported"):
+        rates(lr_scheduler.ReduceLROnPlateau, unit="validation", monitor="valid/f1")
+
+
+def test_each_optimizer_has_its_own_unit() -> None:
+    runner = built(Scripted)
+    runner.values = (1.0,) * 8
+    optimizers = {name: torch.optim.SGD(runner.parameters(), lr=1.0) for name in ("main", "slow", "none")}
+    optims: dict[str, Any] = {
+        "main": Optim(optimizers["main"], halving(optimizers["main"])),
+        "slow": Optim(optimizers["slow"], halving(optimizers["slow"]), unit="epoch"),
+        "none": optimizers["none"],
+    }
+    optimizers["slow"].step()
+    plain(runner, Still(), [Schedule()], until=8, stepper=Stepper(optims)).fit()
+    assert [o.param_groups[0]["lr"] for o in optimizers.values()] == [0.5**8, 0.5, 1.0]

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from roost.package import checkpoint, records
+from roost.package.retention import Best as Rule
+from roost.package.retention import Policy
+from roost.train.checkpoints import Checkpoints
+from roost.train.hook import Hook
+from roost.train.hooks import Best, Records, Save, Validate
+from roost.train.hooks import Test as Tests
+from roost.train.trainer import Trainer
+from tests.train.parts import MLP, Still, StopAt, bits, built, loader, plain
+
+RULE = Rule(monitor="valid/loss")
+
+
+class Worsens(MLP):
+    """Validates best at step 3."""
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        values = super().evaluate(batch)
+        return {**values, "loss": values["loss"] * 0 + abs(self.progress.step - 3)}
+
+
+def make(folder: Path, *hooks: Hook, best: Rule | None = RULE, kind: type[MLP] = Worsens, until: int = 6) -> Trainer:
+    rows = Records(folder / "records", "100")
+    sets = {name: loader(Still(9), 4, shuffle=False) for name in ("valid", "test/a", "test/b")}
+    return plain(
+        built(kind),
+        Still(),
+        [rows, Save("1"), Validate("1"), Best([RULE]), Tests(rows, best), *hooks],
+        until=until,
+        loaders=sets,
+        checkpoints=Checkpoints(folder / "checkpoints", Policy(best=(RULE,))),
+    )
+
+
+def last_row(folder: Path) -> dict[str, Any]:
+    return records.fold(folder / "records").rows[-1]
+
+
+@pytest.mark.parametrize(("best", "step"), [(RULE, 3), (None, 6)])
+def test_the_best_weights_or_the_last(
+    best: Rule | None, step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = make(tmp_path, best=best)
+    assert trainer.fit() == "finished"
+    row = last_row(tmp_path)
+    metrics = {name for name in row if name.startswith("test/")}
+    assert metrics == {f"test/{s}/{m}" for s in "ab" for m in ("loss", "accuracy")}
+    assert row["step"] == 6, "the row belongs to the run's end"
+    (info,) = [info for info in checkpoint.infos(tmp_path / "checkpoints") if info.step == step]
+    _, states = checkpoint.read(checkpoint.folder_of(tmp_path / "checkpoints", info.id))
+    assert bits(dict(trainer.runner.state_dict())) == bits(states["model"]["state"])
+    which = f"checkpoint {info.id} of step 3" if best else "the last weights"
+    assert f"test of {which}:  test/a/loss" in capsys.readouterr().out
+
+
+def test_only_a_finished_run_is_tested(tmp_path: Path) -> None:
+    assert make(tmp_path, StopAt(4)).fit() == "test"
+    assert not any("test/a/loss" in row for row in records.fold(tmp_path / "records").rows)
+    assert make(tmp_path).fit() == "finished"
+    assert "test/a/loss" in last_row(tmp_path)
+
+
+def test_the_test_changes_no_checkpoint_and_comes_out_the_same_again(tmp_path: Path) -> None:
+    make(tmp_path).fit()
+    found = checkpoint.infos(tmp_path / "checkpoints")
+    first = last_row(tmp_path)
+    make(tmp_path).fit()
+    assert checkpoint.infos(tmp_path / "checkpoints") == found
+    again = last_row(tmp_path)
+    assert {n: v for n, v in again.items() if n != "time"} == {n: v for n, v in first.items() if n != "time"}
+
+
+def test_a_stop_in_the_test_leaves_the_run_to_be_continued(tmp_path: Path) -> None:
+    class Stops(Worsens):
+        def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+            if self._trainer is not None and self._trainer.finished and len(batch[0]) == 1 and stop:
+                self._trainer.request_stop("now")
+            return super().evaluate(batch)
+
+    stop = [True]
+    trainer = make(tmp_path, kind=Stops)
+    # The last validation is over when it stops: it is the test set "a" that asks.
+    trainer.loaders["valid"] = loader(Still(8), 4, shuffle=False)
+    assert trainer.fit() == "now"
+    assert not any("test/a/loss" in row for row in records.fold(tmp_path / "records").rows)
+    stop.clear()
+    again = make(tmp_path, kind=Stops)
+    assert again.fit() == "finished"
+    assert "test/b/loss" in last_row(tmp_path)
