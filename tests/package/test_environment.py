@@ -47,7 +47,8 @@ def test_a_secret_is_redacted(text: str, secret: str) -> None:
     "text",
     [
         "lr: 0.1", "max_tokens = 512", "tokenizer: bert-base", "token_ids = batch['ids']",
-        "task-something-long", "python train.py a.b=c", "http://localhost:6006/x", "user@example.org:path", "a secretary",
+        "task-something-long",
+        "python train.py a.b=c", "http://localhost:6006/x", "user@example.org:path", "a secretary",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays(text: str) -> None:

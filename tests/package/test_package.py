@@ -56,7 +56,7 @@ def test_a_new_package_holds_what_was_asked(tmp_path: Path) -> None:
     assert (found.path / "Model" / "Runner.py").read_text() == "x = 1\n"
     assert (found.state(), found.sessions(), found.derived) == ("new", [], {})
     assert found.records().rows == [] and found.store().line() == []
-    assert not any(durable.is_staging(name) for name in os.listdir(found.path))
+    assert not any(durable.is_staging(path.name) for path in found.path.iterdir())
 
 
 def test_what_json_has_no_word_for_is_kept(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_json_has_no_word_for_is_kept(tmp_path: Path) -> None:
 
 
 def test_open_wants_a_package(tmp_path: Path, package: Package) -> None:
-    with pytest.raises(NotFound, match="there is no such folder.*roost ls"):
+    with pytest.raises(NotFound, match=r"there is no such folder.*roost ls"):
         Package.open(tmp_path / "nowhere")
     with pytest.raises(NotFound, match="the folder is no package"):
         Package.open(tmp_path)
@@ -115,7 +115,7 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
                 raise OSError(errno.ENOSPC, operation)
 
         durable.fault = failing
-        with pytest.raises(OSError, match="open|write|fsync|rename"):
+        with pytest.raises(OSError, match=r"open|write|fsync|rename"):
             Package.create(root, name="one", values={})
         assert list(root.iterdir()) == []
 

@@ -110,7 +110,9 @@ def test_no_read_is_torn_while_another_process_publishes_flat_out(tmp_path: Path
             while progress.read(path) is None:
                 pass
             newest, distinct = 0, 0
-            for _ in range(READS):
+            reads = 0
+            while reads < READS or distinct < 500:  # on a busy machine the writer may wait for its turn
+                reads += 1
                 seen = progress.read(path)
                 assert seen is not None
                 number = seen.step
@@ -123,7 +125,6 @@ def test_no_read_is_torn_while_another_process_publishes_flat_out(tmp_path: Path
         finally:
             writer.send_signal(signal.SIGKILL)
             writer.wait()
-    assert distinct > 100
     last = progress.read(path)  # it survives the death of who wrote it
     assert last is not None and last.step >= newest
 

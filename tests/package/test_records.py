@@ -106,8 +106,9 @@ def test_a_torn_last_line_costs_that_row_alone(tmp_path: Path, cut: int) -> None
 @pytest.mark.parametrize(
     "damage",
     [
-        b"\0" * 4096, b"\xff\xfe\n", b"[]\n", b"3\n", b"null\n", b'{"a": 1}\n', b"[" * 10_000 + b"\n", b"\n\n",
-        b'{"step": null}', b'{"start_step": "x"}', b'{"step": 1, "nonfinite": {"a": "b"}}', b'{"step": "1"}',
+        b"\0" * 4096, b"\xff\xfe\n", b"[]\n", b"3\n", b"null\n", b'{"a": 1}\n', b"[" * 10_000 + b"\n",
+        b"\n\n", b'{"step": null}',
+        b'{"start_step": "x"}', b'{"step": 1, "nonfinite": {"a": "b"}}', b'{"step": "1"}',
     ],
 )  # fmt: skip
 def test_damage_in_the_middle_costs_its_line_alone(tmp_path: Path, damage: bytes) -> None:

@@ -198,11 +198,9 @@ def test_what_the_config_names_must_be_there_and_inside(project: Path, tmp_path:
     with pytest.raises(NotFound, match=r"does not exist; received .*missing\.py"):
         snapshot.select(project, named=[project / "missing.py"])
     for outside in (tmp_path / "outside.py", project / ".." / "outside.py", project / "link.py"):
-        with pytest.raises(ConfigError, match="lies outside the project.*move it into"):
+        with pytest.raises(ConfigError, match=r"lies outside the project.*move it into"):
             snapshot.select(project, named=[outside])
-    assert snapshot.select(
-        project, named=[project / "x" / ".." / "a.py"] if False else [project / "a.py"]
-    ).files
+    assert snapshot.select(project, named=[project / "." / "a.py"]).files
 
 
 def test_a_named_folder_comes_whole(project: Path, tmp_path: Path) -> None:
@@ -251,7 +249,7 @@ def test_a_name_that_the_package_needs_is_refused(project: Path, name: str) -> N
 def test_too_many_files_are_refused_with_the_way_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "MAX_FILES", 3)
     fill(project, "a", "b", "c", "d")
-    with pytest.raises(ConfigError, match="has 4 files, more than 3.*gitignore"):
+    with pytest.raises(ConfigError, match=r"has 4 files, more than 3.*gitignore"):
         snapshot.select(project)
 
 

@@ -73,7 +73,7 @@ def identity() -> dict[str, Any]:
 def to_json(value: object) -> bytes:
     """Readable JSON of anything plain. Of what JSON cannot say, it keeps NaN and infinity (as Python's json
     writes them) and the bytes of a command line or a file's name that are no UTF-8 (as lone surrogates)."""
-    plain = msgspec.to_builtins(value)
+    plain = msgspec.to_builtins(value, enc_hook=str)
     try:
         text = json.dumps(plain, indent=2, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """The copy of the project that a run imports from: what goes in, the copying, and what changed since."""
 
 # For thousands of files, making their Path objects would cost as much as copying them.
-# ruff: noqa: PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH120, PTH208, PTH211
+# ruff: noqa: PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH118, PTH120, PTH208, PTH211
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import stat
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from roost.base.errors import ConfigError, NotFound
@@ -66,14 +66,9 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
     root = str(project)
     barred = _Barred(root, {str(path.resolve()) for path in exclude})
     must = {name for path in named for name in _inside(project, path, barred)}
-    ignored: list[str] = []
-    if listed := _git_names(root, "--cached", "--others"):
-        known = _expanded(root, listed, barred)
-        ignored = _git_names(root, "--others", "--ignored", "--directory", "--no-empty-directory")
-    else:  # no git here, or one further up that ignores the whole project
-        known = _walk(root, barred)
+    known = {*_known(root, barred), *must}
     selection = Selection(project)
-    for name in sorted({*known, *must}):
+    for name in sorted(known):
         if name in must or not barred.file(f"{root}/{name}"):
             _add(selection, name, barred, keep=name in must)
     chosen = {*selection.files, *selection.links}
@@ -83,9 +78,7 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
             where=project,
             fix="rename it, or let .gitignore name it",
         )
-    chosen.update(str(folder) for name in [*chosen] for folder in PurePosixPath(name).parents)
-    for name in ignored:
-        _link(selection, name.rstrip("/"), chosen, barred)
+    _link_the_rest(selection, known, barred)
     if (count := len(selection.files) + len(selection.links)) > MAX_FILES:
         raise ConfigError(
             f"the project has {count} files, more than {MAX_FILES}",
@@ -137,10 +130,16 @@ def _inside(project: Path, path: Path, barred: _Barred) -> list[str]:
     return [f"{name}/{inner}" for inner in _walk(str(resolved), barred)] if resolved.is_dir() else [name]
 
 
-def _git_names(folder: str, *which: str) -> list[str]:
+def _known(root: str, barred: _Barred) -> Iterator[str]:
+    if listed := _git_names(root):
+        return _expanded(root, listed, barred)
+    return _walk(root, barred)  # no git here, or one further up that ignores the whole project
+
+
+def _git_names(folder: str) -> list[str]:
     """Names below ``folder``, those of other repositories in it with a slash at their end; none without
     git."""
-    listing = ["git", "-C", folder, "ls-files", "-z", "--exclude-standard", *which]
+    listing = ["git", "-C", folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         result = subprocess.run(listing, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -157,9 +156,7 @@ def _expanded(root: str, listed: Iterable[str], barred: _Barred) -> Iterator[str
         if name == "./" or not os.path.isdir(path) or os.path.islink(path):  # "./": a submodule not fetched
             yield name
         elif not barred.folder(path):
-            inner = _git_names(path, "--cached", "--others")
-            found = _expanded(path, inner, barred) if inner else _walk(path, barred)
-            yield from (f"{name.rstrip('/')}/{below}" for below in found)
+            yield from (f"{name.rstrip('/')}/{below}" for below in _known(path, barred))
 
 
 def _raise(error: OSError) -> None:
@@ -198,21 +195,30 @@ def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool) -> Non
             selection.files.append(name)
 
 
-def _link(selection: Selection, name: str, chosen: set[str], barred: _Barred) -> None:
-    """Links what git ignores; of a folder from which something was chosen, all else that it holds."""
+def _link_the_rest(selection: Selection, known: set[str], barred: _Barred) -> None:
+    """Links what lies beside the chosen files and is none of them: what git ignores, data usually."""
+    folders = {""}
+    for name in selection.files:
+        while (name := name.rpartition("/")[0]) not in folders:
+            folders.add(name)
+    for folder in sorted(folders):
+        prefix = f"{folder}/" if folder else ""
+        for name in sorted(f"{prefix}{below}" for below in os.listdir(f"{barred.root}/{folder}")):
+            if name not in known and name not in folders and _is_data(name, barred):
+                reason = "the package has its own" if name in _OWN else "ignored by git"
+                selection.left_out.append({"path": name, "reason": reason})
+                if name not in _OWN:
+                    selection.links[name] = os.path.realpath(f"{barred.root}/{name}")
+
+
+def _is_data(name: str, barred: _Barred) -> bool:
+    """Not hidden (secrets are), no junk, and a file or a folder that holds something."""
     path = f"{barred.root}/{name}"
-    is_folder = os.path.isdir(path)
-    hidden = any(part.startswith(".") for part in name.split("/"))
-    if hidden or (barred.folder(path) if is_folder else barred.file(path) or not os.path.isfile(path)):
-        return
-    if name in _OWN:
-        selection.left_out.append({"path": name, "reason": "the package has its own"})
-    elif name not in chosen:
-        selection.links[name] = os.path.realpath(path)
-        selection.left_out.append({"path": name, "reason": "ignored by git"})
-    elif is_folder:
-        for below in sorted(os.listdir(path)):
-            _link(selection, f"{name}/{below}", chosen, barred)
+    if name.startswith(".") or "/." in name or os.path.realpath(path) in barred.excluded:
+        return False
+    if not os.path.isdir(path):
+        return os.path.isfile(path) and not barred.file(path)
+    return not barred.folder(path) and any(below not in _JUNK for below in os.listdir(path))
 
 
 def copy(selection: Selection, target: Path) -> dict[str, Any]:
@@ -272,9 +278,7 @@ def _link_text(source: str, name: str) -> str:
     or goes round outside of it."""
     text = os.readlink(f"{source}/{name}")
     folder = os.path.dirname(name)
-    if not text.startswith("/") and not os.path.normpath(f"{folder}/{text}" if folder else text).startswith(
-        ".."
-    ):
+    if not text.startswith("/") and not os.path.normpath(os.path.join(folder, text)).startswith(".."):
         return text
     return os.path.relpath(os.path.realpath(f"{source}/{name}"), f"{source}/{folder}".rstrip("/"))
 
