@@ -54,7 +54,11 @@ def _write_all(fd: int, data: bytes | memoryview[Any], path: Path) -> None:
     view = memoryview(data).cast("B")
     while view:
         _before("write", path)
-        view = view[os.write(fd, view) :]
+        try:
+            view = view[os.write(fd, view) :]
+        except OSError as error:
+            error.filename = os.fspath(path)  # "No space left on device" alone does not say which
+            raise
 
 
 class FileDigest:
@@ -108,6 +112,23 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         discard(staging)
         raise
     fsync_folder(path.parent)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Writes into a small file in place: the last resort on a full disk, where its blocks are all there is.
+    Only for what a reader can do without; a crash in the middle tears it.
+
+    Raises:
+        OSError: Not even that is possible.
+    """
+    _before("open", path)
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        _write_all(fd, data, path)
+        os.ftruncate(fd, len(data))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def make_folder(path: Path, *, exist_ok: bool = False) -> None:

@@ -133,7 +133,7 @@ class Supervisor:
         start the worker
         record "running"; tell the operation
         until the worker has ended: wait for a signal or a word of the worker
-            SIGTERM, SIGINT     once: ask the worker to stop; again: kill everything
+            SIGTERM, SIGINT     ask the worker to stop; again: nothing more, it is saving
             SIGQUIT             kill everything
         kill and reap whatever it left behind
         record the end
@@ -221,8 +221,10 @@ class Supervisor:
 
         from roost.base import durable
 
-        text = json.dumps(self._record, indent=1, allow_nan=False) + "\n"
-        durable.write(Path(self.spec.session_file), text.encode())
+        durable.write(Path(self.spec.session_file), self._record_text())
+
+    def _record_text(self) -> bytes:
+        return json.dumps(self._record, indent=1, allow_nan=False).encode() + b"\n"
 
     def _announce(self) -> None:
         # From now on nobody reads our stderr: a defect of the supervisor is told in the output.
@@ -256,10 +258,10 @@ class Supervisor:
                 self._reap()
             elif self._worker_status is not None:
                 continue  # too late: it has ended already
-            elif signum == signal.SIGQUIT or self._asked_to_stop:
+            elif signum == signal.SIGQUIT:
                 self._killed = True
                 kill_tree(os.getpid(), include_root=False, on_reaped=self._note_end)
-            else:
+            elif not self._asked_to_stop:  # asked twice (a second `roost stop`), it must not lose its save
                 self._asked_to_stop = True
                 os.kill(self._worker_pid, signal.SIGTERM)
                 os.kill(self._worker_pid, signal.SIGCONT)  # one that is paused could not answer
@@ -316,7 +318,19 @@ class Supervisor:
             self._write_record()
         except OSError as error:
             self._say(f"the end of this session ({end.state}, {end.reason}) could not be recorded: {error}")
+            self._overwrite_record()
         return end.exit_code
+
+    def _overwrite_record(self) -> None:
+        """On a full disk: into the block that the record of the start has already."""
+        from pathlib import Path
+
+        from roost.base import durable
+
+        try:
+            durable.overwrite(Path(self.spec.session_file), self._record_text())
+        except OSError as error:
+            self._say(f"nor in place: {error}")
 
     def _say(self, text: str) -> None:
         """A line at the tail of the output."""

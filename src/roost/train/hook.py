@@ -122,6 +122,18 @@ class Call:
             self.hook.on_step(trainer)
 
 
+_METHODS = (
+    "on_start",
+    "before_step",
+    "on_step",
+    "on_epoch",
+    "on_eval",
+    "before_save",
+    "on_save",
+    "on_stop",
+)
+
+
 class CallLists:
     """Who is called where, built once, from overridden methods only.
 
@@ -160,27 +172,18 @@ class CallLists:
     def _having(self, method: str) -> list[Hook]:
         return [hook for hook in self.hooks if _overrides(hook, method)]
 
-    def table(self) -> list[tuple[str, str, str, str]]:
-        """(phase, hook, methods, interval) of each hook, in calling order."""
-        methods = (
-            "on_start",
-            "before_step",
-            "on_step",
-            "on_epoch",
-            "on_eval",
-            "before_save",
-            "on_save",
-            "on_stop",
-        )
-        return [
-            (
-                hook.phase.name,
-                hook.name,
-                " ".join(method for method in methods if _overrides(hook, method)),
-                str(hook.every if hook.every is not None else "each" if _overrides(hook, "on_step") else ""),
-            )
-            for hook in self.hooks
-        ]
+    def table(self) -> str:
+        """Phase, name, methods and interval of each hook, a line each, in calling order."""
+        rows = [("phase", "hook", "methods", "every"), *(self._row(hook) for hook in self.hooks)]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
+        return "\n".join("  ".join(row).rstrip() for row in padded)
+
+    def _row(self, hook: Hook) -> tuple[str, str, str, str]:
+        methods = [method for method in _METHODS if _overrides(hook, method)]
+        every = hook.every if hook.every is not None else "each" if "on_step" in methods else ""
+        shown = every if isinstance(every, str | int) else " ".join(map(str, every)) or "when asked"
+        return hook.phase.name, hook.name, " ".join(methods), str(shown)
 
 
 def _overrides(hook: Hook, method: str) -> bool:

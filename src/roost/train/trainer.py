@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, TrainingError
 from roost.package.progress import Board
 from roost.train import evaluation, seeding
 from roost.train.agenda import Agenda
@@ -281,8 +281,8 @@ class Trainer:
             Whether a checkpoint stands.
 
         Raises:
-            TrainingError: The state is not finite, so the newest good checkpoint must stay the newest.
-            OSError: It could not be written, and no later save would come.
+            TrainingError: The state is not finite, so the newest good checkpoint must stay the newest; or it
+                could not be written, and no later save would come.
         """
         if self.checkpoints is None:
             return False
@@ -303,7 +303,10 @@ class Trainer:
             )
         except OSError as error:
             if self._at_end():
-                raise
+                raise TrainingError(
+                    f"the last checkpoint could not be written: {error}",
+                    fix="make space, then `roost continue`; it goes on from the one before",
+                ) from error
             print(
                 f"checkpoint not written: {error}; training goes on, the older ones are untouched", flush=True
             )
@@ -394,8 +397,4 @@ class Trainer:
 
     def plan(self) -> str:
         """Which hook is called when: a table, one line per hook in calling order."""
-        rows = [("phase", "hook", "methods", "every"), *self.calls.table()]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return "\n".join(
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
+        return self.calls.table()

@@ -6,12 +6,17 @@ import sys
 import traceback
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound, RoostError
+from roost.worker import output
 from roost.worker.report import Report
 from roost.worker.stop import StopSignals
+
+_MAX_ERROR = 4000
+"""Characters of an error that are reported; what a person's code puts into one may be of any size."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the session and reports its end; gives the exit code."""
+    output.protect()
     report = Report()
     stop = StopSignals()  # before the long imports: a stop that comes during them is not lost
     try:
@@ -33,7 +38,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _noted(error: Exception) -> str:
-    return "; ".join([str(error), *getattr(error, "__notes__", [])])
+    text = "; ".join([str(error), *getattr(error, "__notes__", [])])
+    return text if len(text) <= _MAX_ERROR else text[:_MAX_ERROR] + " …"
 
 
 def _run(arguments: list[str], stop: StopSignals) -> str:

@@ -22,7 +22,9 @@ class Report:
         """Tells how it ended, once; gives the exit code."""
         if self._fd is not None:
             body = {"state": state, "exit_code": exit_code, "reason": reason, "error": error}
-            os.write(self._fd, json.dumps(body).encode() + b"\n")
+            data = json.dumps(body).encode() + b"\n"
+            while data:
+                data = data[os.write(self._fd, data) :]
             os.close(self._fd)
             self._fd = None
         return exit_code

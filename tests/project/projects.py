@@ -1,0 +1,73 @@
+"""Small projects on disk, as packages that a worker could run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from roost.package.package import Package
+
+DATASET = """
+import torch
+from torch.utils.data import TensorDataset
+import roost
+
+class Dataset(roost.Dataset):
+    def build(self):
+        x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+        data = TensorDataset(x, (x.sum(1) > 0).float())
+        return roost.Data(train=data, valid=data, info={"classes": 2})
+"""
+
+RUNNER = """
+from torch import nn
+import roost
+
+class Runner(roost.Runner):
+    def build(self):
+        self.net = nn.Sequential(nn.Linear(4, self.args["width"]), nn.Dropout(0.5), nn.Linear(self.args["width"], 1))
+
+    def loss(self, batch):
+        x, y = batch
+        return nn.functional.binary_cross_entropy_with_logits(self.net(x).squeeze(1), y)
+"""
+
+HOOKS = """
+import roost
+
+class Rules(roost.Hook):
+    phase, every = roost.Phase.SCHEDULE, "3"
+
+    def on_step(self, trainer):
+        trainer.request_save(hold=True)
+"""
+
+VALUES: dict[str, Any] = {
+    "runner": "Model/Runner.py:Runner",
+    "dataset": "Dataset.py:Dataset",
+    "max_steps": 6,
+    "width": 3,
+    "data": {"batch_size": 10},
+    "optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1}},
+}
+
+
+def project(
+    folder: Path,
+    *,
+    dataset: str = DATASET,
+    runner: str = RUNNER,
+    hooks_code: str = HOOKS,
+    provenance: dict[str, str] | None = None,
+    **settings: Any,
+) -> Package:
+    """A package below ``folder`` with this code; a setting of None is left out."""
+    values = {name: value for name, value in {**VALUES, **settings}.items() if value is not None}
+    made = Package.create(
+        folder / "runs", name="run", values=values, provenance=provenance, request={"project": str(folder)}
+    )
+    (made.path / "Model").mkdir()
+    (made.path / "Model" / "Runner.py").write_text(runner)
+    (made.path / "Dataset.py").write_text(dataset)
+    (made.path / "Hooks.py").write_text(hooks_code)
+    return made

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base.errors import ConfigError, ContractError
+from roost.config import build
+from roost.package import checkpoint
+from roost.package.retention import Best, Policy
+from roost.project import assemble, native
+from roost.train.trainer import Trainer
+from roost.train.until import Until
+from tests.project.projects import DATASET, RUNNER, project
+
+MORE_SETS = DATASET.replace("valid=data", 'valid={"clean": data, "noisy": data}, test=data')
+TRAIN_ALONE = DATASET.replace("valid=data, ", "")
+
+
+def make(folder: Path, **options: Any) -> Trainer:
+    package = project(folder, **options)
+    return assemble.assemble(native.load(package, project="", device="cpu"), package, session=1)
+
+
+def hooks(trainer: Trainer) -> list[str]:
+    return [hook.name for hook in trainer.calls.hooks]
+
+
+def test_the_least(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    assert hooks(trainer) == ["Visualize", "Validate", "Records", "Save", "Console"]
+    assert {name: len(loader) for name, loader in trainer.loaders.items()} == {"train": 4, "valid": 4}
+    assert trainer.until == Until(steps=6)
+    assert trainer.fit() == "finished"
+    package = trainer.checkpoints.store.folder.parent  # type: ignore[union-attr]
+    assert checkpoint.infos(package / "Checkpoints")[-1].step == 6
+    assert checkpoint.infos(package / "Checkpoints")[-1].session == 1
+    assert (package / "records" / "1.jsonl").is_file()
+    assert (package / "progress").is_file()
+
+
+def test_everything(tmp_path: Path) -> None:
+    trainer = make(
+        tmp_path,
+        dataset=MORE_SETS,
+        seed=7,
+        max_epochs=2,
+        max_time="1h",
+        test_at_end="last",
+        validate_every="3",
+        log_every="2",
+        visualize_every="5",
+        gradient_accumulation_steps=3,
+        data={"batch_size": 10, "num_workers": 1, "valid": {"batch_size": 20}, "test": {"num_workers": 0}},
+        optimizers={
+            "main": {
+                "class": "torch.optim.AdamW",
+                "lr": 0.1,
+                "scheduler": {"class": "torch.optim.lr_scheduler.CosineAnnealingLR", "T_max": "${total_steps}"},
+            }
+        },
+        checkpoint={"every": ["1ep", "4"], "fast": 3, "best": [{"monitor": "valid/clean/loss", "mode": "min", "top_k": 2}]},
+        early_stopping={"monitor": "valid/clean/loss", "patience": 9},
+    )
+    assert hooks(trainer) == [
+        "Schedule",
+        "Visualize",
+        "Test",
+        "Validate",
+        "Best",
+        "EarlyStop",
+        "Records",
+        "Save",
+        "Console",
+    ]
+    assert trainer.until == Until(6, 2, 3600.0)
+    assert (trainer.steps_per_epoch, trainer.total_steps, trainer.seed) == (2, 4, 7)
+    assert trainer.stepper.optimizers["main"].scheduler.T_max == 4
+    sets = {name: (len(loader), loader.num_workers) for name, loader in trainer.loaders.items()}
+    assert sets == {"train": (4, 1), "valid/clean": (2, 1), "valid/noisy": (2, 1), "test": (4, 0)}
+    assert trainer.loaders["train"].plan.shuffle and not trainer.loaders["test"].plan.shuffle
+    assert trainer.checkpoints is not None
+    assert trainer.checkpoints.policy == Policy(fast=3, best=(Best(monitor="valid/clean/loss", top_k=2),))
+    plan = {line.split()[1]: line.split()[-1] for line in trainer.plan().splitlines()[1:]}
+    assert (plan["Validate"], plan["Records"], plan["Visualize"]) == ("3", "2", "5")
+
+
+def test_own_hooks_come_after_roost_s_in_their_phase(tmp_path: Path) -> None:
+    code = "import roost\nclass A(roost.Hook):\n    phase = roost.Phase.EVAL\nclass B(roost.Hook):\n    phase = roost.Phase.MODEL\n"
+    trainer = make(tmp_path, hooks_code=code, hooks=["Hooks.py:A", "Hooks.py:B"])
+    assert hooks(trainer)[:4] == ["B", "Visualize", "Validate", "A"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "settings", "expected"),
+    [
+        (DATASET, {}, False),
+        (MORE_SETS, {}, True),
+        (MORE_SETS, {"test_at_end": "none"}, False),
+        (TRAIN_ALONE, {}, False),
+    ],
+)
+def test_the_test_set_is_measured_if_there_is_one(
+    sets: str, settings: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    assert ("Test" in hooks(make(tmp_path, dataset=sets, **settings))) == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"early_stopping": {"monitor": "valid/loss"}},
+        {"checkpoint": {"best": [{"monitor": "valid/loss", "mode": "min"}]}},
+    ],
+)
+def test_what_decides_by_a_validation_needs_one(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"(early_stopping|checkpoint\.best): decides by a validation.*valid="):
+        make(tmp_path, dataset=TRAIN_ALONE, **settings)
+
+
+def test_without_a_validation_set_nothing_validates(tmp_path: Path) -> None:
+    trainer = make(tmp_path, dataset=TRAIN_ALONE)
+    assert "Validate" not in hooks(trainer)
+    assert trainer.fit() == "finished"
+
+
+OWN = RUNNER + """
+    def optimizers(self):
+        return {given}
+"""
+
+
+def test_the_runner_s_own_optimizers(tmp_path: Path) -> None:
+    code = "import torch\n" + OWN.format(given='{"main": torch.optim.SGD(self.parameters(), lr=0.5)}')
+    trainer = make(tmp_path, runner=code, optimizers=None, gradient_accumulation_steps=2)
+    assert trainer.stepper.optimizers["main"].optimizer.param_groups[0]["lr"] == 0.5
+    assert trainer.stepper.batches_per_step == 2
+
+
+@pytest.mark.parametrize("given", ["None", "{}", "[1]", '{"main": 3}', "iter([])"])
+def test_own_optimizers_that_are_none(given: str, tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"Runner.optimizers\(\) must return optimizers by name"):
+        make(tmp_path, runner=OWN.format(given=given))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizers": None}, r"optimizers: there is no optimizer"),
+        ({"optimizers": {"main": {"class": "torch.optim.SGD", "lr": 1, "params": "nett*"}}}, r"matches no parameter"),
+        ({"data": {"batch_size": 100, "drop_last": True}}, r"data\.batch_size: the dataset has 40 samples"),
+        ({"precision": "bf16"}, r"precision: is not built yet; received 'bf16'"),
+        ({"validate_every": "never"}, r"validate_every|Validate\.every"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(tmp_path, **settings)
+
+
+def test_a_batch_larger_than_the_set_is_one_batch(tmp_path: Path) -> None:
+    trainer = make(tmp_path, data={"batch_size": 100}, max_steps=2)
+    assert trainer.steps_per_epoch == 1
+    assert trainer.fit() == "finished"
+
+
+def test_fewer_batches_than_log_every(tmp_path: Path) -> None:
+    trainer = make(tmp_path, log_every="1000", max_steps=2)
+    assert trainer.fit() == "finished"
+    assert trainer.row.keys() >= {"train/loss", "valid/loss"}
+
+
+def test_two_runs_of_one_config_are_the_same(tmp_path: Path) -> None:
+    found = []
+    for name in "ab":
+        trainer = make(tmp_path / name)
+        trainer.fit()
+        found.append(torch.cat([p.detach().flatten() for p in trainer.runner.parameters()]))
+        build.forget(tmp_path)
+    assert torch.equal(*found)

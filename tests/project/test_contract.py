@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import roost
+from roost.base.errors import ContractError
+from roost.project.contract import moved
+from roost.train.loader import Loader
+from roost.train.plan import BatchPlan
+from roost.train.progress import Progress
+from roost.train.stepper import Stepper
+from roost.train.trainer import Trainer
+
+
+class Runner(roost.Runner):
+    """One layer."""
+
+    def build(self) -> None:
+        self.net = nn.Linear(3, 1)
+
+    def loss(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
+        return self.net(batch[0]).square().mean()
+
+
+def built() -> Runner:
+    runner = Runner({"a": 1}, {"b": 2})
+    runner.build()
+    return runner
+
+
+def trainer(runner: roost.Runner) -> Trainer:
+    data = TensorDataset(torch.ones(4, 3))
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1))
+    return Trainer(runner, {"train": Loader(data, plan=BatchPlan(4, 2))}, stepper, until=4)
+
+
+# --- Runner -----------------------------------------------------------------------------------------------
+
+
+def test_has_args_info_device_progress() -> None:
+    runner = built()
+    assert (runner.args, runner.info) == ({"a": 1}, {"b": 2})
+    assert runner.device == torch.device("cpu")
+    assert roost.Runner().device == torch.device("cpu")
+    assert runner.progress == Progress()
+    attached = trainer(runner)
+    assert runner.progress is attached.progress
+    attached.fit()
+    assert (runner.progress.step, runner.progress.fraction) == (4, 1.0)
+
+
+def test_the_trainer_is_no_part_of_the_model() -> None:
+    runner = built()
+    before = list(runner.state_dict())
+    trainer(runner)
+    assert list(runner.state_dict()) == before
+    assert [name for name, _ in runner.named_modules()] == ["", "net"]
+
+
+@pytest.mark.parametrize("name", ["loss", "evaluate", "build", "update", "log", "forward", "train", "to", "type"])
+@pytest.mark.parametrize(("value", "kind"), [(nn.MSELoss(), "module"), (3, "value"), (lambda: 1, "value")])
+def test_a_method_s_name_assigned_over(name: str, value: Any, kind: str) -> None:
+    runner = built()
+    with pytest.raises(ContractError, match=rf"self\.{name} is a method.*To mend it: call it self\.{name}_{kind}"):
+        setattr(runner, name, value)
+    assert name not in runner._modules
+
+
+@pytest.mark.parametrize("name", ["device", "progress"])
+def test_a_property_s_name_assigned_over(name: str) -> None:
+    """nn.Module would take a module in silence, and the property would hide it."""
+    with pytest.raises(ContractError, match=rf"self\.{name} is a property of the Runner.*self\.{name}_module"):
+        setattr(built(), name, nn.Linear(1, 1))
+
+
+def test_other_names_are_free() -> None:
+    runner = built()
+    runner.loss_module, runner.training, runner.own = nn.MSELoss(), False, 3  # type: ignore[assignment]
+    runner.net = nn.Linear(3, 2)
+    assert "loss_module" in runner._modules
+
+
+def test_what_is_not_written_says_so() -> None:
+    bare = roost.Runner()
+    for call in (bare.build, lambda: bare.loss(None), lambda: bare.predict(None)):
+        with pytest.raises(ContractError, match=r"Runner has no (build|loss|predict)\(\)"):
+            call()
+    with pytest.raises(NotImplementedError):
+        bare.optimizers()
+    with pytest.raises(ContractError, match=r"Dataset has no build\(\).*-> roost\.Data"):
+        roost.Dataset({}).build()
+    roost.Dataset({}).prepare()
+    assert bare.visualize(None) == {} and bare.summarize({}, "valid") == {}
+
+
+def test_evaluate_gives_the_loss_when_it_is_not_written() -> None:
+    runner = built()
+    batch = [torch.ones(2, 3)]
+    assert runner.evaluate(batch).keys() == {"loss"}
+
+    class Weighted(Runner):
+        def loss(self, batch: Any) -> Mapping[str, Tensor]:
+            value = self.net(batch[0]).mean()
+            return {"loss": value, "accuracy": value, "weight": value}
+
+    other = Weighted()
+    other.build()
+    assert other.evaluate(batch).keys() == {"loss", "accuracy"}
+
+
+def test_update_is_one_step_of_the_main_optimizer() -> None:
+    runner = built()
+    before = runner.net.weight.detach().clone()
+    values = runner.update(Stepper(torch.optim.SGD(runner.parameters(), lr=0.1)), [[torch.ones(2, 3)]])
+    assert values.keys() == {"loss"}
+    assert not torch.equal(runner.net.weight, before)
+
+
+def test_log_needs_a_trainer_and_training() -> None:
+    runner = built()
+    runner.log(x=1.0)  # nobody listens, nothing fails
+    attached = trainer(runner)
+    runner.eval()
+    runner.log(x=1.0)
+    assert not attached.events
+    runner.train()
+    runner.log(x=runner.net.weight.sum(), y=2.0)
+    row = attached.events.row()
+    assert row["y"] == 2.0 and row.keys() == {"x", "y"}
+
+
+def test_print_and_gather_with_one_process(capsys: pytest.CaptureFixture[str]) -> None:
+    runner = built()
+    runner.print("a", 1)
+    assert capsys.readouterr().out == "a 1\n"
+    assert runner.all_gather(torch.ones(2)).shape == (1, 2)
+
+
+# --- moving batches ---------------------------------------------------------------------------------------
+
+Pair = namedtuple("Pair", "x y")
+
+
+@dataclasses.dataclass
+class Graph:
+    """An object that knows how to move."""
+
+    nodes: Tensor
+
+    def to(self, device: torch.device) -> Graph:
+        return Graph(self.nodes.to(device))
+
+
+def test_any_nest_is_moved() -> None:
+    meta = torch.device("meta")
+    x = torch.ones(2)
+    found = moved({"a": [x, (x, "text")], "b": Pair(x, 3), "c": Graph(x), "d": None}, meta)
+    assert found["a"][0].device == found["a"][1][0].device == found["b"].x.device == meta
+    assert found["c"].nodes.device == meta
+    assert (found["a"][1][1], found["b"].y, found["d"]) == ("text", 3, None)
+    assert isinstance(found["b"], Pair)
+
+
+def test_on_the_cpu_a_batch_stays_what_it_is() -> None:
+    batch = {"a": torch.ones(2)}
+    assert built().to_device(batch) is batch
+
+
+def test_on_another_device_it_goes_there() -> None:
+    runner = built().to("meta")
+    assert runner.to_device([torch.ones(2)])[0].device.type == "meta"
+    assert runner.device.type == "meta"

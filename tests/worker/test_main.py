@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.operations.starting import begin
+from roost.package import checkpoint
+from roost.package.package import Package
+from roost.worker.__main__ import main
+from roost.worker.report import REPORT_FD
+from tests.project.projects import DATASET, RUNNER, project
+
+FAILS = RUNNER + """
+    def update(self, stepper, batches):
+        if self.progress.step == 3:
+            raise ValueError(self.args["message"])
+        return super().update(stepper, batches)
+"""
+
+LOOKS = "import os\n" + DATASET.replace(
+    "        x = ", "        print('report', os.environ.get('ROOST_REPORT_FD'), 'cwd', os.getcwd())\n        x = "
+)
+
+
+def run(package: Package, monkeypatch: pytest.MonkeyPatch, number: int | None = None) -> tuple[int, dict[str, Any]]:
+    """Runs a session in this process; gives the exit code and the final line."""
+    if number is None:
+        number = package.new_session({"overrides": [], "device": "cpu", "project": ""})
+    reading, writing = os.pipe()
+    monkeypatch.setenv(REPORT_FD, str(writing))
+    with os.fdopen(reading, "rb") as file:
+        try:
+            code = main([str(package.path), str(number)])
+        except BaseException:
+            os.close(writing)
+            assert file.read() == b""
+            raise
+        return code, json.loads(file.read())
+
+
+pytestmark = pytest.mark.usefixtures("own_signals")
+
+
+def test_a_run_that_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, line = run(project(tmp_path), monkeypatch)
+    assert code == 0
+    assert line == {"state": "succeeded", "exit_code": 0, "reason": "finished", "error": None}
+
+
+def test_a_run_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, line = run(project(tmp_path, runner=SIGNALS), monkeypatch)
+    assert code == 75
+    assert line == {"state": "stopped", "exit_code": 75, "reason": "stopped by SIGTERM", "error": None}
+
+
+SIGNALS = RUNNER + """
+    def update(self, stepper, batches):
+        import os, signal
+        if self.progress.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().update(stepper, batches)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "error"),
+    [
+        ({"max_steps": 0}, 4, "max_steps"),
+        ({"runner": "Nowhere.py:Runner"}, 4, "there is no file Nowhere.py"),
+        ({"dataset_code": "import roost\nclass Dataset(roost.Dataset): pass"}, 1, "Dataset has no build()"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_exit_code(
+    options: dict[str, Any],
+    code: int,
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = dict(options)
+    code_of = {"dataset": given.pop("dataset_code")} if "dataset_code" in given else {}
+    package = project(tmp_path, **code_of)
+    args = package.path / "args.json"
+    args.write_text(json.dumps({**json.loads(args.read_text()), **given}))
+    exit_code, line = run(package, monkeypatch)
+    assert (exit_code, line["exit_code"], line["state"], line["reason"]) == (code, code, "failed", "error")
+    assert error in line["error"]
+    said = capsys.readouterr().err
+    assert said == f"error: {line['error']}\n"
+
+
+def test_a_session_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, line = run(project(tmp_path), monkeypatch, number=7)
+    assert code == 3
+    assert line["error"].startswith("there is no session 7")
+
+
+def test_an_error_of_the_project_is_told_in_full_and_reported_with_its_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = DATASET + "\nclass Bad:\n    def __len__(self): return 9\n    def __getitem__(self, i): return 1 / 0\n"
+    code, line = run(project(tmp_path, dataset=sets.replace("train=data", "train=Bad()")), monkeypatch)
+    assert code == 1
+    assert line["reason"] == "exception"
+    assert line["error"] == "ZeroDivisionError: division by zero; while reading sample 0 of Bad"
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_error_as_long_as_a_book_still_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor reads no more than a megabyte; a pipe holds 64 KiB."""
+    code, line = run(project(tmp_path, runner=FAILS, message="x" * 2_000_000), monkeypatch)
+    assert code == 1
+    assert line["error"].startswith("ValueError: xxx") and len(line["error"]) < 5000
+
+
+def test_sys_exit_in_the_project_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = RUNNER.replace("    def build(self):", "    def build(self):\n        raise SystemExit(0)")
+    with pytest.raises(SystemExit):
+        run(project(tmp_path, runner=code), monkeypatch)
+
+
+# --- as it is started --------------------------------------------------------------------------------------
+
+
+def start(package: Package) -> dict[str, Any]:
+    """Starts a session through its supervisor and waits for its end; gives the record."""
+    lock = package.lock()
+    try:
+        started = begin(package, lock, {"overrides": [], "device": "cpu", "project": ""}, seed=0)
+    finally:
+        os.close(lock)
+    assert started.process is not None
+    code = started.process.wait(60)
+    record = package.sessions()[-1].record
+    assert record is not None and record["exit_code"] == code
+    return record
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
+def test_started_for_real(tmp_path: Path) -> None:
+    package = project(tmp_path, dataset=LOOKS, data={"batch_size": 10, "num_workers": 2})
+    record = start(package)
+    assert (record["state"], record["exit_code"], record["reason"]) == ("succeeded", 0, "finished")
+    output = package.output.read_text()
+    assert f"report None cwd {package.path}" in output
+    assert "finished at step 6" in output
+    assert checkpoint.infos(package.checkpoints)[-1].step == 6
+    assert package.records().last()["valid/loss"] > 0
+    assert not list(package.path.rglob("__pycache__"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
+def test_failing_for_real(tmp_path: Path) -> None:
+    package = project(tmp_path, runner=FAILS, message="out of luck", checkpoint={"every": "2"})
+    record = start(package)
+    assert (record["state"], record["exit_code"]) == ("failed", 1)
+    assert record["error"] == "ValueError: out of luck"
+    assert "Traceback" in package.output.read_text()
+    assert checkpoint.infos(package.checkpoints)[-1].step == 2
+    assert package.state() == "failed"
+    fd = package.lock()
+    os.close(fd)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from roost.worker.report import REPORT_FD, Report
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The supervisor's end of the report's pipe."""
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    monkeypatch.setenv(REPORT_FD, str(writing))
+    yield reading
+    os.close(reading)
+
+
+def test_one_line_and_then_the_end_of_the_pipe(pipe: int) -> None:
+    report = Report()
+    assert report.final("failed", exit_code=4, reason="error", error="straße\n\ud800") == 4
+    assert report.final("succeeded", exit_code=0, reason="finished") == 0, "the second is not written"
+    with os.fdopen(os.dup(pipe), "rb") as file:
+        (line,) = file.read().splitlines()
+    assert json.loads(line) == {"state": "failed", "exit_code": 4, "reason": "error", "error": "straße\n\ud800"}
+
+
+def test_children_do_not_get_the_pipe(pipe: int) -> None:
+    fd = int(os.environ[REPORT_FD])
+    report = Report()
+    assert REPORT_FD not in os.environ
+    assert not os.get_inheritable(fd)
+    report.final("succeeded", exit_code=0, reason="finished")
+
+
+def test_without_a_supervisor_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REPORT_FD, raising=False)
+    assert Report().final("stopped", exit_code=75, reason="signal") == 75

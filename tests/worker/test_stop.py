@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from roost.worker.stop import StopSignals
+
+
+class Target:
+    """Notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def request_stop(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_is_passed_on(number: signal.Signals, own_signals: None) -> None:
+    stop, target = StopSignals(), Target()
+    stop.attach(target)
+    assert target.reasons == []
+    os.kill(os.getpid(), number)
+    assert target.reasons == [f"stopped by {number.name}"]
+
+
+def test_one_that_came_while_the_run_was_built_is_not_lost(own_signals: None) -> None:
+    stop, target = StopSignals(), Target()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    stop.attach(target)
+    assert target.reasons == ["stopped by SIGUSR1"]
+
+
+def test_the_first_reason_counts(own_signals: None) -> None:
+    stop, target = StopSignals(), Target()
+    stop.attach(target)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert set(target.reasons) == {"stopped by SIGTERM"}

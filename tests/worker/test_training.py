@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base.errors import ConfigError, NotFound, Refused
+from roost.config import build
+from roost.config.settings import typed
+from roost.package import checkpoint, environment
+from roost.package.package import Package
+from roost.worker import training
+from tests.project.projects import RUNNER, VALUES, project
+from tests.train.parts import bits, rows_of
+
+
+class Quiet:
+    """Stop signals of a test that sends none."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        self.reason = reason
+
+    def attach(self, target: Any) -> None:
+        if self.reason is not None:
+            target.request_stop(self.reason)
+
+
+STOPS = RUNNER + """
+    def update(self, stepper, batches):
+        if self.progress.step + 1 == self.args["stop_at"]:
+            self._trainer.request_stop("enough")
+        return super().update(stepper, batches)
+"""
+
+
+def session(package: Package, **request: Any) -> Any:
+    package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
+    return package.sessions()[-1]
+
+
+def train(package: Package, stop: Any = None, **request: Any) -> str:
+    try:
+        return training.train(package, session(package, **request), stop or Quiet())
+    finally:
+        build.forget(package.path)
+
+
+def model(package: Package) -> Any:
+    newest = checkpoint.infos(package.checkpoints)[-1]
+    _, states = checkpoint.read(checkpoint.folder_of(package.checkpoints, newest.id))
+    return newest.step, bits({name: states[name] for name in ("model", "optimizers", "rank-0")})
+
+
+def test_stops_and_goes_on_exactly(tmp_path: Path) -> None:
+    whole = project(tmp_path / "whole", runner=STOPS, stop_at=-1)
+    assert train(whole) == "finished"
+    package = project(tmp_path / "cut", runner=STOPS, stop_at=3)
+    assert train(package) == "enough"
+    assert model(package)[0] == 3
+    assert train(package, overrides=["stop_at=5"]) == "enough"
+    assert train(package, overrides=["stop_at=-1"]) == "finished"
+    assert model(package) == model(whole)
+    assert rows_of(package.path) == rows_of(whole.path)
+    assert [info.session for info in checkpoint.infos(package.checkpoints)][-1] == 3
+    assert package.derived["inexact"] == []
+
+
+def test_a_chosen_checkpoint(tmp_path: Path) -> None:
+    package = project(tmp_path, checkpoint={"every": "1", "fast": 9})
+    train(package)
+    first = checkpoint.infos(package.checkpoints)[0]
+    train(package, checkpoint=first.id)
+    assert [info.step for info in package.store().line()] == [1, 2, 3, 4, 5, 6]
+    assert checkpoint.infos(package.checkpoints)[-1].line[0] == (0, first.id)
+    with pytest.raises(NotFound, match="there is no checkpoint 99"):
+        train(package, checkpoint=99)
+
+
+def test_a_stop_that_came_before_the_first_step(tmp_path: Path) -> None:
+    package = project(tmp_path)
+    assert train(package, Quiet("early")) == "early"
+    assert checkpoint.ids(package.checkpoints) == []
+    assert train(package) == "finished"
+
+
+def test_the_environment_is_written_once(tmp_path: Path) -> None:
+    package = project(tmp_path, seed=5)
+    train(package)
+    file = package.path / "environment.json"
+    found = json.loads(file.read_bytes())
+    assert found["seed"] == 5
+    assert found["stack"] == environment.stack("cpu")
+    data = file.read_bytes()
+    train(package)
+    assert file.read_bytes() == data
+
+
+def test_what_differs_from_the_first_session_is_said_and_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = project(tmp_path, runner=STOPS, stop_at=3)
+    train(package)
+    file = package.path / "environment.json"
+    body = json.loads(file.read_bytes())
+    body["stack"]["torch"] = "1.0"
+    file.write_text(json.dumps(body))
+    capsys.readouterr()
+    train(package, overrides=["stop_at=-1"], force=True)
+    reasons = [f"torch was 1.0, is {torch.__version__}", "session 2 was forced to go on with a changed config or code"]
+    said = capsys.readouterr().out
+    assert all(f"inexact: {reason}" in said for reason in reasons)
+    assert set(package.derived["inexact"]) == set(reasons)
+    # It stays inexact, whatever comes later.
+    body["stack"]["torch"] = torch.__version__
+    file.write_text(json.dumps(body))
+    train(package, overrides=["max_steps=8"])
+    assert set(checkpoint.infos(package.checkpoints)[-1].inexact) == set(reasons)
+
+
+def test_threads_are_those_of_the_first_session() -> None:
+    settings = typed(VALUES)
+    training.set_threads(settings, None)
+    assert torch.get_num_threads() == 1, "auto: as it is"
+    training.set_threads(settings, {"stack": {"threads": 2}})
+    assert torch.get_num_threads() == 2
+    training.set_threads(typed({**VALUES, "threads": 3}), {"stack": {"threads": 2}})
+    assert torch.get_num_threads() == 3
+
+
+def test_devices() -> None:
+    assert training.choose_device("cpu") == "cpu"
+    best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    assert training.choose_device("auto") == best
+    if not torch.cuda.is_available():
+        with pytest.raises(Refused, match=r"no CUDA device.*received 'cuda:1'.*-CPU"):
+            training.choose_device("cuda:1")
+
+
+def test_a_setting_that_is_wrong(tmp_path: Path) -> None:
+    package = project(tmp_path, max_steps=0)
+    with pytest.raises(ConfigError, match="max_steps"):
+        train(package)
+    assert not (package.path / "environment.json").exists()
