@@ -117,9 +117,8 @@ def skipping(at: int) -> tuple[float, int]:
 
 def main(rounds: int) -> None:
     torch.set_num_threads(1)
-    print(
-        "| cut at | roost: s to first step | samples read | skipping: s | samples read |\n|---|---|---|---|---|"
-    )
+    print("| cut at | roost: s to first step | samples read | skipping: s | samples read |")
+    print("|---|---|---|---|---|")
     medians = []
     for percent in (10, 90):
         at = BATCHES * percent // 100

@@ -92,7 +92,8 @@ def commands(rounds: int, count: int) -> None:
 def one_run(root: Path, project: Path) -> tuple[float, float]:
     """(seconds to the running worker, seconds to the first step)."""
     began = time.perf_counter()
-    started = run(RunRequest(config=project / "config.yaml", overrides=[f"save_root={root}", "max_steps=1"]))
+    overrides = [f"save_root={root}", "max_steps=1"]
+    started = run(RunRequest(config=project / "config.yaml", overrides=overrides))
     running = time.perf_counter() - began
     while True:
         seen = progress.read(started.package / "progress")
@@ -106,18 +107,21 @@ def one_run(root: Path, project: Path) -> tuple[float, float]:
 
 def first_steps(rounds: int) -> None:
     project = Path(__file__).parents[1] / "src" / "roost" / "templates" / "clean"
-    rows: dict[str, list[float]] = {"hand-written script, one step": [], "run: worker running": [], "run: first step": []}
+    script, worker, step = "hand-written script, one step", "run: worker running", "run: first step"
+    rows: dict[str, list[float]] = {script: [], worker: [], step: []}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds + 1):
-            rows["hand-written script, one step"].append(seconds([sys.executable, "-c", COLD]))
+            rows[script].append(seconds([sys.executable, "-c", COLD]))
             running, first_step = one_run(Path(folder), project)
-            rows["run: worker running"].append(running)
-            rows["run: first step"].append(first_step)
-    table({name: values[1:] for name, values in rows.items()}, "hand-written script, one step")
+            rows[worker].append(running)
+            rows[step].append(first_step)
+    table({name: values[1:] for name, values in rows.items()}, script)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--packages", type=int, default=10_000)
     asked = parser.parse_args()

@@ -1,8 +1,8 @@
-"""A program without torch that saves checkpoints as a run does, to be killed and refused at every system call.
+"""A program without torch that saves checkpoints as a run does, to be hit at every system call.
 
     python tests/system/saver.py base FOLDER             two checkpoints, and litter of a killed save
-    python tests/system/saver.py pad CALL N FOLDER...    in FOLDER k a save whose k-th CALL is its process's N-th
-    python tests/system/saver.py hook ACTION FOLDER...   in FOLDER k a save whose k-th durable operation meets ACTION
+    python tests/system/saver.py pad CALL N FOLDER...    in FOLDER k, the k-th CALL is its process's N-th
+    python tests/system/saver.py hook ACTION FOLDER...   in FOLDER k, the k-th durable operation meets ACTION
     python tests/system/saver.py check FOLDER...         what stands in each, as JSON
 
 strace counts the system calls of each process apart (``inject=CALL:when=N``). So one strace reaches every
@@ -31,7 +31,7 @@ from roost.package.checkpoint import Info
 from roost.package.retention import Policy
 
 POLICY = Policy(fast=2, held=0)
-NOWHERE = "/nowhere at all"
+NOWHERE = Path("/nowhere at all")
 
 
 def state(id: int) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def state(id: int) -> dict[str, Any]:
 
 
 def save(folder: Path) -> Path:
-    """One save as `roost.train.checkpoints` makes it: written, committed, and then what no track keeps goes."""
+    """One save as `roost.train.checkpoints` makes it: committed, and only then goes what no track keeps."""
     before = checkpoint.infos(folder)
     parent = before[-1] if before else None
     id = checkpoint.next_id(folder)
@@ -84,11 +84,10 @@ def harmless(call: str) -> Callable[[], object]:
         "openat": lambda: os.close(os.open("/dev/null", os.O_RDONLY)),
         "write": lambda: os.write(null, b""),
         "fsync": lambda: os.fsync(null),
-        "rename": lambda: os.rename(NOWHERE, NOWHERE),
-        "mkdir": lambda: os.mkdir("/"),
-        "unlink": lambda: os.unlink(NOWHERE),
-        "unlinkat": lambda: os.unlink("nowhere at all", dir_fd=root),
-        "rmdir": lambda: os.rmdir(NOWHERE),
+        "rename": lambda: NOWHERE.rename(NOWHERE),
+        "mkdir": lambda: Path("/").mkdir(),
+        "unlinkat": lambda: os.remove("nowhere at all", dir_fd=root),
+        "rmdir": lambda: NOWHERE.rmdir(),
     }[call]
 
 
@@ -144,7 +143,7 @@ def each(run: Callable[[int, Path], None], folders: list[str]) -> list[int]:
 
 
 def check(folder: Path) -> dict[str, Any]:
-    """After a sweep, as the next session makes it: the litter, the digests of each, the newest, a next save."""
+    """After a sweep, as the next session makes it: litter, the good ones, their digests, a next save."""
     before = checkpoint.ids(folder)
     durable.sweep(folder)
     litter = [path.name for path in folder.iterdir() if checkpoint._FOLDER.fullmatch(path.name) is None]

@@ -1,4 +1,4 @@
-"""A thousand kills and stops: every run that was killed and continued must equal the uninterrupted one bit for bit.
+"""A thousand kills and stops: every run that goes on must equal the uninterrupted one bit for bit.
 
     python tests/system/soak_resume.py [--kills 1000] [--seed 0]
 

@@ -31,6 +31,8 @@ def run(package: Package, monkeypatch: pytest.MonkeyPatch, number: int | None = 
     """Runs a session in this process; gives the exit code and the final line."""
     if number is None:
         number = package.new_session({"overrides": [], "device": "cpu", "project": ""})
+    for name in ("stdout", "stderr"):  # main puts its own in their place
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     reading, writing = os.pipe()
     monkeypatch.setenv(REPORT_FD, str(writing))
     with os.fdopen(reading, "rb") as file:
@@ -81,7 +83,7 @@ def test_a_mistake_is_one_line_with_its_exit_code(
     error: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     given = dict(options)
     code_of = {"dataset": given.pop("dataset_code")} if "dataset_code" in given else {}
@@ -91,7 +93,7 @@ def test_a_mistake_is_one_line_with_its_exit_code(
     exit_code, line = run(package, monkeypatch)
     assert (exit_code, line["exit_code"], line["state"], line["reason"]) == (code, code, "failed", "error")
     assert error in line["error"]
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert said == f"error: {line['error']}\n"
 
 
@@ -102,14 +104,14 @@ def test_a_session_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_an_error_of_the_project_is_told_in_full_and_reported_with_its_notes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sets = DATASET + "\nclass Bad:\n    def __len__(self): return 9\n    def __getitem__(self, i): return 1 / 0\n"
     code, line = run(project(tmp_path, dataset=sets.replace("train=data", "train=Bad()")), monkeypatch)
     assert code == 1
     assert line["reason"] == "exception"
     assert line["error"] == "ZeroDivisionError: division by zero; while reading sample 0 of Bad"
-    assert "Traceback" in capsys.readouterr().err
+    assert "Traceback" in capfd.readouterr().err
 
 
 def test_an_error_as_long_as_a_book_still_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
