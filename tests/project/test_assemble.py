@@ -58,10 +58,17 @@ def test_everything(tmp_path: Path) -> None:
             "main": {
                 "class": "torch.optim.AdamW",
                 "lr": 0.1,
-                "scheduler": {"class": "torch.optim.lr_scheduler.CosineAnnealingLR", "T_max": "${total_steps}"},
+                "scheduler": {
+                    "class": "torch.optim.lr_scheduler.CosineAnnealingLR",
+                    "T_max": "${total_steps}",
+                },
             }
         },
-        checkpoint={"every": ["1ep", "4"], "fast": 3, "best": [{"monitor": "valid/clean/loss", "mode": "min", "top_k": 2}]},
+        checkpoint={
+            "every": ["1ep", "4"],
+            "fast": 3,
+            "best": [{"monitor": "valid/clean/loss", "mode": "min", "top_k": 2}],
+        },
         early_stopping={"monitor": "valid/clean/loss", "patience": 9},
     )
     assert hooks(trainer) == [
@@ -116,7 +123,9 @@ def test_the_test_set_is_measured_if_there_is_one(
     ],
 )
 def test_what_decides_by_a_validation_needs_one(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=r"(early_stopping|checkpoint\.best): decides by a validation.*valid="):
+    with pytest.raises(
+        ContractError, match=r"(early_stopping|checkpoint\.best): decides by a validation.*valid="
+    ):
         make(tmp_path, dataset=TRAIN_ALONE, **settings)
 
 
@@ -126,10 +135,13 @@ def test_without_a_validation_set_nothing_validates(tmp_path: Path) -> None:
     assert trainer.fit() == "finished"
 
 
-OWN = RUNNER + """
+OWN = (
+    RUNNER
+    + """
     def optimizers(self):
         return {given}
 """
+)
 
 
 def test_the_runner_s_own_optimizers(tmp_path: Path) -> None:
@@ -149,7 +161,10 @@ def test_own_optimizers_that_are_none(given: str, tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"optimizers": None}, r"optimizers: there is no optimizer"),
-        ({"optimizers": {"main": {"class": "torch.optim.SGD", "lr": 1, "params": "nett*"}}}, r"matches no parameter"),
+        (
+            {"optimizers": {"main": {"class": "torch.optim.SGD", "lr": 1, "params": "nett*"}}},
+            r"matches no parameter",
+        ),
         ({"data": {"batch_size": 100, "drop_last": True}}, r"data\.batch_size: the dataset has 40 samples"),
         ({"precision": "bf16"}, r"precision: is not built yet; received 'bf16'"),
         ({"validate_every": "never"}, r"validate_every|Validate\.every"),

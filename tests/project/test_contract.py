@@ -65,11 +65,15 @@ def test_the_trainer_is_no_part_of_the_model() -> None:
     assert [name for name, _ in runner.named_modules()] == ["", "net"]
 
 
-@pytest.mark.parametrize("name", ["loss", "evaluate", "build", "update", "log", "forward", "train", "to", "type"])
+@pytest.mark.parametrize(
+    "name", ["loss", "evaluate", "build", "update", "log", "forward", "train", "to", "type"]
+)
 @pytest.mark.parametrize(("value", "kind"), [(nn.MSELoss(), "module"), (3, "value"), (lambda: 1, "value")])
 def test_a_method_s_name_assigned_over(name: str, value: Any, kind: str) -> None:
     runner = built()
-    with pytest.raises(ContractError, match=rf"self\.{name} is a method.*To mend it: call it self\.{name}_{kind}"):
+    with pytest.raises(
+        ContractError, match=rf"self\.{name} is a method.*To mend it: call it self\.{name}_{kind}"
+    ):
         setattr(runner, name, value)
     assert name not in runner._modules
 
@@ -77,7 +81,9 @@ def test_a_method_s_name_assigned_over(name: str, value: Any, kind: str) -> None
 @pytest.mark.parametrize("name", ["device", "progress"])
 def test_a_property_s_name_assigned_over(name: str) -> None:
     """nn.Module would take a module in silence, and the property would hide it."""
-    with pytest.raises(ContractError, match=rf"self\.{name} is a property of the Runner.*self\.{name}_module"):
+    with pytest.raises(
+        ContractError, match=rf"self\.{name} is a property of the Runner.*self\.{name}_module"
+    ):
         setattr(built(), name, nn.Linear(1, 1))
 
 

@@ -76,12 +76,18 @@ RUNNER_WITHOUT_LOSS = "import roost\nfrom torch import nn\nclass Runner(roost.Ru
     ("runner", "message"),
     [
         (RUNNER_WITHOUT_LOSS, r"Runner has no loss\(\).*def loss\(self, batch\)"),
-        ("class Runner: pass", r"^runner: is no roost.Runner; received 'Model/Runner.py:Runner' \(at config.yaml:1\)"),
+        (
+            "class Runner: pass",
+            r"^runner: is no roost.Runner; received 'Model/Runner.py:Runner' \(at config.yaml:1\)",
+        ),
         ("Runner = 3", r"runner: .*neither a class nor a function"),
         ("def Runner(): pass", r"is no roost.Runner"),
         ("class Other: pass", r"Model/Runner.py has no 'Runner'.*it has Other"),
         (RUNNER.replace("build", "make"), r"Runner has no build\(\)"),
-        (RUNNER_WITHOUT_LOSS.replace("self.net = nn.Linear(1, 1)", "pass") + "    def loss(self, b): pass", r"no parameters"),
+        (
+            RUNNER_WITHOUT_LOSS.replace("self.net = nn.Linear(1, 1)", "pass") + "    def loss(self, b): pass",
+            r"no parameters",
+        ),
     ],
 )
 def test_runners_that_break_the_contract(runner: str, message: str, tmp_path: Path) -> None:
@@ -90,7 +96,8 @@ def test_runners_that_break_the_contract(runner: str, message: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "kind"), [("loss", "nn.MSELoss()", "module"), ("evaluate", "3", "value"), ("device", "'cpu'", "value")]
+    ("name", "value", "kind"),
+    [("loss", "nn.MSELoss()", "module"), ("evaluate", "3", "value"), ("device", "'cpu'", "value")],
 )
 def test_a_name_assigned_over_in_build(name: str, value: str, kind: str, tmp_path: Path) -> None:
     runner = RUNNER_WITHOUT_LOSS.replace("self.net = nn.Linear(1, 1)", "\n        self.net = nn.Linear(1, 1)")
@@ -119,12 +126,15 @@ def test_an_error_of_the_project_s_own_passes_through(tmp_path: Path) -> None:
     ],
 )
 def test_hooks_that_are_none(path: str, message: str, tmp_path: Path) -> None:
-    code = HOOKS + """
+    code = (
+        HOOKS
+        + """
 class NotAHook: pass
 class WrongMethods(roost.Runner): pass
 class Needs(roost.Hook):
     def __init__(self, interval, *more, other=3, **rest): pass
 """
+    )
     with pytest.raises((ContractError, ConfigError), match=message):
         load(tmp_path, hooks_code=code, hooks=[path])
 
@@ -155,7 +165,10 @@ class Stream(IterableDataset[int]):
         (roost.Data(train={"a": SET}), r"train: one training set is trained on; received \['a'\]"),
         (roost.Data(train=SET, valid=[]), r"the valid set is empty"),
         (roost.Data(train=[]), r"the train set is empty"),
-        (roost.Data(train=SET, test={"a": SET, "b": TensorDataset(torch.zeros(0))}), r"the test/b set is empty"),
+        (
+            roost.Data(train=SET, test={"a": SET, "b": TensorDataset(torch.zeros(0))}),
+            r"the test/b set is empty",
+        ),
         (roost.Data(train=DataLoader(SET)), r"the train set is a DataLoader.*not its DataLoader"),
         (roost.Data(train=SET, valid={"x": DataLoader(SET)}), r"the valid/x set is a DataLoader"),
         (roost.Data(train=SET, valid=iter([1])), r"the valid set is a list_iterator"),

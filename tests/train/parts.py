@@ -40,7 +40,9 @@ STEPS_PER_EPOCH = 7  # the last one with 2 samples
 class Points(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
     """Points (6,) with labels; each drawn sample is moved by torch, by NumPy and by Python's random."""
 
-    def __init__(self, num_samples: int = NUM_SAMPLES, *, seed: int = 5, reads: list[int] | None = None) -> None:
+    def __init__(
+        self, num_samples: int = NUM_SAMPLES, *, seed: int = 5, reads: list[int] | None = None
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.x = torch.randn(num_samples, 6, generator=generator)
         self.y = (self.x.sum(1) > 0).long()
@@ -87,7 +89,10 @@ class Classifier(roost.Runner):
     def loss(self, batch: Any) -> Mapping[str, Tensor]:
         x, y = batch
         logits = self.net(x)
-        return {"loss": functional.cross_entropy(logits, y), "accuracy": (logits.argmax(1) == y).float().mean()}
+        return {
+            "loss": functional.cross_entropy(logits, y),
+            "accuracy": (logits.argmax(1) == y).float().mean(),
+        }
 
     def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
         x, y = batch
@@ -144,7 +149,9 @@ def built(kind: type[R], *, seed: int = 1, args: Mapping[str, Any] | None = None
 
 def loader(dataset: Any, batch_size: int = BATCH_SIZE, *, shuffle: bool = True, **options: Any) -> Loader:
     """Seeded by 3, as the trainers here."""
-    return Loader(dataset, plan=BatchPlan(len(dataset), batch_size, seed=3, shuffle=shuffle), seed=3, **options)
+    return Loader(
+        dataset, plan=BatchPlan(len(dataset), batch_size, seed=3, shuffle=shuffle), seed=3, **options
+    )
 
 
 def plain(

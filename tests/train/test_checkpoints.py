@@ -70,7 +70,15 @@ def test_saves_and_loads_torch_s_own_parts(tmp_path: Path) -> None:
 
 def test_the_manifest_tells_where_and_why(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, session=4)
-    save(checkpoints, 3, reason="best", held=True, scheduled=None, metrics={"valid/loss": 0.5}, inexact=["clock"])
+    save(
+        checkpoints,
+        3,
+        reason="best",
+        held=True,
+        scheduled=None,
+        metrics={"valid/loss": 0.5},
+        inexact=["clock"],
+    )
     progress = Progress(step=9, epoch=2, batch=1)
     checkpoints.save({"number": Number()}, progress, scheduled=7)
     first, second = checkpoint.infos(tmp_path)

@@ -26,7 +26,9 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(NUMBERS, st.floats(0.1, 100.0), st.booleans(), st.booleans()), min_size=1, max_size=30))
+@given(
+    st.lists(st.tuples(NUMBERS, st.floats(0.1, 100.0), st.booleans(), st.booleans()), min_size=1, max_size=30)
+)
 def test_a_row_is_the_weighted_mean(steps: list[tuple[float, float, bool, bool]]) -> None:
     """Of numbers and tensors, with weights that are numbers or tensors."""
     found = Events()
@@ -91,7 +93,9 @@ def test_memory_stays_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [torch.ones(2), torch.ones(2, 1), "much", None, [1.0, 2.0]], ids=["(2,)", "(2, 1)", "str", "None", "list"]
+    "value",
+    [torch.ones(2), torch.ones(2, 1), "much", None, [1.0, 2.0]],
+    ids=["(2,)", "(2, 1)", "str", "None", "list"],
 )
 @pytest.mark.parametrize("before", [(), (1.0,), (torch.tensor(1.0),)], ids=["alone", "number", "tensor"])
 def test_what_is_no_number_is_named(value: Any, before: tuple[Any, ...]) -> None:
@@ -106,13 +110,20 @@ def test_what_is_no_number_is_named(value: Any, before: tuple[Any, ...]) -> None
 class CountsReads(TorchFunctionMode):
     """Counts what reads a tensor back to the host: called from Python, or below it by torch itself."""
 
-    NAMES = frozenset(["item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__", "__index__", "__array__"])
+    NAMES = frozenset(
+        ["item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__", "__index__", "__array__"]
+    )
 
     class Below(TorchDispatchMode):
         reads = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.reads += func.overloadpacket in (aten._local_scalar_dense, aten.equal, aten.is_nonzero, aten.nonzero)
+            self.reads += func.overloadpacket in (
+                aten._local_scalar_dense,
+                aten.equal,
+                aten.is_nonzero,
+                aten.nonzero,
+            )
             return func(*args, **(kwargs or {}))
 
     def __init__(self) -> None:

@@ -81,7 +81,11 @@ def test_table_is_in_calling_order() -> None:
     class OnRequest(Steps):
         serves = "validate"
 
-    hooks = [Steps(Phase.SAVE, "2ep"), Steps(Phase.MODEL, name="first"), OnRequest(Phase.REPORT, (), name="last")]
+    hooks = [
+        Steps(Phase.SAVE, "2ep"),
+        Steps(Phase.MODEL, name="first"),
+        OnRequest(Phase.REPORT, (), name="last"),
+    ]
     table = CallLists(hooks).table()
     assert [row[:2] for row in table] == [("MODEL", "first"), ("SAVE", "Steps"), ("REPORT", "last")]
     assert table[0][2:] == ("on_step on_epoch on_eval", "each")

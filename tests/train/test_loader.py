@@ -71,7 +71,12 @@ def test_what_a_sample_draws_does_not_depend_on_its_neighbours() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_last_and_sizes(num_workers: int) -> None:
     batches = take(loader(Points(), num_workers=num_workers).epochs(0, 5), 4)
-    assert [(batch.num_samples, batch.last) for batch in batches] == [(4, False), (2, True), (4, False), (4, False)]
+    assert [(batch.num_samples, batch.last) for batch in batches] == [
+        (4, False),
+        (2, True),
+        (4, False),
+        (4, False),
+    ]
     assert [len(batch.value[0]) for batch in batches] == [4, 2, 4, 4]
     once = list(loader(Points(), num_workers=num_workers, shuffle=False).once())
     assert [batch.num_samples for batch in once] == [4] * 6 + [2]
@@ -168,7 +173,9 @@ class Odd(Dataset[Any]):
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("kind", ["none", "shapes", "keys", "kinds", "lengths", "objects"])
 def test_samples_that_cannot_be_joined(kind: str, num_workers: int) -> None:
-    with pytest.raises(ContractError, match=r"the samples of Odd \(.*\) cannot be joined.*To mend it: ") as caught:
+    with pytest.raises(
+        ContractError, match=r"the samples of Odd \(.*\) cannot be joined.*To mend it: "
+    ) as caught:
         take(loader(Odd(kind), num_workers=num_workers).epochs(), 1)
     assert "\n" not in str(caught.value), "one clear line, also from a worker process"
 
@@ -179,7 +186,8 @@ def test_none_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "ignores"), [(Points(), False), (Still(), False), (WithGenerator(), False), (Odd("objects"), False)]
+    ("dataset", "ignores"),
+    [(Points(), False), (Still(), False), (WithGenerator(), False), (Odd("objects"), False)],
 )
 def test_one_sample_drawn_twice_tells_whether_seeding_works(dataset: Any, ignores: bool) -> None:
     before = bits(seeding.rng_state())
@@ -187,7 +195,9 @@ def test_one_sample_drawn_twice_tells_whether_seeding_works(dataset: Any, ignore
     assert bits(seeding.rng_state()) == before
 
 
-@pytest.mark.parametrize("generator", [torch.Generator(), np.random.default_rng(0), random.Random(0), random.SystemRandom()])
+@pytest.mark.parametrize(
+    "generator", [torch.Generator(), np.random.default_rng(0), random.Random(0), random.SystemRandom()]
+)
 def test_a_set_with_a_generator_of_its_own_ignores_seeding(generator: Any) -> None:
     class Own(Still):
         draws_randomness = True
@@ -250,7 +260,9 @@ def reads_before_the_first_step(done: int, folder: Any) -> int:
             counts.append(len(reads))
             return super().loss(batch)
 
-    recipe = Recipe(runner=Counts, dataset=lambda: Points(400, reads=reads), save="50", validate="1000", until="1ep")
+    recipe = Recipe(
+        runner=Counts, dataset=lambda: Points(400, reads=reads), save="50", validate="1000", until="1ep"
+    )
     recipe.make(folder, StopAt(done)).fit()
     reads.clear()
     counts.clear()

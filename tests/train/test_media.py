@@ -35,7 +35,13 @@ def test_a_figure_is_a_png() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [((5, 6), (5, 6)), ((1, 5, 6), (5, 6)), ((3, 5, 6), (5, 6, 3)), ((5, 6, 3), (5, 6, 3)), ((4, 5, 6), (5, 6, 4))],
+    [
+        ((5, 6), (5, 6)),
+        ((1, 5, 6), (5, 6)),
+        ((3, 5, 6), (5, 6, 3)),
+        ((5, 6, 3), (5, 6, 3)),
+        ((4, 5, 6), (5, 6, 4)),
+    ],
 )
 def test_images_in_any_order_of_axes(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     image = torch.rand(shape)
@@ -68,5 +74,7 @@ def test_a_histogram_is_counts_and_edges() -> None:
 
 
 def test_what_cannot_be_shown() -> None:
-    with pytest.raises(ContractError, match=r"visualize\(\): cannot be shown; received 'Tensor'.*roost.Media"):
+    with pytest.raises(
+        ContractError, match=r"visualize\(\): cannot be shown; received 'Tensor'.*roost.Media"
+    ):
         encode(torch.zeros(3))

@@ -48,7 +48,9 @@ def names(module: nn.Module, group: dict[str, Any]) -> set[str]:
 def test_groups_the_first_match_wins_and_the_rest_comes_first() -> None:
     module = Net()
     groups = [{"params": ["*.bias"], "weight_decay": 0}, {"params": "body.*", "lr": 0.01}]
-    optim = make(module, main={"class": "torch.optim.AdamW", "lr": 0.1, "weight_decay": 0.5, "groups": groups})["main"]
+    optim = make(
+        module, main={"class": "torch.optim.AdamW", "lr": 0.1, "weight_decay": 0.5, "groups": groups}
+    )["main"]
     assert isinstance(optim.optimizer, torch.optim.AdamW)
     rest, biases, body = optim.optimizer.param_groups
     assert names(module, rest) == {"head.weight"}
@@ -82,11 +84,17 @@ def test_frozen_parameters_belong_to_nobody() -> None:
     ("optimizers", "message"),
     [
         ({}, r"optimizers: there is no optimizer.*Runner\.optimizers"),
-        ({"main": {**SGD, "params": "bodi.*"}}, r"optimizers\.main\.params.*received 'bodi\.\*'.*body\.0\.weight"),
+        (
+            {"main": {**SGD, "params": "bodi.*"}},
+            r"optimizers\.main\.params.*received 'bodi\.\*'.*body\.0\.weight",
+        ),
         ({"main": {**SGD, "params": ["*", "nose"]}}, r"received 'nose'"),
         ({"main": {**SGD, "groups": [{"params": "nose"}]}}, r"optimizers\.main\.groups\.0\.params.*'nose'"),
         ({"a": SGD, "b": {**SGD, "params": "head.*"}}, r"'head.weight' belongs to 'a' and to 'b'.*disjoint"),
-        ({"main": {**SGD, "params": "body.*"}}, r"2 parameters belong to no optimizer: head.weight, head.bias"),
+        (
+            {"main": {**SGD, "params": "body.*"}},
+            r"2 parameters belong to no optimizer: head.weight, head.bias",
+        ),
         ({"main": {**SGD, "momentun": 0.9}}, r"no argument 'momentun'"),
         ({"main": {**SGD, "lr": -1.0}}, r"Invalid learning rate"),
         ({"main": {"class": "torch.optim.Adamm"}}, r"Adam"),
@@ -135,7 +143,10 @@ def test_warm_up_climbs_then_the_scheduler_begins() -> None:
 @pytest.mark.parametrize(
     ("scheduler", "message"),
     [
-        ({"class": SCHEDULER + "ReduceLROnPlateau"}, r"optimizers\.main\.scheduler.*unit: validation and monitor"),
+        (
+            {"class": SCHEDULER + "ReduceLROnPlateau"},
+            r"optimizers\.main\.scheduler.*unit: validation and monitor",
+        ),
         ({"class": SCHEDULER + "ReduceLROnPlateau", "unit": "validation"}, r"monitor: valid/loss"),
         (
             {"class": SCHEDULER + "StepLR", "step_size": 1, "unit": "epoch", "warmup_steps": 3},

@@ -75,7 +75,6 @@ def test_the_order_stays_what_it_is() -> None:
     assert BatchPlan(8, 8, seed=3).order(1).tolist() == [2, 1, 4, 3, 5, 6, 0, 7]
 
 
-
 def test_what_cannot_be_planned() -> None:
     with pytest.raises(ConfigError, match="the dataset is empty"):
         BatchPlan(0, 4)

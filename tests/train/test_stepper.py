@@ -32,7 +32,9 @@ def window(*sizes: int) -> Window:
 def test_one_step_of_one_batch(given: str) -> None:
     module, by_hand = line(), line()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    stepper = Stepper({"optimizer": optimizer, "optim": Optim(optimizer), "named": {"main": optimizer}}[given])
+    stepper = Stepper(
+        {"optimizer": optimizer, "optim": Optim(optimizer), "named": {"main": optimizer}}[given]
+    )
     x = torch.randn(4, 3)
     values = stepper.run(lambda batch: {"loss": module(batch).mean(), "twice": 2 * module(batch).mean()}, [x])
     by_hand(x).mean().backward()
@@ -88,7 +90,9 @@ def test_the_samples_of_a_plain_list_of_batches_are_counted(batch: Any) -> None:
 
 def test_clipping_gives_the_norm_before_it() -> None:
     module, by_hand = line(), line()
-    stepper = Stepper(Optim(torch.optim.SGD(module.parameters(), lr=1.0), max_grad_norm=0.5, grad_norm_type=1.0))
+    stepper = Stepper(
+        Optim(torch.optim.SGD(module.parameters(), lr=1.0), max_grad_norm=0.5, grad_norm_type=1.0)
+    )
     x = torch.randn(4, 3)
     values = stepper.run(lambda batch: (module(batch) * 10).sum(), [x])
     (by_hand(x) * 10).sum().backward()
@@ -110,7 +114,10 @@ def test_several_optimizers_have_names_of_their_own() -> None:
     before = bits(dict(other.state_dict()))
     assert stepper.run(lambda batch: one(batch).mean(), [x]).keys() == {"loss"}
     assert bits(dict(other.state_dict())) == before
-    assert stepper.run(lambda batch: other(batch).mean(), [x], optimizer="d").keys() == {"d_loss", "d_grad_norm"}
+    assert stepper.run(lambda batch: other(batch).mean(), [x], optimizer="d").keys() == {
+        "d_loss",
+        "d_grad_norm",
+    }
     with pytest.raises(ContractError, match=r"no optimizer 'g'; there are: main, d"):
         stepper.run(lambda batch: one(batch).mean(), [x], optimizer="g")
 

@@ -52,7 +52,9 @@ from tests.train.parts import (
 # --- against a loop written by hand -----------------------------------------------------------------------
 
 
-def batches(dataset: TensorDataset | Still, epochs: int, batch_size: int = 4) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    dataset: TensorDataset | Still, epochs: int, batch_size: int = 4
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of `parts.loader`, indexed by hand."""
     plan = BatchPlan(len(dataset), batch_size, seed=3)
     x, y = dataset.tensors if isinstance(dataset, TensorDataset) else (dataset.x, dataset.y)
@@ -70,7 +72,9 @@ def seeded_as_a_trainer() -> None:
 def test_equals_a_loop_by_hand(name: str, dataset: Any) -> None:
     def optimizer(module: nn.Module) -> torch.optim.Optimizer:
         if name == "SGD":
-            return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)
+            return torch.optim.SGD(
+                module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3
+            )
         return torch.optim.AdamW(module.parameters(), lr=0.01)
 
     by_hand = built(MLP)
@@ -335,7 +339,9 @@ def test_a_stop_in_the_middle_of_a_validation(step: int, tmp_path: Path) -> None
     recipe = Recipe(runner=StopsInValidation)
     StopsInValidation.at = step
     assert recipe.make(tmp_path / "cut").fit() == "test"
-    assert [row["step"] for row in rows_of(tmp_path / "cut") if "valid/loss" in row] == list(range(3, step, 3))
+    assert [row["step"] for row in rows_of(tmp_path / "cut") if "valid/loss" in row] == list(
+        range(3, step, 3)
+    )
     StopsInValidation.at = -1
     last = recipe.make(tmp_path / "cut")
     assert last.fit() == "finished"
@@ -531,7 +537,10 @@ def test_a_full_disk_is_said_and_training_goes_on(
     whole = recipe.make(tmp_path / "whole")
     whole.fit()
     ours, theirs = state_of(trainer), state_of(whole)
-    assert_equal({n: ours[n] for n in ("model", "optimizers", "rank-0")}, {n: theirs[n] for n in ("model", "optimizers", "rank-0")})
+    assert_equal(
+        {n: ours[n] for n in ("model", "optimizers", "rank-0")},
+        {n: theirs[n] for n in ("model", "optimizers", "rank-0")},
+    )
 
 
 def test_a_disk_that_is_full_at_the_end_is_an_error(no_space: Callable[[bool], None], tmp_path: Path) -> None:

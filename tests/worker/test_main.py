@@ -15,19 +15,25 @@ from roost.worker.__main__ import main
 from roost.worker.report import REPORT_FD
 from tests.project.projects import DATASET, RUNNER, project
 
-FAILS = RUNNER + """
+FAILS = (
+    RUNNER
+    + """
     def update(self, stepper, batches):
         if self.progress.step == 3:
             raise ValueError(self.args["message"])
         return super().update(stepper, batches)
 """
+)
 
 LOOKS = "import os\n" + DATASET.replace(
-    "        x = ", "        print('report', os.environ.get('ROOST_REPORT_FD'), 'cwd', os.getcwd())\n        x = "
+    "        x = ",
+    "        print('report', os.environ.get('ROOST_REPORT_FD'), 'cwd', os.getcwd())\n        x = ",
 )
 
 
-def run(package: Package, monkeypatch: pytest.MonkeyPatch, number: int | None = None) -> tuple[int, dict[str, Any]]:
+def run(
+    package: Package, monkeypatch: pytest.MonkeyPatch, number: int | None = None
+) -> tuple[int, dict[str, Any]]:
     """Runs a session in this process; gives the exit code and the final line."""
     if number is None:
         number = package.new_session({"overrides": [], "device": "cpu", "project": ""})
@@ -60,13 +66,16 @@ def test_a_run_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert line == {"state": "stopped", "exit_code": 75, "reason": "stopped by SIGTERM", "error": None}
 
 
-SIGNALS = RUNNER + """
+SIGNALS = (
+    RUNNER
+    + """
     def update(self, stepper, batches):
         import os, signal
         if self.progress.step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return super().update(stepper, batches)
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +115,10 @@ def test_a_session_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_error_of_the_project_is_told_in_full_and_reported_with_its_notes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sets = DATASET + "\nclass Bad:\n    def __len__(self): return 9\n    def __getitem__(self, i): return 1 / 0\n"
+    sets = (
+        DATASET
+        + "\nclass Bad:\n    def __len__(self): return 9\n    def __getitem__(self, i): return 1 / 0\n"
+    )
     code, line = run(project(tmp_path, dataset=sets.replace("train=data", "train=Bad()")), monkeypatch)
     assert code == 1
     assert line["reason"] == "exception"

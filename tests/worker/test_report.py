@@ -25,7 +25,12 @@ def test_one_line_and_then_the_end_of_the_pipe(pipe: int) -> None:
     assert report.final("succeeded", exit_code=0, reason="finished") == 0, "the second is not written"
     with os.fdopen(os.dup(pipe), "rb") as file:
         (line,) = file.read().splitlines()
-    assert json.loads(line) == {"state": "failed", "exit_code": 4, "reason": "error", "error": "straße\n\ud800"}
+    assert json.loads(line) == {
+        "state": "failed",
+        "exit_code": 4,
+        "reason": "error",
+        "error": "straße\n\ud800",
+    }
 
 
 def test_children_do_not_get_the_pipe(pipe: int) -> None:

@@ -28,12 +28,15 @@ class Quiet:
             target.request_stop(self.reason)
 
 
-STOPS = RUNNER + """
+STOPS = (
+    RUNNER
+    + """
     def update(self, stepper, batches):
         if self.progress.step + 1 == self.args["stop_at"]:
             self._trainer.request_stop("enough")
         return super().update(stepper, batches)
 """
+)
 
 
 def session(package: Package, **request: Any) -> Any:
@@ -109,7 +112,10 @@ def test_what_differs_from_the_first_session_is_said_and_recorded(
     file.write_text(json.dumps(body))
     capsys.readouterr()
     train(package, overrides=["stop_at=-1"], force=True)
-    reasons = [f"torch was 1.0, is {torch.__version__}", "session 2 was forced to go on with a changed config or code"]
+    reasons = [
+        f"torch was 1.0, is {torch.__version__}",
+        "session 2 was forced to go on with a changed config or code",
+    ]
     said = capsys.readouterr().out
     assert all(f"inexact: {reason}" in said for reason in reasons)
     assert set(package.derived["inexact"]) == set(reasons)

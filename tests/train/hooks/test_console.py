@@ -52,4 +52,7 @@ def test_a_stop_and_going_on(tmp_path: object, capsys: pytest.CaptureFixture[str
 
 def test_numbers_are_short() -> None:
     trainer = plain(built(MLP), Still(), until="90min")
-    assert line(trainer, {"a": 0.123456, "b": 1e-9, "c": float("nan")}) == "epoch 0  step 0  a 0.1235  b 1e-09  c nan"
+    assert (
+        line(trainer, {"a": 0.123456, "b": 1e-9, "c": float("nan")})
+        == "epoch 0  step 0  a 0.1235  b 1e-09  c nan"
+    )

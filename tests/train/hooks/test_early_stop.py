@@ -71,5 +71,7 @@ def test_another_metric_begins_anew() -> None:
 def test_a_monitor_that_is_never_reported(tmp_path: Path) -> None:
     found = trainer(tmp_path, [1.0])
     found.calls.eval[-1].monitor = "valid/f1"  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"early_stopping\.monitor: 'valid/f1' is never reported.*valid/score"):
+    with pytest.raises(
+        ConfigError, match=r"early_stopping\.monitor: 'valid/f1' is never reported.*valid/score"
+    ):
         found.fit()

@@ -31,7 +31,9 @@ def lines(folder: Path, session: int = 1) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{session}.jsonl").read_text().splitlines()]
 
 
-def make(folder: Path, log: Any, *hooks: Hook, until: int = 8, validate: str = "4", **options: Any) -> Trainer:
+def make(
+    folder: Path, log: Any, *hooks: Hook, until: int = 8, validate: str = "4", **options: Any
+) -> Trainer:
     loaders = {"valid": loader(Still(), 8, shuffle=False)}
     all_hooks = [Records(folder, log), Validate(validate), *hooks]
     return plain(built(MLP), Still(), all_hooks, until=until, loaders=loaders, **options)
@@ -41,7 +43,9 @@ def make(folder: Path, log: Any, *hooks: Hook, until: int = 8, validate: str = "
     ("log", "validate", "steps"),
     [("2", "4", [2, 4, 6, 8]), ("3", "4", [3, 4, 6, 8]), ("100", "100", [8]), ("1ep", "100", [7, 8])],
 )
-def test_one_row_per_step_at_most_and_one_at_the_end(log: str, validate: str, steps: list[int], tmp_path: Path) -> None:
+def test_one_row_per_step_at_most_and_one_at_the_end(
+    log: str, validate: str, steps: list[int], tmp_path: Path
+) -> None:
     make(tmp_path, log, validate=validate).fit()
     rows = lines(tmp_path)[1:]
     assert [row["step"] for row in rows] == steps
@@ -132,7 +136,9 @@ def test_rows_are_durable_before_the_checkpoint_that_holds_them(tmp_path: Path) 
     assert events[:4] == ["rows", "checkpoint", "rows", "checkpoint"]
 
 
-def test_a_full_disk_is_said_once_and_no_row_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_said_once_and_no_row_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Fills(Hook):
         phase = Phase.MODEL
 

@@ -38,7 +38,9 @@ class Holds(Asks):
 ALL = Policy(fast=100)
 
 
-def saving(folder: Path, every: Any, *hooks: Hook, until: int = 8, policy: Policy = ALL) -> list[tuple[Any, ...]]:
+def saving(
+    folder: Path, every: Any, *hooks: Hook, until: int = 8, policy: Policy = ALL
+) -> list[tuple[Any, ...]]:
     """(step, reason, number among the scheduled ones) of each save that is kept."""
     trainer = plain(
         built(MLP), Still(), [Save(every), *hooks], until=until, checkpoints=Checkpoints(folder, policy)
@@ -99,7 +101,12 @@ def test_a_save_is_told_to_hooks(tmp_path: Path) -> None:
             seen.append((path.name, trainer.progress.step, (path / "MANIFEST.json").is_file()))
 
     saving(tmp_path, "4", Hears(), until=5)
-    assert seen == [("before", 4, False), ("state_0.ckpt", 4, True), ("before", 5, False), ("state_1.ckpt", 5, True)]
+    assert seen == [
+        ("before", 4, False),
+        ("state_0.ckpt", 4, True),
+        ("before", 5, False),
+        ("state_1.ckpt", 5, True),
+    ]
 
 
 def test_state_round_trip() -> None:

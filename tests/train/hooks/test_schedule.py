@@ -29,7 +29,9 @@ class Rates(Hook):
         self.rates.append(trainer.stepper.optimizers["main"].optimizer.param_groups[0]["lr"])
 
 
-def rates(make: Any, *, unit: str, monitor: str | None = None, values: Any = (1.0,) * 16, every: str = "4") -> list[float]:
+def rates(
+    make: Any, *, unit: str, monitor: str | None = None, values: Any = (1.0,) * 16, every: str = "4"
+) -> list[float]:
     runner = built(Scripted)
     runner.values = values
     optimizer = torch.optim.SGD(runner.parameters(), lr=1.0)
@@ -67,7 +69,9 @@ def test_by_a_metric() -> None:
 
 
 def test_a_metric_that_is_never_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"optimizers\.main\.scheduler\.monitor: 'valid/f1' is never reported"):
+    with pytest.raises(
+        ConfigError, match=r"optimizers\.main\.scheduler\.monitor: 'valid/f1' is never reported"
+    ):
         rates(lr_scheduler.ReduceLROnPlateau, unit="validation", monitor="valid/f1")
 
 

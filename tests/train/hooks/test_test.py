@@ -28,7 +28,9 @@ class Worsens(MLP):
         return {**values, "loss": values["loss"] * 0 + abs(self.progress.step - 3)}
 
 
-def make(folder: Path, *hooks: Hook, best: Rule | None = RULE, kind: type[MLP] = Worsens, until: int = 6) -> Trainer:
+def make(
+    folder: Path, *hooks: Hook, best: Rule | None = RULE, kind: type[MLP] = Worsens, until: int = 6
+) -> Trainer:
     rows = Records(folder / "records", "100")
     sets = {name: loader(Still(9), 4, shuffle=False) for name in ("valid", "test/a", "test/b")}
     return plain(

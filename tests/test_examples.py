@@ -1,0 +1,41 @@
+"""The examples run as they are, and keep what they promise."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def plain_loop(folder: Path, *, kill_at: str | None = None) -> list[str]:
+    """Runs it, to its end or until it prints a line that begins so; gives what it printed."""
+    command = [sys.executable, str(EXAMPLES / "plain_loop.py"), str(folder)]
+    lines: list[str] = []
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.strip())
+            if kill_at is not None and line.startswith(kill_at):
+                process.kill()
+    assert process.returncode == (0 if kill_at is None else -signal.SIGKILL)
+    return lines
+
+
+def test_the_plain_loop_goes_on_exactly_after_kill_9(tmp_path: Path) -> None:
+    whole = plain_loop(tmp_path / "whole")
+    assert whole[0] == "begin at step 0"
+    plain_loop(tmp_path / "cut", kill_at="step 100 ")
+    second = plain_loop(tmp_path / "cut", kill_at="step 300 ")
+    assert 0 < int(second[0].split()[-1]) < 300
+    third = plain_loop(tmp_path / "cut")
+    begin = int(third[0].split()[-1])
+    assert 240 <= begin < 500
+    # Rows and weights: what comes after the last cut is what the whole run printed.
+    assert third[1:] == [
+        line for line in whole[1:] if line.startswith("weights") or int(line.split()[1]) > begin
+    ]
