@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_an_error_that_names_it(project: Path, tmp_path: 
     fill(project, "a.py", "secret.py")
     (project / "secret.py").chmod(0)
     program = (
-        "import os, sys\n"
+        "import concurrent.futures.thread, os, sys\n"  # while it may still read where Python lies
         "from pathlib import Path\n"
         "from roost.package import snapshot\n"
         "os.setgid(65534), os.setuid(65534)\n"
@@ -250,6 +250,16 @@ def test_too_many_files_are_refused_with_the_way_out(project: Path, monkeypatch:
     monkeypatch.setattr(snapshot, "MAX_FILES", 3)
     fill(project, "a", "b", "c", "d")
     with pytest.raises(ConfigError, match=r"has 4 files, more than 3.*gitignore"):
+        snapshot.select(project)
+
+
+def test_too_much_to_copy_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(project, "a", "b")
+    for name in ("a", "b"):
+        os.truncate(project / name, 600 * 1024)
+    snapshot.select(project)
+    monkeypatch.setattr(snapshot, "MAX_TOTAL_MB", 1.0)
+    with pytest.raises(ConfigError, match="has 1 MB in files to copy, more than 1 "):
         snapshot.select(project)
 
 
@@ -362,7 +372,7 @@ def test_submodules_and_repositories_inside_are_part_of_the_tree(repository: Pat
     (repository / "nested" / ".gitignore").write_text("data\n")
     git(repository / "nested", "init", "-q")
     git(repository / "empty repository", "init", "-q")
-    selection = snapshot.select(repository)
+    selection = snapshot.select(repository, named=[repository / "libs" / "fetched" / "lib.py"])
     assert selection.files == [
         ".gitmodules", "a.py", "empty repository/.keep", "libs/fetched/deep/x.py", "libs/fetched/lib.py",
         "nested/.gitignore", "nested/own.py",

@@ -25,7 +25,8 @@ import roost
 
 class Runner(roost.Runner):
     def build(self):
-        self.net = nn.Sequential(nn.Linear(4, self.args["width"]), nn.Dropout(0.5), nn.Linear(self.args["width"], 1))
+        width = self.args["width"]
+        self.net = nn.Sequential(nn.Linear(4, width), nn.Dropout(0.5), nn.Linear(width, 1))
 
     def loss(self, batch):
         x, y = batch

@@ -30,7 +30,7 @@ def hooks(trainer: Trainer) -> list[str]:
 
 def test_the_least(tmp_path: Path) -> None:
     trainer = make(tmp_path)
-    assert hooks(trainer) == ["Visualize", "Validate", "Records", "Save", "Console"]
+    assert hooks(trainer) == ["Visualize", "Validate", "Records", "Save", "Console", "Unsaved"]
     assert {name: len(loader) for name, loader in trainer.loaders.items()} == {"train": 4, "valid": 4}
     assert trainer.until == Until(steps=6)
     assert trainer.fit() == "finished"
@@ -81,6 +81,7 @@ def test_everything(tmp_path: Path) -> None:
         "Records",
         "Save",
         "Console",
+        "Unsaved",
     ]
     assert trainer.until == Until(6, 2, 3600.0)
     assert (trainer.steps_per_epoch, trainer.total_steps, trainer.seed) == (2, 4, 7)
@@ -95,7 +96,8 @@ def test_everything(tmp_path: Path) -> None:
 
 
 def test_own_hooks_come_after_roost_s_in_their_phase(tmp_path: Path) -> None:
-    code = "import roost\nclass A(roost.Hook):\n    phase = roost.Phase.EVAL\nclass B(roost.Hook):\n    phase = roost.Phase.MODEL\n"
+    code = "import roost\nclass A(roost.Hook): phase = roost.Phase.EVAL\n"
+    code += "class B(roost.Hook): phase = roost.Phase.MODEL\n"
     trainer = make(tmp_path, hooks_code=code, hooks=["Hooks.py:A", "Hooks.py:B"])
     assert hooks(trainer)[:4] == ["B", "Visualize", "Validate", "A"]
 

@@ -69,7 +69,12 @@ class Dataset(roost.Dataset):
     load(tmp_path, dataset=ordered)
 
 
-RUNNER_WITHOUT_LOSS = "import roost\nfrom torch import nn\nclass Runner(roost.Runner):\n    def build(self): self.net = nn.Linear(1, 1)\n"
+RUNNER_WITHOUT_LOSS = """
+import roost
+from torch import nn
+class Runner(roost.Runner):
+    def build(self): self.net = nn.Linear(1, 1)
+"""
 
 
 @pytest.mark.parametrize(

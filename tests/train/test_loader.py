@@ -251,7 +251,7 @@ def test_workers_are_gone_after_a_failure_in_training() -> None:
 
 
 def reads_before_the_first_step(done: int, folder: Any) -> int:
-    """Samples that are read by a session that goes on after ``done`` of 100 batches, before its first step."""
+    """Samples that a session reads before its first step when it goes on after ``done`` of 100 batches."""
     reads: list[int] = []
     counts: list[int] = []
 

@@ -201,7 +201,7 @@ def test_state_survives_the_codec_and_goes_on_exactly(scheduler: dict[str, Any],
 
 
 def test_a_scheduler_may_step_first_in_a_new_process() -> None:
-    """After a validation that a stop had cut; torch warns about that otherwise, and warnings are errors here."""
+    """After a validation that a stop had cut. Torch warns about it otherwise; warnings are errors here."""
     scheduler = {"class": SCHEDULER + "ExponentialLR", "gamma": 0.5, "unit": "validation"}
     first = make(main={**SGD, "scheduler": scheduler})["main"]
     first.optimizer.step()

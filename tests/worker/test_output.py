@@ -40,7 +40,8 @@ def test_print_and_tracebacks_of_a_process_never_fail() -> None:
 def test_what_is_printed_comes_at_once_and_in_order() -> None:
     program = (
         "from roost.worker import output; output.protect(); import os, sys\n"
-        "print('a\\ud800'); os.write(1, b'b\\n'); print('cc', end=''); os.write(1, b'd'); print('e', file=sys.stderr)"
+        "print('a\\ud800'); os.write(1, b'b\\n'); print('cc', end=''); os.write(1, b'd')\n"
+        "print('e', file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert (done.returncode, done.stdout) == (0, b"a\\ud800\nb\nccde\n")

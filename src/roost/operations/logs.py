@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from roost.base import regular
 from roost.package.package import Package
 
 _CHUNK = 1 << 16
@@ -50,7 +51,7 @@ def read_from(path: Path, offset: int) -> Iterator[bytes]:
         OSError: It cannot be read.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = regular.open_fd(path)
     except FileNotFoundError:
         return
     try:
@@ -64,12 +65,13 @@ def read_from(path: Path, offset: int) -> Iterator[bytes]:
 def tail_offset(path: Path, lines: int) -> int:
     """Where the last ``lines`` lines of a file begin, in bytes; reads from its end only."""
     try:
-        size = path.stat().st_size
+        fd = regular.open_fd(path)
     except FileNotFoundError:
         return 0
-    if lines <= 0:
-        return size
-    with path.open("rb") as file:
+    with open(fd, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if lines <= 0:
+            return size
         # A line that is not ended yet counts: then there is one newline less to pass.
         wanted = lines
         end = size

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from roost.base import regular
 from roost.base.errors import CheckpointError, NotFound
 from roost.operations.row import Row
 from roost.package import checkpoint, progress, sessions
@@ -53,7 +54,7 @@ def summarize(path: Path) -> Row:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = msgspec.json.decode(regular.read(path))
     except (OSError, msgspec.DecodeError):
         return None
     return found if isinstance(found, dict) else None
@@ -121,11 +122,14 @@ def _metrics(row: dict[str, Any]) -> dict[str, float]:
 def _tail(path: Path) -> list[dict[str, Any]]:
     """The last rows of a records file, oldest first."""
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            data = os.pread(file.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        fd = regular.open_fd(path)
     except OSError:
         return []
+    try:
+        size = os.fstat(fd).st_size
+        data = os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    finally:
+        os.close(fd)
     lines = data.split(b"\n")[1 if size > _TAIL_BYTES else 0 :]
     return [row for row in map(_decoded, lines) if row is not None]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from roost.base import durable
+from roost.base import durable, regular
 from roost.base.errors import CheckpointError, NotFound
 
 FORMAT = 1
@@ -149,7 +149,7 @@ def read_info(path: Path) -> Info:
     if not path.exists():
         raise NotFound("there is no such checkpoint", received=str(path))
     try:
-        return _decode((path / "MANIFEST.json").read_bytes())
+        return _decode(bytes(regular.read(path / "MANIFEST.json")))
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise CheckpointError(f"{path.name}: its MANIFEST.json cannot be read: {error}") from error
     except CheckpointError as error:
@@ -171,11 +171,12 @@ def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
     if Path(name).name != name:
         raise CheckpointError(f"{path.name}: its MANIFEST.json names {name!r}, which is no file of it")
     try:
-        data = bytearray((path / name).read_bytes())
+        size = (path / name).stat().st_size
+        if size != entry.get("bytes"):
+            raise CheckpointError(f"{path.name}: {name} has {size} bytes instead of {entry.get('bytes')}")
+        data = regular.read(path / name, at_most=size)
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
-    if len(data) != entry.get("bytes"):
-        raise CheckpointError(f"{path.name}: {name} has {len(data)} bytes instead of {entry.get('bytes')}")
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
         raise CheckpointError(f"{path.name}: {name} is damaged: its digest is not the one that was written")
     return data

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roost.base import durable
+from roost.base import durable, regular
 from roost.base.errors import NotFound, Refused
 from roost.config import layers
 from roost.package import checkpoint, names, records, sessions, snapshot
@@ -94,7 +94,7 @@ class Package:
 
     def _load(self, name: str) -> dict[str, Any]:
         try:
-            return dict(json.loads((self.path / name).read_bytes()))
+            return dict(json.loads(regular.read(self.path / name)))
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise NotFound(f"the package's {name} cannot be read: {error}", where=self.path) from error
 

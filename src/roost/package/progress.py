@@ -14,6 +14,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from roost.base import regular
+
 _BODY = struct.Struct("<QqqqqqddddQ")
 _CHECK = struct.Struct("<I")
 _SLOT = 128
@@ -110,14 +112,17 @@ def reset(path: Path) -> None:
 def read(path: Path) -> Snapshot | None:
     """The newest snapshot, or None when nothing was published yet."""
     try:
-        with path.open("rb") as file:
-            for _ in range(_READ_TRIES):
-                data = os.pread(file.fileno(), _SIZE, 0)
-                found = _slots(data)
-                if found or not any(data):
-                    return max(found)[1] if found else None
+        fd = regular.open_fd(path)
     except OSError:
         return None
+    try:
+        for _ in range(_READ_TRIES):
+            data = os.pread(fd, _SIZE, 0)
+            found = _slots(data)
+            if found or not any(data):
+                return max(found)[1] if found else None
+    finally:
+        os.close(fd)
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from roost.base import durable
+from roost.base import durable, regular
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -104,14 +104,22 @@ class Columns:
         return {name: values[-1] for name, (_, values) in self.series.items()}
 
 
+_MAX_BYTES = 4 << 30
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite"])
+
+
+def _whole(path: Path) -> bytes:
+    try:
+        return bytes(regular.read(path, at_most=_MAX_BYTES))
+    except OSError:
+        return b""  # a FIFO, a folder, …: somebody's, and no records
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
     header: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     torn, before = 0, b""
-    for line in filter(None, path.read_bytes().split(b"\n")):
+    for line in filter(None, _whole(path).split(b"\n")):
         # The disk may have been full for the line's end alone; then the row was written a second time.
         if line == before:
             continue

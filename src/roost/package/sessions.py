@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from roost.base import durable, process
+from roost.base import durable, process, regular
 
 _REQUEST = re.compile(r"(\d+)\.request\.json")
 
@@ -83,7 +83,7 @@ def to_json(value: object) -> bytes:
 
 def _load(path: Path) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(path.read_bytes()))
+        return dict(json.loads(regular.read(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 

@@ -20,7 +20,9 @@ from roost.base.errors import ConfigError, NotFound
 MAX_FILE_MB = 10.0
 """A larger file is data, not code: it is linked, not copied, unless the config names it."""
 
+MAX_TOTAL_MB = 1000.0
 MAX_FILES = 20_000
+"""A project with more than this is refused: every run would copy its data."""
 
 _JUNK = {
     ".git", ".hg", ".svn", ".idea", ".vscode", ".DS_Store", ".cache", ".tox", "node_modules", "__pycache__",
@@ -42,6 +44,8 @@ class Selection:
     files: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, Any]] = field(default_factory=list)
+    size: int = 0
+    """Bytes of the files."""
 
 
 def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path] = ()) -> Selection:
@@ -58,34 +62,43 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
 
     Raises:
         NotFound: A named file does not exist.
-        ConfigError: A named file lies outside the project, there are too many files, or one has a name that
-            the package needs for itself.
+        ConfigError: A named file lies outside the project, there is too much to copy, or a file has a name
+            that the package needs for itself.
         OSError: A folder cannot be read.
     """
     project = project.resolve()
     root = str(project)
     barred = _Barred(root, {str(path.resolve()) for path in exclude})
     must = {name for path in named for name in _inside(project, path, barred)}
-    known = {*_known(root, barred), *must}
     selection = Selection(project)
-    for name in sorted(known):
-        if name in must or not barred.file(f"{root}/{name}"):
-            _add(selection, name, barred, keep=name in must)
-    chosen = {*selection.files, *selection.links}
-    if taken := _OWN & {name.partition("/")[0] for name in chosen}:
+    for name in must:
+        _add(selection, name, barred, keep=True)
+    for name in _known(root, barred):
+        if name not in must and not barred.file(f"{root}/{name}"):
+            _add(selection, name, barred)
+    selection.files = sorted({*selection.files})  # a named file of a submodule came twice
+    if taken := _OWN & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
         raise ConfigError(
             f"the project holds {', '.join(sorted(taken))}, a name that the package needs for itself",
             where=project,
             fix="rename it, or let .gitignore name it",
         )
-    _link_the_rest(selection, known, barred)
-    if (count := len(selection.files) + len(selection.links)) > MAX_FILES:
+    _link_the_rest(selection, barred)
+    _guard(selection)
+    return selection
+
+
+def _guard(selection: Selection) -> None:
+    count, size_mb = len(selection.files) + len(selection.links), selection.size / 2**20
+    too_much = f"{count} files, more than {MAX_FILES}" if count > MAX_FILES else None
+    if size_mb > MAX_TOTAL_MB:
+        too_much = f"{size_mb:.0f} MB in files to copy, more than {MAX_TOTAL_MB:g}"
+    if too_much:
         raise ConfigError(
-            f"the project has {count} files, more than {MAX_FILES}",
-            where=project,
+            f"the project has {too_much}",
+            where=selection.project,
             fix="put data into a folder of its own that .gitignore names; it is then linked, not copied",
         )
-    return selection
 
 
 class _Barred:
@@ -130,33 +143,21 @@ def _inside(project: Path, path: Path, barred: _Barred) -> list[str]:
     return [f"{name}/{inner}" for inner in _walk(str(resolved), barred)] if resolved.is_dir() else [name]
 
 
-def _known(root: str, barred: _Barred) -> Iterator[str]:
+def _known(root: str, barred: _Barred) -> Iterable[str]:
+    """Names of all files; those of another repository inside may be named by its folder alone."""
     if listed := _git_names(root):
-        return _expanded(root, listed, barred)
+        return (name.rstrip("/") for name in listed if name != "./")  # "./": a submodule not fetched
     return _walk(root, barred)  # no git here, or one further up that ignores the whole project
 
 
 def _git_names(folder: str) -> list[str]:
-    """Names below ``folder``, those of other repositories in it with a slash at their end; none without
-    git."""
     listing = ["git", "-C", folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         result = subprocess.run(listing, capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return (
-        [os.fsdecode(name) for name in result.stdout.split(b"\0") if name] if result.returncode == 0 else []
-    )
-
-
-def _expanded(root: str, listed: Iterable[str], barred: _Barred) -> Iterator[str]:
-    """The names, with those of submodules and inner repositories in place of these."""
-    for name in listed:
-        path = f"{root}/{name}".rstrip("/")
-        if name == "./" or not os.path.isdir(path) or os.path.islink(path):  # "./": a submodule not fetched
-            yield name
-        elif not barred.folder(path):
-            yield from (f"{name.rstrip('/')}/{below}" for below in _known(path, barred))
+    names = result.stdout.split(b"\0") if result.returncode == 0 else []
+    return [os.fsdecode(name) for name in names if name]
 
 
 def _raise(error: OSError) -> None:
@@ -174,7 +175,7 @@ def _walk(root: str, barred: _Barred) -> Iterator[str]:
         yield from (prefix + name for name in [*files, *links])
 
 
-def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool) -> None:
+def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool = False) -> None:
     path = f"{barred.root}/{name}"
     try:
         status = os.lstat(path)
@@ -193,11 +194,16 @@ def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool) -> Non
             selection.left_out.append({"path": name, "bytes": status.st_size, "reason": reason})
         else:
             selection.files.append(name)
+            selection.size += status.st_size
+    elif stat.S_ISDIR(status.st_mode) and not barred.folder(path):  # a submodule, or a repository inside
+        for below in _known(path, barred):
+            if not barred.file(f"{path}/{below}"):
+                _add(selection, f"{name}/{below}", barred)
 
 
-def _link_the_rest(selection: Selection, known: set[str], barred: _Barred) -> None:
+def _link_the_rest(selection: Selection, barred: _Barred) -> None:
     """Links what lies beside the chosen files and is none of them: what git ignores, data usually."""
-    folders = {""}
+    known, folders = {*selection.files, *selection.links}, {""}
     for name in selection.files:
         while (name := name.rpartition("/")[0]) not in folders:
             folders.add(name)
@@ -228,15 +234,19 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
     Raises:
         OSError: A file cannot be read or written.
     """
+    from concurrent.futures import ThreadPoolExecutor  # 6 ms: whoever only reads packages goes without
+
     source, into = str(selection.project), str(target)
-    made = {""}
-    files: dict[str, Any] = {}
-    for name in selection.files:
-        folder = name.rpartition("/")[0]
-        if folder not in made:
-            os.makedirs(f"{into}/{folder}", exist_ok=True)
-            made.add(folder)
-        files[name] = _copy_file(source, name, into)
+    for folder in sorted({name.rpartition("/")[0] for name in selection.files}):
+        os.makedirs(f"{into}/{folder}", exist_ok=True)
+
+    def copied(names: list[str]) -> dict[str, Any]:
+        return {name: _copy_file(source, name, into) for name in names}
+
+    half = len(selection.files) // 2
+    with ThreadPoolExecutor(1) as beside:  # while a disk makes one file, the other is read and hashed
+        later = beside.submit(copied, selection.files[half:])
+        files = copied(selection.files[:half]) | later.result()
     for name, to in selection.links.items():
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -256,11 +266,13 @@ def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:
         return {"link": to}
     digest, size = hashlib.sha256(), 0
     try:
-        mode = 0o755 if os.fstat(source_fd).st_mode & 0o100 else 0o644
+        status = os.fstat(source_fd)
+        mode = 0o755 if status.st_mode & 0o100 else 0o644
+        amount = min(status.st_size + 1, _CHUNK)  # to ask for a large piece means to allocate it
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         destination_fd = os.open(f"{into}/{name}", flags, mode)
         try:
-            while chunk := os.read(source_fd, _CHUNK):
+            while chunk := os.read(source_fd, amount):
                 digest.update(chunk)
                 size += len(chunk)
                 view = memoryview(chunk)

@@ -139,6 +139,7 @@ def _hooks(
         records,
         own.Save(settings.checkpoint.every),
         own.Console(),
+        own.Unsaved(),
         own.Visualize(package.path / "media", settings.visualize_every),
     ]
     if any(optim.scheduler is not None for optim in stepper.optimizers.values()):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from roost.base.errors import TrainingError
 from roost.package.records import Writer
 from roost.train.hook import Hook, Phase
+from roost.train.hooks.clock import note_clock
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -34,6 +35,7 @@ class Records(Hook):
         self._said = False
 
     def on_start(self, trainer: Trainer) -> None:
+        note_clock(trainer, "a row", self.every)
         self._folder.mkdir(parents=True, exist_ok=True)
         used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
         session = self._session if self._session is not None else max(used, default=0) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roost.train.hook import Hook, Phase
+from roost.train.hooks.clock import note_clock
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -19,6 +20,9 @@ class Validate(Hook):
 
     def __init__(self, every: str | int = "1ep") -> None:
         self.every = every
+
+    def on_start(self, trainer: Trainer) -> None:
+        note_clock(trainer, "validation", self.every)
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.validate()

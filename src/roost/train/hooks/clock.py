@@ -1,0 +1,18 @@
+"""What comes by the clock comes at another step each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from roost.base.interval import Interval
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+def note_clock(trainer: Trainer, what: str, every: str | int | Sequence[str | int] | None) -> None:
+    """Names a run inexact whose rows or validations come by the clock. Saves may: they change nothing."""
+    given = [every] if isinstance(every, str | int) else every or []
+    if any(Interval.parse(one, setting=f"{what}.every").seconds for one in given):
+        trainer.note_inexact(f"wall clock: {what} comes every {' or '.join(map(str, given))}")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from roost.package import checkpoint
+from roost.train.hook import Hook, Phase
+from roost.train.hooks import Unsaved
+from roost.train.trainer import Trainer
+from tests.train.parts import MLP, Recipe, StopAt
+
+
+class Counts(MLP):
+    """Keeps a number that no checkpoint holds."""
+
+    def build(self) -> None:
+        super().build()
+        self.counter = 0
+
+    def loss(self, batch: Any) -> Mapping[str, Tensor]:
+        self.counter += 1
+        return super().loss(batch)
+
+
+def test_an_attribute_that_changes_is_named_at_the_first_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Recipe(runner=Counts, hooks=[Unsaved])
+    recipe.make(tmp_path, StopAt(5)).fit()
+    trainer = recipe.make(tmp_path)
+    trainer.fit()
+    (reason,) = trainer.inexact
+    assert reason.startswith("self.counter of the Runner changed")
+    assert all(info.inexact == [reason] for info in checkpoint.infos(tmp_path / "Checkpoints"))
+    assert capsys.readouterr().out.count("inexact: ") == 2, "once a session"
+
+
+def test_a_runner_that_keeps_nothing_is_exact(tmp_path: Path) -> None:
+    trainer = Recipe(hooks=[Unsaved]).make(tmp_path)
+    trainer.fit()
+    assert trainer.inexact == []
+
+
+def test_what_a_hook_s_start_puts_into_the_runner_is_no_change(tmp_path: Path) -> None:
+    class Puts(Hook):
+        phase = Phase.MODEL
+
+        def on_start(self, trainer: Trainer) -> None:
+            trainer.runner.factor = 0.5
+
+    trainer = Recipe(hooks=[Unsaved, Puts]).make(tmp_path)
+    trainer.fit()
+    assert trainer.inexact == []
