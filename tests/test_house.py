@@ -59,7 +59,6 @@ MAY_WRITE = {
 """Files that change the disk without `roost.base.durable`, each with the reason."""
 
 TESTED_ELSEWHERE = {
-    "train/agenda.py": "tests/train/test_trainer.py: what is due, asked for and pending",
     "__init__.py": "every test that says roost.Runner; the floors, here",
 }
 """Modules without a test file of their own name, each with the tests that hold them."""

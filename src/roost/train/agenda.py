@@ -65,4 +65,5 @@ class Agenda:
                 return (call.key, *sorted(self.requests))
             self.requests.discard(call.hook.serves or "")
             call.schedule(step, self._steps_per_epoch, now)
+        self.requests -= {"record", "report"}  # of this step alone, also when nobody serves them
         return ()

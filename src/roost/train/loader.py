@@ -129,10 +129,15 @@ class _Keyed(torch.utils.data.Dataset[Any]):
             return _Refusal(error)
 
 
+_GRACE_SECONDS = 30
+
+
 def _start_worker(_: int) -> None:
     # Signals are for the training process; it ends its workers itself. Ctrl-C reaches the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    # Slurm and systemd send SIGTERM to everybody; a worker that died of it would fail the run that is saving.
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(_GRACE_SECONDS))
 
 
 class Loader:

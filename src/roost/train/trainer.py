@@ -112,7 +112,7 @@ class Trainer:
         """Ends the run at the next step edge, saved. ``finished``: it reached its goal, so `continue` does
         not go on; otherwise it is stopped and may be continued."""
         if finished:
-            self._finished = True
+            self._finished, self._agenda.wake_step = True, 0  # its last step is owed a row
         else:
             self._stop = self._stop or reason
 
@@ -165,6 +165,7 @@ class Trainer:
                 for hook in self.calls.before_step:
                     hook.before_step(self)
                 window, samples, last = next(windows)
+                self.results = {}  # each step, because a stop may come at any moment and save at once
                 self.events.put(self.runner.update(self.stepper, window), samples)
                 self.progress.advance(len(window), samples, last)
                 if (
@@ -210,7 +211,6 @@ class Trainer:
         self.progress.seconds = now - self._zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
-        self.results = {}
         self._run_hooks(now)
 
     def _run_hooks(self, now: float, *, since: str | None = None) -> None:

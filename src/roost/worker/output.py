@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Any
 
 
 class Unfailing(io.RawIOBase):
@@ -22,15 +23,16 @@ class Unfailing(io.RawIOBase):
         return self._fd
 
     def write(self, data: object, /) -> int:
-        view = memoryview(data)  # type: ignore[arg-type]
+        view = left = memoryview(data).cast("B")  # type: ignore[arg-type]
         try:
             if self._lost:
                 os.write(self._fd, f"\nroost: {self._lost} bytes of output were lost: disk full\n".encode())
                 self._lost = 0
-            return os.write(self._fd, view)
+            while left:
+                left = left[os.write(self._fd, left) :]
         except OSError:
-            self._lost += view.nbytes
-            return view.nbytes
+            self._lost += left.nbytes
+        return view.nbytes
 
 
 def protect() -> None:
@@ -39,8 +41,7 @@ def protect() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         stream.flush()
-        buffered = io.BufferedWriter(Unfailing(stream.fileno()), buffer_size=1)
-        text = io.TextIOWrapper(
-            buffered, encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=True
+        raw: Any = Unfailing(stream.fileno())  # without a buffer: a kill must not lose what was printed
+        setattr(
+            sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
         )
-        setattr(sys, name, text)
