@@ -394,3 +394,20 @@ def _die_at(position: int, folder: Path) -> None:
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
+def test_the_readers_own_trouble_is_no_damage(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a good checkpoint would be set aside because too many files were open."""
+    written = checkpoint.write(tmp_path, {"a": {"b": 1}}, Info(id=0, step=1, epoch=0, batch=1))
+    path = checkpoint.folder_of(tmp_path, written.id)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("roost.base.regular.open_fd", fails)
+    for read in (checkpoint.read_info, checkpoint.verify, checkpoint.read):
+        with pytest.raises(OSError, match=os.strerror(number)):
+            read(path)

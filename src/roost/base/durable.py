@@ -37,7 +37,8 @@ def staging_name(final: Path) -> Path:
 
 def is_staging(name: str) -> bool:
     """Whether a file or folder of this name is the litter of a write that never finished."""
-    return name.startswith(".") and ".tmp-" in name
+    final, mark, token = name.rpartition(".tmp-")
+    return bool(mark) and final.startswith(".") and len(token) == 12 and not token.strip("0123456789abcdef")
 
 
 def fsync_folder(path: Path) -> None:

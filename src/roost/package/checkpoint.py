@@ -6,6 +6,7 @@ of it, the manifest's own included, was compared with what was written.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -21,6 +22,7 @@ from roost.base.errors import CheckpointError, NotFound
 
 FORMAT = 1
 PREFIX = "state_"
+_NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FOLDER = re.compile(re.escape(PREFIX) + r"(\d+)\.ckpt")
 
 
@@ -151,9 +153,17 @@ def read_info(path: Path) -> Info:
     try:
         return _decode(bytes(regular.read(path / "MANIFEST.json")))
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        _pass_on(error)
         raise CheckpointError(f"{path.name}: its MANIFEST.json cannot be read: {error}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{path.name}: {error.message}", fix=error.fix) from error
+
+
+def _pass_on(error: Exception) -> None:
+    """Raises what is no damage: no right to read, no descriptor left. A good checkpoint must not be set aside
+    because of the reader's own trouble."""
+    if isinstance(error, OSError) and error.errno in _NO_DAMAGE:
+        raise error
 
 
 def infos(folder: Path) -> list[Info]:
@@ -176,6 +186,7 @@ def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
             raise CheckpointError(f"{path.name}: {name} has {size} bytes instead of {entry.get('bytes')}")
         data = regular.read(path / name, at_most=size)
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        _pass_on(error)
         raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
         raise CheckpointError(f"{path.name}: {name} is damaged: its digest is not the one that was written")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from roost.base.errors import ContractError
 
 Value = Tensor | float
+Names = tuple[str, ...]
 _FOLD = 1024
 """Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
 
@@ -24,7 +26,8 @@ class Events:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Value, Mapping[str, Value]]] = []
-        self._sums: dict[str, tuple[Tensor, Tensor]] = {}
+        self._sums: dict[Names, tuple[Tensor, Tensor]] = {}
+        """Per set of names that came together: (names,) sums of weight x value, and (1,) sum of weights."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._sums)
@@ -42,76 +45,78 @@ class Events:
             self._fold()
 
     def _fold(self) -> None:
-        columns: dict[str, tuple[list[Value], list[Value]]] = {}
+        """Adds up what waits: one stack for all steps that have the same names, which usually is all."""
+        groups: dict[Names, list[tuple[Value, Mapping[str, Value]]]] = {}
         for weight, values in self._waiting:
-            weight = values.get("weight", weight)
-            for name, value in values.items():
-                column = columns.get(name)
-                if column is None:
-                    column = columns[name] = ([], [])
-                column[0].append(value)
-                column[1].append(weight)
-        columns.pop("weight", None)
+            groups.setdefault(tuple(values), []).append((values.get("weight", weight), values))
         self._waiting = []
-        for name, (column_values, weights) in columns.items():
-            stacked = _stacked(name, column_values)
-            self._add(name, stacked, _stacked("weight", weights).to(stacked.device))
-
-    def _add(self, name: str, values: Tensor, weights: Tensor) -> None:
-        total, weight = (values * weights).sum(), weights.sum()
-        if name in self._sums:
-            total, weight = self._sums[name][0] + total, self._sums[name][1] + weight
-        self._sums[name] = (total, weight)
+        for names, entries in groups.items():
+            table = _table(names, [values[name] for _, values in entries for name in names])
+            weights = _table(("weight",), [weight for weight, _ in entries]).to(table.device)
+            total, weight = (table * weights).sum(0), weights.sum(0)
+            if names in self._sums:
+                total, weight = self._sums[names][0] + total, self._sums[names][1] + weight
+            self._sums[names] = (total, weight)
 
     def row(self) -> dict[str, float]:
-        """The weighted mean of every name since the last row; starts a new window. A sync point."""
+        """The weighted mean of every name since the last row; starts a new window. A sync point, the only
+        one."""
         self._fold()
-        names, sums = list(self._sums), list(self._sums.values())
-        self._sums = {}
-        if not names:
+        sums, self._sums = self._sums, {}
+        if not sums:
             return {}
-        device = sums[0][0].device
-        means = torch.stack([(total / weight).to(device) for total, weight in sums])
-        return dict(zip(names, means.tolist(), strict=True))
+        device = next(iter(sums.values()))[0].device
+        numbers = iter(torch.cat([part.to(device) for pair in sums.values() for part in pair]).tolist())
+        totals: dict[str, tuple[float, float]] = {}
+        for names in sums:
+            found = [next(numbers) for _ in names]
+            weight = next(numbers)
+            for name, total in zip(names, found, strict=True):
+                before = totals.get(name, (0.0, 0.0))
+                totals[name] = (before[0] + total, before[1] + weight)
+        return {name: _mean(*pair) for name, pair in totals.items() if name != "weight"}
 
     def state_dict(self) -> dict[str, Any]:
         """The open window, so that a checkpoint never cuts a row."""
         return {
-            "sums": {name: list(pair) for name, pair in self._sums.items()},
+            "sums": [[list(names), total, weight] for names, (total, weight) in self._sums.items()],
             "waiting": [[weight, dict(values)] for weight, values in self._waiting],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
-        self._sums = {name: (pair[0], pair[1]) for name, pair in state["sums"].items()}
+        self._sums = {tuple(names): (total, weight) for names, total, weight in state["sums"]}
         self._waiting = [(weight, values) for weight, values in state["waiting"]]
 
 
-def _stacked(name: str, values: list[Any]) -> Tensor:
-    """(steps,) in float64 (float32 where the device has none), in the order of the steps."""
+def _mean(total: float, weight: float) -> float:
+    return total / weight if weight else math.nan  # as a tensor's division would
+
+
+def _table(names: Names, values: list[Any]) -> Tensor:
+    """(steps, names) in float64 (float32 where the device has none), from values in that order."""
     try:
-        if isinstance(values[0], Tensor):
-            return _column(values)
-        return torch.tensor(values, dtype=torch.float64).reshape(len(values))
+        return _stacked(values).reshape(-1, len(names))
     except (RuntimeError, TypeError, ValueError) as error:
+        bad = next((place for place, value in enumerate(values) if not _is_number(value)), 0)
         raise ContractError(
             "is no single number",
-            setting=f"train/{name}",
-            received=_shown(next((v for v in values if not _is_number(v)), values[0])),
+            setting=f"train/{names[bad % len(names)]}",
+            received=_shown(values[bad]),
             fix="return tensors with one element from loss(), for example a mean over the batch",
         ) from error
 
 
-def _column(values: list[Any]) -> Tensor:
-    dtype = torch.float32 if values[0].device.type == "mps" else torch.float64
-    try:
-        stacked = torch.stack(values)
-    except (TypeError, RuntimeError):  # numbers among the tensors, or shapes like (1,)
-        device = values[0].device
-        stacked = torch.stack(
-            [torch.as_tensor(value, dtype=dtype, device=device).reshape(()) for value in values]
-        )
-    return stacked.detach().to(dtype).reshape(len(values))
+def _stacked(values: list[Any]) -> Tensor:
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if not tensors:
+        return torch.tensor(values, dtype=torch.float64).reshape(len(values))
+    device = tensors[0].device
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    if len(tensors) == len(values) and all(t.dim() == 0 and t.device == device for t in tensors):
+        return torch.stack(values).detach().to(dtype)
+    scalars = [torch.as_tensor(value, dtype=dtype, device=device).detach().reshape(()) for value in values]
+    return torch.stack(scalars)
 
 
 def _is_number(value: object) -> bool:
