@@ -19,12 +19,12 @@ def test_a_line_per_validation_and_few_between(tmp_path: object, capsys: pytest.
     plain(built(MLP), Still(), hooks, until=9, loaders=loaders).fit()
     begin, *middle, end = said(capsys)
     assert begin == "training: until 9 steps, 7 steps per epoch, 74 parameters"
-    assert [text.split("train/")[0] for text in middle] == [
+    assert [text.split("train:")[0] for text in middle] == [
         "epoch 0  step 4/9  ",
         "epoch 1  step 8/9  ",
         "epoch 1  step 9/9  ",
     ]
-    assert all("valid/loss 0." in text for text in middle)
+    assert all("  valid: loss 0." in text for text in middle)
     assert end == "finished at step 9"
 
 
@@ -50,9 +50,7 @@ def test_a_stop_and_going_on(tmp_path: object, capsys: pytest.CaptureFixture[str
     assert finished == "finished at step 5"
 
 
-def test_numbers_are_short() -> None:
+def test_numbers_are_short_and_stand_under_their_split() -> None:
     trainer = plain(built(MLP), Still(), until="90min")
-    assert (
-        line(trainer, {"a": 0.123456, "b": 1e-9, "c": float("nan")})
-        == "epoch 0  step 0  a 0.1235  b 1e-09  c nan"
-    )
+    row = {"train/a": 0.123456, "lr": 1e-9, "valid/x/a": float("nan"), "train/b": 2.0}
+    assert line(trainer, row) == "epoch 0  step 0  train: a 0.1235 b 2  valid/x: a nan  lr 1e-09"

@@ -61,7 +61,7 @@ def test_the_best_weights_or_the_last(
     _, states = checkpoint.read(checkpoint.folder_of(tmp_path / "checkpoints", info.id))
     assert bits(dict(trainer.runner.state_dict())) == bits(states["model"]["state"])
     which = f"checkpoint {info.id} of step 3" if best else "the last weights"
-    assert f"test of {which}:  test/a/loss" in capsys.readouterr().out
+    assert f"with {which}  test/a: loss" in capsys.readouterr().out
 
 
 def test_only_a_finished_run_is_tested(tmp_path: Path) -> None:

@@ -54,9 +54,19 @@ def _goal(trainer: Trainer) -> str:
 
 
 def line(trainer: Trainer, row: dict[str, float]) -> str:
-    """``epoch 2/5  step 40/100  train/loss 0.3121 …``"""
+    """``epoch 2/5  step 40/100  train: loss 0.312  valid: loss 0.298 accuracy 0.91  lr 0.001``"""
     progress, until = trainer.progress, trainer.until
     epochs = f"/{until.epochs}" if until.epochs else ""
     steps = f"/{trainer.total_steps}" if trainer.total_steps < NEVER else ""
-    values = "  ".join(f"{name} {value:.4g}" for name, value in row.items())
-    return f"epoch {progress.epoch}{epochs}  step {progress.step}{steps}  {values}"
+    return f"epoch {progress.epoch}{epochs}  step {progress.step}{steps}  {metrics(row)}"
+
+
+def metrics(row: dict[str, float]) -> str:
+    """The values of a row, those of one split together under its name."""
+    groups: dict[str, list[str]] = {}
+    for name, value in row.items():
+        split, slash, short = name.rpartition("/")
+        groups.setdefault(split, []).append(f"{short if slash else name} {value:.4g}")
+    # What belongs to no split (the learning rate) comes last.
+    ordered = sorted(groups.items(), key=lambda group: group[0] == "")
+    return "  ".join(f"{split}: {' '.join(shown)}" if split else " ".join(shown) for split, shown in ordered)

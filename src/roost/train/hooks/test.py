@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from roost.package.retention import Best as Rule
 from roost.train.evaluation import Interrupted
 from roost.train.hook import Hook, Phase
+from roost.train.hooks.console import metrics
 from roost.train.hooks.records import Records
 from roost.train.module_state import ModuleState
 
@@ -44,4 +45,4 @@ class Test(Hook):
             trainer.cut_short = True  # `continue` does it again
             return
         self._records.write(trainer, results)
-        print(f"test of {which}:  " + "  ".join(f"{k} {v:.4g}" for k, v in results.items()), flush=True)
+        print(f"with {which}  {metrics(results)}", flush=True)
