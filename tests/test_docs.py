@@ -12,7 +12,8 @@ import roost
 from roost.config import layers
 from roost.config.settings import typed
 
-GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text()
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -21,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 def run_block(text: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(compile(text, "guide.md", "exec"), names)
+    exec(compile(text, "guide.md", "exec"), names)  # noqa: S102  - our own guide: that its blocks run is the test
     return names
 
 
@@ -34,12 +35,39 @@ def test_the_config_is_understood(tmp_path: Path) -> None:
     assert loaded.values["width"] == 64 and settings.checkpoint.every == ["1ep", "10min"]
 
 
+def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
+    gan = run_block(blocks("python")[1])["Gan"]()
+    gan.build()
+    gan.to("meta")
+    loss = gan.critic_loss(torch.zeros(3, 2, device="meta")) + gan.generator_loss(
+        torch.zeros(3, 2, device="meta")
+    )
+    assert loss.device.type == "meta"
+
+
+LINKS = re.compile(r"\]\(([^)#:]+)\)")
+
+
+def test_what_is_linked_is_there() -> None:
+    for page in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/guide.md"):
+        file = ROOT / page
+        missing = [link for link in LINKS.findall(file.read_text()) if not (file.parent / link).exists()]
+        assert not missing, page
+    assert {"docs/guide.md", "examples/plain_loop.py"} <= set(LINKS.findall((ROOT / "README.md").read_text()))
+
+
+def test_the_commands_that_take_json_are_those_that_say_so() -> None:
+    folder = ROOT / "src" / "roost" / "cli" / "commands"
+    reads = {file.stem for file in folder.glob("*.py") if '"--json"' in file.read_text()}
+    assert reads - {"run"} == {"ls", "show", "verify"}, "change README, CONTRIBUTING and guide too"
+
+
 def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
     hook, gan = (run_block(text) for text in blocks("python"))
     runner = gan["Gan"]()
     runner.build()
     data = torch.randn(32, 2)
-    loader = roost.Loader([row for row in data], plan=roost.BatchPlan(32, 8))
+    loader = roost.Loader(list(data), plan=roost.BatchPlan(32, 8))
     from roost.train.hooks import Records
 
     rules = hook["Rules"]()

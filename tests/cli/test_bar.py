@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.bar import Eta, Rows
+from roost.base.interval import NEVER
+from roost.cli.bar import Eta, Newest, _place
+from roost.package import progress
+from roost.package.progress import Board
+from roost.train.progress import Progress
+from roost.train.publisher import Publisher
 
 
 def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
     path = tmp_path / "1.jsonl"
-    rows = Rows(path)
+    rows = Newest(path)
     assert rows.text() == ""
     path.write_text(
         '{"session": 1, "start_step": 0, "time": 1}\n{"step": 1, "epoch": 0, "time": 2, "a": 0.5, "b": 1}\n'
@@ -25,6 +30,15 @@ def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
             'll, "nonfinite": {"a": "nan"}}\n{"half\n{"step": 3, "epoch": 0, "time": 4, "b": 1234567}\n'
         )
     assert rows.text() == "a nan  b 1.235e+06"
+
+
+def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
+    board = Board(tmp_path / "progress")
+    for total_steps, place in ((NEVER, "epoch 2  step 1,005"), (2000, "epoch 2/2  step 1,005/2,000")):
+        run = Progress(step=1005, epoch=1, batch=5, total_steps=total_steps, total_seconds=60.0)
+        Publisher(board, steps_per_epoch=1000).publish(run, "training")
+        seen = progress.read(tmp_path / "progress")
+        assert seen is not None and _place(seen) == place
 
 
 def test_the_time_that_is_left() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.cli.__main__ import COMMANDS
+from roost.cli.__main__ import COMMANDS, main
+from roost.operations import show
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import package, project
 
@@ -131,11 +132,17 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         subprocess.run(["umount", str(tmp_path / "p" / "runs")], check=True)
 
 
-def test_a_defect_of_ours_names_debug(tmp_path: Path) -> None:
-    made = package(tmp_path / "runs")
-    (made.path / "sessions" / "1.json").write_text('{"state": "running", "host": 3, "started": "soon"}')
-    said = roost("show", made.path)
-    assert said.returncode == 1 and "--debug" in said.stderr and "Traceback" not in said.stderr
+def test_a_defect_of_ours_names_debug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(path: Path) -> None:
+        raise KeyError("host")
+
+    monkeypatch.setattr(show, "show", broken)
+    with pytest.raises(SystemExit) as exit:
+        main(["show", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert exit.value.code == 1 and "--debug" in said and "Traceback" not in said
 
 
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:

@@ -293,30 +293,37 @@ def test_build_passes_arguments_of_both_sides(project: Path) -> None:
 
 def bad_build(spec: dict[str, object], root: Path | None = None, **runtime: object) -> str:
     with pytest.raises(ConfigError) as caught:
-        build(spec, root, "config.yaml:7", **runtime)
-    assert caught.value.exit_code == 4 and "(at config.yaml:7)" in str(caught.value)
+        build(spec, root, "made.it", lambda key: f"config.yaml:7 {key}", **runtime)
+    assert caught.value.exit_code == 4 and "(at config.yaml:7 made.it" in str(caught.value)
+    assert str(caught.value).startswith("made.it")
     return str(caught.value)
 
 
 def test_wrong_arguments_name_argument_class_and_signature(project: Path) -> None:
     message = bad_build({"class": "torch.optim.AdamW", "lrr": 0.1}, params=[])
-    assert "torch.optim.AdamW takes no argument 'lrr'; received 0.1" in message
+    assert (
+        "made.it.lrr: torch.optim.AdamW takes no argument 'lrr'; received 0.1 (at config.yaml:7 made.it.lrr)"
+        in message
+    )
     assert "did you mean 'lr'? it is torch.optim.AdamW(params" in message
     message = bad_build({"class": "Model/Net.py:Net"}, project)
-    assert "Model/Net.py:Net needs the argument 'width'" in message
+    assert "made.it.class: Model/Net.py:Net needs the argument 'width'" in message
     assert "give it: it is Model/Net.py:Net(width, depth=2)" in message
     assert "torch.optim.AdamW gets 'params' from roost" in bad_build(
         {"class": "torch.optim.AdamW", "params": 1}, params=[]
     )
+    message = bad_build({"class": "Model/Net.py:Net", "width": 1}, project, params=["not shown"])
+    assert "made.it.class: Model/Net.py:Net takes no 'params', which roost gives" in message
+    assert "not shown" not in message
 
 
 def test_values_that_a_library_refuses() -> None:
     message = bad_build({"class": "torch.nn.Linear", "in_features": "x", "out_features": 2})
     assert "torch.nn.Linear does not take these arguments: " in message and "'in_features': 'x'" in message
     linear = build({"class": "torch.nn.Linear", "in_features": 2, "out_features": 3})
-    assert "Invalid learning rate" in bad_build(
-        {"class": "torch.optim.SGD", "lr": -1}, params=linear.parameters()
-    )
+    message = bad_build({"class": "torch.optim.SGD", "lr": -1}, params=linear.parameters(), fused=True)
+    assert "made.it: torch.optim.SGD does not take these arguments: Invalid learning rate" in message
+    assert "received {'lr': -1}" in message, "what roost gave, nobody typed"
 
 
 def test_an_error_inside_the_projects_class_passes_through(project: Path) -> None:
@@ -331,4 +338,6 @@ def test_a_spec_without_a_class(spec: dict[str, object]) -> None:
 
 
 def test_building_what_may_not_be_named() -> None:
-    assert "class: 'os.system' is not something that a config may name" in bad_build({"class": "os.system"})
+    assert "made.it.class: 'os.system' is not something that a config may name" in bad_build(
+        {"class": "os.system"}
+    )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
-from roost.config.interpolation import fill, resolve
+from roost.config.interpolation import LATE, fill, resolve, waiting
 
 
 def refusal(values: dict[str, Any], **context: object) -> str:
@@ -67,6 +67,12 @@ def test_late_names_stay_until_they_are_known() -> None:
     assert resolve(values, known) == {"T": 100, "u": 100, "t": "2-10", "b": 2}
     assert fill(waiting, known) == {"T": 100, "u": 100, "t": "2-10", "b": 2}
     assert fill(waiting, {"total_steps": 100}) == {**waiting, "T": 100, "u": 100}
+
+
+def test_what_is_still_waiting() -> None:
+    values = {"a": ["x-${total_steps}"], "b": {"c": "${steps_per_epoch}"}, "d": "$${total_steps}", "e": 1}
+    assert list(waiting(values, LATE)) == [("a.0", "total_steps"), ("b.c", "steps_per_epoch")]
+    assert list(waiting(values, {"steps_per_epoch"}, "o")) == [("o.b.c", "steps_per_epoch")]
 
 
 def test_without_late_names_they_are_unknown() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.operations.continue_ import ContinueRequest, continue_
+from roost.operations.intact import DamagedPackage
 from roost.operations.starting import Started
 from roost.package.package import Package
 from tests.operations.packages import package, session
@@ -86,9 +87,9 @@ def test_changed_code(tmp_path: Path) -> None:
 
 def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
-    begun(made, cpu=True)
-    begun(made)
-    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu"]
+    for device in ("cpu", None, "auto", None):
+        begun(made, device=device)
+    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto", "auto"]
 
 
 def test_a_checkpoint_that_does_not_exist_names_those_that_do(tmp_path: Path) -> None:
@@ -142,6 +143,14 @@ def test_a_package_that_was_moved(tmp_path: Path) -> None:
     session(made, "crashed")
     shutil.move(made.path, tmp_path / "elsewhere")
     assert begun(Package.open(tmp_path / "elsewhere")).session == 3
+
+
+def test_a_damaged_package(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    (made.path / "manifest.json").write_text("[]")
+    with pytest.raises(DamagedPackage, match=r"manifest\.json is damaged"):
+        continue_(ContinueRequest(package=made.path))
+    os.close(made.lock())
 
 
 def test_no_package(tmp_path: Path) -> None:

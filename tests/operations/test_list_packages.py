@@ -77,6 +77,16 @@ def test_another_package_of_the_same_name(tmp_path: Path) -> None:
     assert states(tmp_path / "runs") == [("one", "failed")]
 
 
+def test_a_damaged_package_is_a_row_until_it_is_mended(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "good")
+    derived = package(tmp_path / "runs").path / "_package.json"
+    before = derived.read_bytes()
+    derived.write_text('{"ckpt_best": 3}')
+    assert states(tmp_path / "runs") == [("good", "succeeded"), ("one", "damaged")]
+    derived.write_bytes(before)
+    assert states(tmp_path / "runs") == [("good", "succeeded"), ("one", "succeeded")]
+
+
 @pytest.mark.parametrize("damage", [b"", b"[]", b'[1, "/elsewhere", {}]', b"\xff"])
 def test_the_index_is_a_cache(tmp_path: Path, damage: bytes) -> None:
     package(tmp_path / "runs")

@@ -62,6 +62,31 @@ def test_is_json(tmp_path: Path) -> None:
     assert body["metrics"] == {"valid/loss": None} and body["summary"]["state"] == "succeeded"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["roost", "run", "--token", "hunter2", "-c", "x"],
+        ["roost", "run", "api_key=hunter2"],
+        ["roost", "run", "api_key=", "hunter2"],
+        ["roost", "run", "Authorization:", "Bearer", "hunter2"],
+        ["roost", "run", "--password", "-hunter2"],
+    ],
+)
+def test_the_command_line_shows_no_credential(tmp_path: Path, command: list[str]) -> None:
+    made = package(tmp_path / "runs", state="new")
+    request = {**made.request, "command": command}
+    (made.path / "request.json").write_bytes(msgspec.json.encode(request))
+    shown = show(made.path).command
+    assert shown.startswith("roost run ") and "***" in shown and "hunter2" not in shown
+
+
+def test_an_ordinary_command_line_is_shown_whole(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    command = ["roost", "run", "-c", "x.yaml", "-d", "tokens, all of them", "--name", "a"]
+    (made.path / "request.json").write_bytes(msgspec.json.encode({**made.request, "command": command}))
+    assert show(made.path).command == " ".join(command)
+
+
 def test_no_package(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         show(tmp_path)

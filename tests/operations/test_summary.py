@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
+from roost.base.interval import NEVER
 from roost.operations.summary import summarize
+from roost.package.progress import Board
+from roost.train.progress import Progress
+from roost.train.publisher import Publisher
 from tests.operations.packages import ROWS, VALUES, package, record_rows, session
 
 LAST_TICKS = 1  # the clock tick at which no process of ours started
@@ -85,6 +89,38 @@ def test_long_records_are_read_from_their_end(tmp_path: Path) -> None:
     session(made, "succeeded")
     record_rows(made, 2, 30, many)
     assert summarize(made.path).last == 2999.0
+
+
+def test_a_run_limited_by_time_alone_has_no_total(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="running")
+    board = Board(made.progress)
+    Publisher(board, steps_per_epoch=10).publish(Progress(step=31, total_steps=NEVER), "training")
+    row = summarize(made.path)
+    assert (row.step, row.total_steps) == (31, None)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "cause"),
+    [
+        ("_package.json", '{"ckpt_best": 3}', "_package.json: Expected `array`, got `int` - at `$.ckpt_best`"),
+        ("sessions/1.json", "[]", "sessions/1.json: Object missing required field `state`"),
+        ("sessions/1.request.json", "null", "sessions/1.request.json: Object missing required field `host`"),
+        ("request.json", "{", "request.json: it is no JSON"),
+        ("args.json", "3", "args.json: Expected `object`, got `int`"),
+    ],
+)
+def test_a_damaged_package_says_so(tmp_path: Path, file: str, content: str, cause: str) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / file).write_text(content)
+    row = summarize(made.path)
+    assert row.state == "damaged" and row.error is not None and row.error.startswith(cause)
+
+
+def test_a_value_that_is_no_number_is_passed_over(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with (made.path / "records" / "1.jsonl").open("a") as file:
+        file.write('{"step": 31, "epoch": 3, "valid/loss": "low"}\n{"step": 32, "nonfinite": 3}\n')
+    assert summarize(made.path).last == 0.75
 
 
 def test_no_package(tmp_path: Path) -> None:

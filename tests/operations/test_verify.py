@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from roost.base import durable
 from roost.base.errors import NotFound
 from roost.operations.verify import Finding, verify
+from roost.package import checkpoint
 from roost.package.package import Package
 from tests.operations.packages import package
 
@@ -62,6 +64,40 @@ def test_a_session_that_was_killed_may_leave_half_a_line(tmp_path: Path) -> None
     with (made.path / "records" / "1.jsonl").open("a") as file:
         file.write('\n{"step": 32, "ep\n')
     assert [finding.what for finding in bad(made)] == ["records"]
+
+
+@pytest.mark.parametrize("when", ["before its manifest is read", "while its files are read"])
+def test_a_checkpoint_that_its_run_removes_meanwhile_is_not_bad(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = package(tmp_path / "runs")
+    name = "read_info" if when.startswith("before") else "_checked"
+    read = getattr(checkpoint, name)
+
+    def reads(path: Path, *rest: object) -> object:
+        if path.name == "state_1.ckpt":
+            durable.remove_folder(path)
+        return read(path, *rest)
+
+    monkeypatch.setattr(checkpoint, name, reads)
+    (gone,) = [finding for finding in verify(made.path) if finding.name == "state_1.ckpt"]
+    assert gone.good and "removed" in gone.detail
+
+
+def test_what_tells_of_the_package_is_damaged(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "sessions" / "1.json").write_text("{}")
+    (made.path / "manifest.json").write_text('{"files": {"a.py": {}}, "links": {}}')
+    assert [(finding.what, finding.name) for finding in bad(made)] == [
+        ("settings", "manifest.json"),
+        ("settings", "sessions/1.json"),
+    ]
+
+
+def test_overrides_that_do_not_fit(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.new_session({"overrides": ["nonsense"]})
+    assert [finding.name for finding in bad(made)] == ["args.json"]
 
 
 def test_no_package(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.base import durable
@@ -120,6 +120,7 @@ def test_damage_in_the_middle_costs_its_line_alone(tmp_path: Path, damage: bytes
     assert columns.torn == (0 if damage == b"\n\n" else 1)
 
 
+@settings(deadline=None)  # each write is synced: the disk decides how long
 @given(st.integers(0), st.integers(0, 255), st.integers(0))
 def test_no_cut_or_changed_byte_does_more_than_lose_rows(
     tmp_path_factory: pytest.TempPathFactory, place: int, value: int, cut: int
@@ -240,6 +241,48 @@ def test_a_killed_writer_loses_no_row_that_was_written(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "1.jsonl")])
     assert done.returncode == -9
     assert len(records.fold(tmp_path).rows) == 100
+
+
+# --- the newest rows --------------------------------------------------------------------------------------
+
+
+def test_the_tail_is_the_end_of_a_long_file(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0, *range(1, 5001))
+    path = tmp_path / "1.jsonl"
+    found = records.tail(path)
+    assert path.stat().st_size > 1 << 17 and found[-1]["step"] == 5000
+    assert [row["step"] for row in found] == list(range(found[0]["step"], 5001))
+    assert records.metrics(found[-1]) == {"train/loss": 6.0}
+
+
+def test_the_tail_of_a_short_file_and_of_none(tmp_path: Path) -> None:
+    write(tmp_path, 1, 0, 1, 2)
+    path = tmp_path / "1.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])  # the line's end alone is no loss
+    assert [row["step"] for row in records.tail(path)] == [1, 2]
+    assert records.tail(tmp_path) == records.tail(tmp_path / "2.jsonl") == []
+
+
+def test_a_follower_gives_each_row_once_whatever_the_pieces(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    write(tmp_path / "whole", 1, 0, 1, 2, 3)
+    content = (tmp_path / "whole" / "1.jsonl").read_bytes()
+    path = tmp_path / "1.jsonl"
+    follower = records.Follower(path)
+    assert follower.new_rows() == []
+    found = []
+    for at in range(0, len(content), 7):
+        with path.open("ab") as file:
+            file.write(content[at : at + 7])
+        found += follower.new_rows()
+    assert found == records.fold(tmp_path / "whole").rows
+    assert follower.new_rows() == []
+
+
+@pytest.mark.parametrize("value", ['"low"', "null", "true", "[1]", "{}", "1" + "0" * 400])
+def test_what_is_no_number_is_no_metric(tmp_path: Path, value: str) -> None:
+    row = records.decode_row(b'{"step": 1, "a": %s, "b": 2}' % value.encode())
+    assert records.metrics(row) == {"b": 2}
 
 
 def test_ten_thousand_rows_are_read_quickly(tmp_path: Path) -> None:

@@ -177,6 +177,19 @@ def test_settings_that_do_not_fit(settings: dict[str, Any], message: str, tmp_pa
         make(tmp_path, **settings)
 
 
+def test_time_alone_gives_no_total_steps(tmp_path: Path) -> None:
+    scheduler = {"class": "torch.optim.lr_scheduler.CosineAnnealingLR", "T_max": "${total_steps}"}
+    main = {"class": "torch.optim.SGD", "lr": 0.1, "scheduler": scheduler}
+    key = "optimizers.main.scheduler.T_max"
+    asked = {"max_steps": None, "max_time": "1h", "optimizers": {"main": main}}
+    with pytest.raises(ConfigError, match=rf"^{key}: max_time gives no total_steps \(at config.yaml:9\)"):
+        make(tmp_path / "time", **asked, provenance={key: "config.yaml:9"})
+    build.forget(tmp_path)
+    build.forget(tmp_path)
+    scheduler["T_max"] = "${steps_per_epoch}"
+    assert make(tmp_path / "epochs", **asked).stepper.optimizers["main"].scheduler.T_max == 4
+
+
 def test_a_batch_larger_than_the_set_is_one_batch(tmp_path: Path) -> None:
     trainer = make(tmp_path, data={"batch_size": 100}, max_steps=2)
     assert trainer.steps_per_epoch == 1

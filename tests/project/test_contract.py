@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import namedtuple
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -143,6 +144,48 @@ def test_log_needs_a_trainer_and_training() -> None:
     assert row["y"] == 2.0 and row.keys() == {"x", "y"}
 
 
+def test_log_counts_each_call_the_same() -> None:
+    class Logs(Runner):
+        def loss(self, batch: Any) -> Mapping[str, Tensor]:
+            self.log(size=float(len(batch[0])))
+            return {"loss": self.net(batch[0]).mean(), "own": torch.tensor(float(len(batch[0])))}
+
+    runner = Logs()
+    runner.build()
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1))
+    data = Loader(TensorDataset(torch.ones(4, 3)), plan=BatchPlan(4, 3))
+    attached = Trainer(runner, {"train": data}, stepper, until=2)
+    attached.fit()
+    row = attached.events.row()
+    assert (row["size"], row["own"]) == (2.0, 2.5)
+    assert attached.inexact == [], "that names were logged is no state of the model"
+
+
+@pytest.mark.parametrize("names", [["loss"], ["other", "accuracy"], ["weight"]])
+def test_log_refuses_what_loss_returns(names: list[str]) -> None:
+    class Twice(Runner):
+        def loss(self, batch: Any) -> Mapping[str, Tensor]:
+            value = self.net(batch[0]).mean()
+            self.log(**dict.fromkeys(names, value))
+            return {"loss": value, "accuracy": value}
+
+    runner = Twice()
+    runner.build()
+    with pytest.raises(ContractError, match=rf"{names[-1]}.*self\.log|log\(weight=.*another name"):
+        trainer(runner).fit()
+
+
+def test_log_in_evaluate_says_once_that_it_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    runner = built()
+    attached = trainer(runner)
+    runner.eval()
+    runner.log(x=1.0, y=2.0)
+    runner.log(x=1.0)
+    said = "self.log(x, y) outside of training is dropped: return it from evaluate()\n"
+    assert capsys.readouterr().out == said
+    assert not attached.events
+
+
 def test_print_and_gather_with_one_process(capsys: pytest.CaptureFixture[str]) -> None:
     runner = built()
     runner.print("a", 1)
@@ -173,6 +216,46 @@ def test_any_nest_is_moved() -> None:
     assert found["c"].nodes.device == meta
     assert (found["a"][1][1], found["b"].y, found["d"]) == ("text", 3, None)
     assert isinstance(found["b"], Pair)
+
+
+class Encoding(UserDict[str, Tensor]):
+    """As a tokenizer's batch: a mapping that knows how to move."""
+
+    def to(self, device: torch.device) -> Encoding:
+        made = Encoding({name: value.to(device) for name, value in self.items()})
+        made.moved = True  # type: ignore[attr-defined]
+        return made
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Encoding(x=torch.ones(2)),
+        UserDict(x=torch.ones(2)),
+        OrderedDict(x=torch.ones(2)),
+        defaultdict(list, x=torch.ones(2)),
+        MappingProxyType({"x": torch.ones(2)}),
+        nn.utils.rnn.pack_sequence([torch.ones(2)]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_batch_keeps_its_type(value: Any) -> None:
+    found = moved(value, torch.device("meta"))
+    kind = type(value)
+    assert type(found) is (dict if kind is MappingProxyType else kind)
+    assert getattr(found, "moved", False) == (kind is Encoding)
+    if isinstance(found, Mapping):
+        assert found["x"].device.type == "meta" and value["x"].device.type == "cpu"
+    if isinstance(found, defaultdict):
+        assert found["new"] == []
+
+
+def test_only_copies_to_cuda_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking))
+    for device in ("cuda:1", "mps", "meta"):
+        moved(torch.ones(1), torch.device(device))
+    assert asked == [True, False, False]
 
 
 def test_on_the_cpu_a_batch_stays_what_it_is() -> None:

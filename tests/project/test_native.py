@@ -28,7 +28,7 @@ def test_builds_runner_data_and_hooks(tmp_path: Path) -> None:
     assert len(experiment.data.train) == 40
     (hook,) = experiment.hooks
     assert hook.name == "Rules"
-    assert hook.args["width"] == 3  # type: ignore[attr-defined]
+    assert hook.args["width"] == 3
     assert experiment.settings.max_steps == 6
 
 
@@ -55,6 +55,33 @@ def test_settings_are_resolved(tmp_path: Path) -> None:
     assert values["where"] == "/the/project/data"
     assert values["here"] == f"{package.path}/x"
     assert settings.data.batch_size == 10
+
+
+def test_places(tmp_path: Path) -> None:
+    provenance = {"width": "config.yaml:3", "data.batch_size": "config.yaml:7", "hooks": "config.yaml:9"}
+    package = project(tmp_path, provenance={**provenance, "seed": "default"})
+    package.new_session({"overrides": []})
+    where = native.places(package)
+    assert where("width") == "config.yaml:3"
+    assert where("hooks.0") == "config.yaml:9", "a list has one place"
+    assert (where("seed"), where("nothing"), where("data")) == (None, None, None)
+    package.new_session({"overrides": ["width=4", "+mine.new=3"]})
+    package.new_session({"overrides": ["width = 5", "~seed", "data={batch_size: 3}"]})
+    where = native.places(package)
+    assert where("width") == where("data.batch_size") == where("seed") == "command line of session 3"
+    assert where("mine.new") == "command line of session 2"
+    assert where("widths") is None
+
+
+def test_a_wrong_override_is_blamed_on_its_session(tmp_path: Path) -> None:
+    package = project(tmp_path, provenance={"data.batch_size": "config.yaml:7"})
+    package.new_session({"overrides": []})
+    package.new_session({"overrides": ["data.batch_size=0", "save_root=${nothing}"]})
+    with pytest.raises(ConfigError, match=r"save_root: .*\(at command line of session 2\)"):
+        native.resolved(package, "")
+    package.new_session({"overrides": ["save_root=runs"]})
+    with pytest.raises(ConfigError, match=r"data\.batch_size: .*\(at command line of session 2\)"):
+        native.resolved(package, "")
 
 
 def test_prepare_comes_before_build(tmp_path: Path) -> None:

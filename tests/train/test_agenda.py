@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from roost.base.errors import ContractError
 from roost.train.agenda import Agenda
 from roost.train.evaluation import Interrupted
 from roost.train.hook import CallLists, Hook, Phase
@@ -49,7 +50,8 @@ def test_runs_what_is_due_or_asked_for(trainer: Trainer) -> None:
     )
     found = agenda(due, asked, neither)
     found.requests.update({"save", "hold"})
-    assert found.run(trainer, 0.0) == ()
+    found.run(trainer, 0.0, found.calls)
+    assert found.pending == ""
     assert [hook.steps for hook in (due, asked, neither)] == [[7], [7], []]
     assert [hook.epochs for hook in (due, asked, neither)] == [[7]] * 3
     assert found.requests == {"hold"}, "served, and what belongs to it is left to who serves it"
@@ -68,25 +70,28 @@ def test_the_alarm_is_at_the_first_thing_due() -> None:
 
 @pytest.mark.parametrize("cut", ["on_step", "on_epoch"])
 def test_a_cut_names_the_call_and_what_was_open(cut: str, trainer: Trainer) -> None:
-    before, hook, after = Named("before", "7"), Named("cut", "7", cut=cut), Named("after", "7")
+    before, hook, after = Named("before", "7"), Named("cut", "7", cut=cut), Named("after", "7", "save")
     found = agenda(before, hook, after)
-    found.requests.update({"save", "best"})
-    pending = found.run(trainer, 0.0)
-    assert pending == ("cut.on_epoch" if cut == "on_epoch" else "cut", "best", "save")
+    found.ask("save", "best")
+    found.run(trainer, 0.0, found.calls)
+    key = "cut.on_epoch" if cut == "on_epoch" else "cut"
+    assert found.state_dict() == {"pending": key, "requests": ["best", "save"]}
     assert after.steps == []
 
 
 @pytest.mark.parametrize("cut", ["on_step", "on_epoch"])
 def test_what_was_cut_goes_on_where_it_was_and_only_there(cut: str, trainer: Trainer) -> None:
-    hooks = Named("before", "7"), Named("cut", "7", cut=cut), Named("after", "7")
-    pending = agenda(*hooks).run(trainer, 0.0)
+    first = agenda(Named("before", "7"), Named("cut", "7", cut=cut), Named("after", "7"))
+    first.run(trainer, 0.0, first.calls)
     fresh = Named("before", "7"), Named("cut", "7"), Named("after", "7")
     second = agenda(*fresh)
-    assert second.run(trainer, 0.0, since=pending[0]) == ()
+    second.load_state_dict(first.state_dict())
+    second.resume(trainer, 0.0)
+    assert second.pending == ""
     assert [hook.steps for hook in fresh] == [[], [] if cut == "on_epoch" else [7], [7]]
     assert [hook.epochs for hook in fresh] == [[], [7], [7]]
     trainer.progress.step = 8
-    second.run(trainer, 0.0)
+    second.run(trainer, 0.0, second.calls)
     assert [hook.steps[-1:] for hook in fresh] == [[], [] if cut == "on_epoch" else [7], [7]], (
         "not made up for"
     )
@@ -95,5 +100,21 @@ def test_what_was_cut_goes_on_where_it_was_and_only_there(cut: str, trainer: Tra
 def test_a_cut_call_is_due_whatever_its_interval(trainer: Trainer) -> None:
     """It came by the clock, or by a request of a hook that does not ask again."""
     fresh = Named("cut", "1000s")
-    assert agenda(fresh).run(trainer, 0.0, since="cut") == ()
+    found = agenda(fresh)
+    found.load_state_dict({"pending": "cut", "requests": []})
+    found.resume(trainer, 0.0)
     assert fresh.steps == [7]
+
+
+def test_requests_of_later_steps_are_saved_and_those_of_the_save_itself_are_not() -> None:
+    found = agenda(Named("a", (), "save"), Named("b", (), "validate"))
+    found.ask("save", "hold", "validate", "record", "report")
+    assert found.state_dict() == {"pending": "", "requests": ["validate"]}
+    fresh = agenda()
+    fresh.load_state_dict(found.state_dict())
+    assert fresh.requests == {"validate"}
+
+
+def test_what_nobody_serves_cannot_be_asked_for() -> None:
+    with pytest.raises(ContractError, match="'save' is asked for, and no hook"):
+        agenda(Named("b", (), "validate")).ask("save")

@@ -197,3 +197,9 @@ def test_folding_reads_nothing_back() -> None:
         for number in range(2 * events._FOLD):
             found.put({"x": torch.tensor(1.0), "y": 1.0, "z": torch.ones(1) if number % 2 else 2.0})
     assert counter.reads == 0
+
+
+def test_names_side_by_side_do_not_round_each_other() -> None:
+    found = Events()
+    found.put({"loss": torch.tensor(0.5, dtype=torch.bfloat16), "tokens": torch.tensor(20_000_001), "n": 1001})
+    assert found.row() == {"loss": 0.5, "tokens": 20_000_001.0, "n": 1001.0}

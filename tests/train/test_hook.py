@@ -78,19 +78,23 @@ def test_only_overridden_methods_are_called() -> None:
 
 
 def test_table_is_in_calling_order() -> None:
-    class OnRequest(Steps):
-        serves = "validate"
+    class OnRequest(Hook):
+        phase, every, serves = Phase.REPORT, (), "validate"
+        name = "last"
+
+        def on_step(self, trainer: Trainer) -> None:
+            """Has no state: REPORT comes after SAVE."""
 
     hooks = [
         Steps(Phase.SAVE, ["2ep", 5]),
         Steps(Phase.MODEL, name="first"),
-        OnRequest(Phase.REPORT, (), name="last"),
+        OnRequest(),
     ]
     assert CallLists(hooks).table().splitlines() == [
         "phase   hook   methods                   every",
         "MODEL   first  on_step on_epoch on_eval  each",
         "SAVE    Steps  on_step on_epoch on_eval  2ep 5",
-        "REPORT  last   on_step on_epoch on_eval  when asked",
+        "REPORT  last   on_step                   when asked",
     ]
 
 
@@ -99,3 +103,9 @@ def test_the_base_class_has_no_state() -> None:
     assert hook.state_dict() == {}
     hook.load_state_dict({})
     assert hook.name == "Hook"
+
+
+def test_a_hook_after_the_save_may_have_no_state() -> None:
+    """A checkpoint would hold its state of the step before."""
+    with pytest.raises(ContractError, match="Steps has state, and its phase REPORT comes after SAVE"):
+        CallLists([Steps(Phase.REPORT)])

@@ -98,12 +98,77 @@ def test_frozen_parameters_belong_to_nobody() -> None:
         ({"main": {**SGD, "momentun": 0.9}}, r"no argument 'momentun'"),
         ({"main": {**SGD, "lr": -1.0}}, r"Invalid learning rate"),
         ({"main": {"class": "torch.optim.Adamm"}}, r"Adam"),
-        ({"main": {"class": "torch.optim.RMSprop", "fused": True}}, r"fused.*received 'torch.optim.RMSprop'"),
+        (
+            {"main": {"class": "torch.optim.RMSprop", "fused": True}},
+            r"^optimizers\.main\.fused: there is none.*remove it: torch.optim.RMSprop has no fused",
+        ),
+        ({"main": {"class": "torch.nn.Linear", "in_features": 2}}, r"^optimizers\.main\.class: .*'params'"),
     ],
 )
 def test_what_cannot_be_built(optimizers: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(**optimizers)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            {**SGD, "lrr": 0.2},
+            "lrr: torch.optim.SGD takes no argument 'lrr'; received 0.2 (at line of {}.lrr)",
+        ),
+        (
+            {"class": "torch.optim.Adamm"},
+            "class: torch.optim has no 'Adamm'; received 'torch.optim.Adamm' (at",
+        ),
+        (
+            {**SGD, "params": "nose"},
+            "params: the glob matches no parameter; received 'nose' (at line of {}.pa",
+        ),
+        ({**SGD, "groups": [{"params": "nose"}]}, "groups.0.params: the glob matches no parameter; received"),
+        (
+            {**SGD, "scheduler": {"class": "torch.optim.lr_scheduler.StepLR", "gama": 1}},
+            "scheduler.gama: torch.optim.lr_scheduler.StepLR takes no argument 'gama'; received 1 (at",
+        ),
+        (
+            {**SGD, "scheduler": {"class": "torch.optim.lr_scheduler.StepLR"}},
+            "scheduler.class: torch.optim.lr_scheduler.StepLR needs the argument 'step_size' (at line of",
+        ),
+    ],
+)
+def test_errors_name_the_setting_and_its_place(optimizer: dict[str, Any], message: str) -> None:
+    asked = settings(own=optimizer)
+    with pytest.raises(ConfigError) as caught:
+        build_optimizers(Net(), asked, totals=TOTALS, where=lambda key: f"line of {key}")
+    assert str(caught.value).startswith("optimizers.own." + message.format("optimizers.own"))
+
+
+def test_what_was_received_is_what_was_typed() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^optimizers\.main: .*Invalid learning rate.*received {'lr': -1.0}"
+    ):
+        make(main={**SGD, "lr": -1.0})
+    with pytest.raises(ConfigError, match=r"received {'lr': -1.0, 'fused': False}"):
+        make(main={**SGD, "lr": -1.0, "fused": False})
+
+
+@pytest.mark.parametrize("place", ["scheduler.T_max", "groups.0.lr", "momentum"])
+def test_time_alone_gives_no_total_steps(place: str) -> None:
+    main: dict[str, Any] = {**SGD, "scheduler": {"class": SCHEDULER + "CosineAnnealingLR", "T_max": 3}}
+    main["groups"] = [{"params": "body.*", "lr": 0.1}]
+    around: Any = main
+    *sections, name = place.split(".")
+    for section in sections:
+        around = around[int(section) if section.isdigit() else section]
+    around[name] = "${total_steps}"
+    with pytest.raises(
+        ConfigError,
+        match=rf"optimizers\.main\.{place}: max_time gives no total_steps \(at config.yaml:9\)"
+        r".*set max_steps or max_epochs",
+    ):
+        build_optimizers(
+            Net(), settings(main=main), totals={"steps_per_epoch": 5}, where=lambda key: "config.yaml:9"
+        )
 
 
 def test_fused_where_there_is_a_kernel() -> None:

@@ -76,6 +76,21 @@ def test_a_window_equals_one_big_batch(sizes: tuple[int, ...], weight: str) -> N
     assert float(values["weight"]) == pytest.approx(float(whole.get("weight", sum(sizes))))
 
 
+@pytest.mark.parametrize("cut", [slice(2), slice(1, None), slice(None, None, -1)])
+def test_a_part_of_a_window_keeps_its_sizes(cut: slice) -> None:
+    """An `update` may take one optimizer over some of the micro-batches."""
+    whole = window(4, 1, 2)
+    part = whole[cut]
+    assert isinstance(part, Window) and list(part) == list(whole)[cut]
+    assert part.num_samples == [4, 1, 2][cut]
+    assert whole[-1].shape == (2, 3)
+    module = line(dtype=torch.float64)
+    first = iter(part)  # whose length is not what the fallback would take for it
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))
+    values = stepper.run(lambda batch: module(next(first)).mean(), part)
+    assert float(values["weight"]) == sum(part.num_samples)
+
+
 @pytest.mark.parametrize(
     "batch",
     [torch.zeros(5, 3), (torch.zeros(5, 3), 1), {"x": [torch.zeros(5, 3)]}],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from roost.base import durable
 from roost.operations.starting import begin
 from roost.package import checkpoint
 from roost.package.package import Package
@@ -133,10 +135,81 @@ def test_an_error_as_long_as_a_book_still_arrives(tmp_path: Path, monkeypatch: p
     assert line["error"].startswith("ValueError: xxx") and len(line["error"]) < 5000
 
 
-def test_sys_exit_in_the_project_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = RUNNER.replace("    def build(self):", "    def build(self):\n        raise SystemExit(0)")
-    with pytest.raises(SystemExit):
-        run(project(tmp_path, runner=code), monkeypatch)
+@pytest.mark.parametrize(
+    ("ends", "said", "code"),
+    [
+        ("raise SystemExit(0)", "called sys.exit(0)", 1),
+        ("raise SystemExit", "called sys.exit()", 1),
+        ("raise SystemExit(75)", "called sys.exit(75)", 1),
+        ("raise SystemExit(256)", "called sys.exit(256)", 1),
+        ("raise SystemExit(3)", "called sys.exit(3)", 3),
+        ("raise SystemExit('why')", "called sys.exit('why')", 1),
+        ("raise KeyboardInterrupt", "raised KeyboardInterrupt", 1),
+    ],
+)
+def test_an_exit_in_the_project_is_no_success(
+    ends: str,
+    said: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    runner = RUNNER.replace("    def build(self):", f"    def build(self):\n        {ends}")
+    exit_code, line = run(project(tmp_path, runner=runner), monkeypatch)
+    text = f"the project's code {said} before the run had ended"
+    assert exit_code == code
+    assert line == {"state": "failed", "exit_code": code, "reason": "exit", "error": text}
+    told = capfd.readouterr().err
+    assert "Traceback" in told and told.endswith(f"error: {text}\n"), "where it did so"
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "fsync"])
+def test_a_full_disk_is_one_line(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(what: str, path: str) -> None:
+        if what == operation and "environment.json" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(durable, "fault", full)
+    code, line = run(project(tmp_path), monkeypatch)
+    assert (code, line["state"], line["reason"]) == (1, "failed", "error")
+    assert "No space left on device" in line["error"] and "environment.json" in line["error"]
+    assert "To mend it: make space, then `roost continue`" in line["error"]
+    assert capfd.readouterr().err == f"error: {line['error']}\n"
+
+
+def test_a_progress_that_cannot_be_made_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    package = project(tmp_path)
+    package.progress.mkdir()
+    _, line = run(package, monkeypatch)
+    assert line["reason"] == "error" and str(package.progress) in line["error"]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_os_error_of_the_project_is_told_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sets = (
+        DATASET
+        + "\nclass Bad:\n    def __len__(self): return 9\n"
+        + "    __getitem__ = lambda self, i: open('/nowhere/at/all')\n"
+    )
+    _, line = run(project(tmp_path, dataset=sets.replace("train=data", "train=Bad()")), monkeypatch)
+    assert line["reason"] == "exception" and line["error"].startswith("FileNotFoundError: ")
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_tracebacks_of_mistakes_too_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ROOST_DEBUG", "1")
+    _, line = run(project(tmp_path), monkeypatch, number=7)
+    told = capfd.readouterr().err
+    assert "Traceback" in told and told.endswith(f"error: {line['error']}\n")
 
 
 # --- as it is started --------------------------------------------------------------------------------------

@@ -44,3 +44,17 @@ def test_children_do_not_get_the_pipe(pipe: int) -> None:
 def test_without_a_supervisor_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REPORT_FD, raising=False)
     assert Report().final("stopped", exit_code=75, reason="signal") == 75
+
+
+def test_a_forked_process_does_not_speak_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setenv(REPORT_FD, str(writing))
+    report = Report()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(report.final("failed", exit_code=3, reason="exit"))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    report.final("succeeded", exit_code=0, reason="finished")
+    with os.fdopen(reading, "rb") as file:
+        (line,) = file.read().splitlines()
+    assert json.loads(line)["state"] == "succeeded"

@@ -114,7 +114,7 @@ def test_what_differs_from_the_first_session_is_said_and_recorded(
     train(package, overrides=["stop_at=-1"], force=True)
     reasons = [
         f"torch was 1.0, is {torch.__version__}",
-        "session 2 was forced to go on with a changed config or code",
+        "session 2 was forced to go on with a changed config or code",  # when the request says no more
     ]
     said = capsys.readouterr().out
     assert all(f"inexact: {reason}" in said for reason in reasons)
@@ -124,6 +124,39 @@ def test_what_differs_from_the_first_session_is_said_and_recorded(
     file.write_text(json.dumps(body))
     train(package, overrides=["max_steps=8"])
     assert set(checkpoint.infos(package.checkpoints)[-1].inexact) == set(reasons)
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_the_reasons_of_the_request_are_recorded(
+    force: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = project(tmp_path)
+    reasons = ["width: 3 -> 4", "Dataset.py has changed since it was copied"]
+    train(package, force=force, inexact=reasons)
+    assert package.derived["inexact"] == reasons
+    assert checkpoint.infos(package.checkpoints)[-1].inexact == reasons
+    said = capsys.readouterr().out
+    assert [line for line in said.splitlines() if "inexact" in line] == [f"inexact: {one}" for one in reasons]
+
+
+def test_cuda_that_may_add_up_in_another_order_is_inexact() -> None:
+    class Notes:
+        def __init__(self) -> None:
+            self.note_inexact = (taken := []).append
+            self.taken = taken
+
+    def noted(device: str) -> list[str]:
+        notes: Any = Notes()
+        training.note_kernels(notes, device)
+        return list(notes.taken)
+
+    assert noted("cpu") == []
+    assert noted("cuda:1") == ["CUDA without deterministic algorithms (a later version sets them)"]
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert noted("cuda") == []
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_threads_are_those_of_the_first_session() -> None:
@@ -143,6 +176,13 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(Refused, match=r"no CUDA device.*received 'cuda:1'.*-CPU"):
             training.choose_device("cuda:1")
+
+
+def test_a_value_of_a_command_line_is_blamed_on_it(tmp_path: Path) -> None:
+    package = project(tmp_path, provenance={"optimizers.main.lr": "config.yaml:9", "width": "default"})
+    train(package, overrides=["max_steps=2"])
+    with pytest.raises(ConfigError, match=r"^optimizers\.main\.lrr: .*\(at command line of session 2\)"):
+        train(package, overrides=["+optimizers.main.lrr=3"])
 
 
 def test_a_setting_that_is_wrong(tmp_path: Path) -> None:

@@ -69,7 +69,13 @@ class ContractError(RoostError):
 
 
 class CheckpointError(RoostError):
-    """A checkpoint is damaged, or does not fit what it is loaded into."""
+    """A checkpoint cannot be used: it is damaged, needs a newer roost or torch, or does not fit what it is
+    loaded into. Only `Damaged` speaks against its bytes."""
+
+
+class Damaged(CheckpointError):
+    """The bytes of a checkpoint are not those that were written: a file is missing, or its size or digest is
+    another one. Nothing else raises this, because such a checkpoint is set aside for good."""
 
 
 class TrainingError(RoostError):

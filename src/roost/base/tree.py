@@ -265,7 +265,7 @@ class _Unpacker:
 def _torch_dtype(torch: Any, name: str) -> Any:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise CheckpointError(f"this torch has no dtype {name!r}")
+        raise CheckpointError(f"this torch has no dtype {name!r}", fix="read it with a newer torch")
     return dtype
 
 

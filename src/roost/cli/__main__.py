@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    if debug:
+        os.environ["ROOST_DEBUG"] = "1"  # for the worker, which a session started here inherits it from
     try:
         code = _run([argument for argument in given if argument != "--debug"], debug=debug)
         sys.stdout.flush()

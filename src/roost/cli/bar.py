@@ -6,9 +6,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -17,14 +15,12 @@ from rich.text import Text
 
 from roost.cli import terminal
 from roost.cli.plain import Plain
-from roost.operations.logs import read_from
 from roost.package import progress
 from roost.package.progress import Snapshot
+from roost.package.records import Follower, metrics
 
 _DRAW_SECONDS = 0.1
 _WINDOW_SECONDS = 30.0
-_UNKNOWN_TOTAL = 2**61
-_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite"])
 
 
 class Bar:
@@ -37,7 +33,7 @@ class Bar:
 
     def __init__(self, package: Path, session: int) -> None:
         self._progress = package / "progress"
-        self._rows = Rows(package / "records" / f"{session}.jsonl")
+        self._newest = Newest(package / "records" / f"{session}.jsonl")
         self._began = time.time()
         self._eta = Eta()
         self._drawn = 0.0
@@ -81,7 +77,7 @@ class Bar:
 
     def _picture(self, now: float) -> Group:
         seen = progress.read(self._progress)
-        metrics = Text(self._rows.text(), style="dim", no_wrap=True, overflow="ellipsis")
+        metrics = Text(self._newest.text(), style="dim", no_wrap=True, overflow="ellipsis")
         if seen is None or seen.wall < self._began:
             # The record of the session before stays until this one has loaded itself.
             return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
@@ -104,11 +100,10 @@ def _line(seen: Snapshot, eta: float | None) -> Table:
 
 
 def _place(seen: Snapshot) -> str:
-    known = 0 < seen.total_steps < _UNKNOWN_TOTAL
-    steps = f"step {seen.step:,}" + (f"/{seen.total_steps:,}" if known else "")
+    steps = f"step {seen.step:,}" + (f"/{seen.total_steps:,}" if seen.total_steps else "")
     if not seen.steps_per_epoch:
         return steps
-    epochs = -(-seen.total_steps // seen.steps_per_epoch) if known else 0
+    epochs = -(-seen.total_steps // seen.steps_per_epoch)
     current = min(seen.epoch + 1, epochs) if epochs else seen.epoch + 1
     return f"epoch {current}{f'/{epochs}' if epochs else ''}  {steps}"
 
@@ -130,32 +125,15 @@ class Eta:
         return (1.0 - fraction) * (now - then) / (fraction - before)
 
 
-class Rows:
+class Newest:
     """The newest value of every metric, from a records file that grows."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._rest = b""
-        self._last: dict[str, Any] = {}
+        self._follower = Follower(path)
+        self._last: dict[str, float] = {}
 
     def text(self) -> str:
         """``train/loss 0.3121  valid/loss 0.3  …``, with what was added since the last call."""
-        for piece in read_from(self._path, self._offset):
-            self._offset += len(piece)
-            *lines, self._rest = (self._rest + piece).split(b"\n")
-            for line in filter(None, lines):
-                self._take(line)
+        for row in self._follower.new_rows():
+            self._last |= metrics(row)
         return "  ".join(f"{name} {terminal.number(value)}" for name, value in self._last.items())
-
-    def _take(self, line: bytes) -> None:
-        try:
-            row = msgspec.json.decode(line)
-        except msgspec.DecodeError:  # half a line of a full disk; the row comes again
-            return
-        bad = row.get("nonfinite", {})
-        values = {name: value for name, value in row.items() if name not in _NOT_METRICS}
-        if "start_step" not in row:
-            self._last |= {
-                name: float(bad.get(name, "nan")) if v is None else v for name, v in values.items()
-            }

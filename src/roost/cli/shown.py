@@ -105,7 +105,7 @@ def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:
     yield "damaged, set aside", shown.set_aside
     yield "not copied", [f"{one['path']}: {one['reason']}" for one in shown.left_out]
     yield "links", [f"{name} -> {to}" for name, to in shown.links.items()]
-    yield "command", [" ".join(shown.command)] if shown.command else []
+    yield "command", [shown.command] if shown.command else []
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:

@@ -22,6 +22,7 @@ _COLOURS = {
     "stopped": "yellow",
     "failed": "red",
     "crashed": "red",
+    "damaged": "red",
 }
 
 

@@ -15,13 +15,16 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from roost.base.errors import ConfigError
 from roost.base.suggest import proposal
 
 ALLOWED = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
 """Libraries, or parts of them, whose classes and functions a config may name."""
+
+Where = Callable[[str], object]
+"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
 
 
 class _Unfit(ConfigError):
@@ -58,28 +61,38 @@ def locate(
     return made
 
 
-def build(spec: Mapping[str, Any], root: Path | None = None, where: object = None, /, **runtime: Any) -> Any:
+def build(
+    spec: Mapping[str, Any],
+    root: Path | None = None,
+    setting: str | None = None,
+    where: Where = lambda key: None,
+    /,
+    **runtime: Any,
+) -> Any:
     """The object that ``{"class": path, **arguments}`` describes.
 
     Args:
         spec: The path, see `locate`, and arguments from the config.
         root: The project's folder.
-        where: Where the spec was set, for messages.
-        **runtime: Arguments that only the running program has, such as ``params``.
+        setting: The dotted key of the spec, for messages.
+        where: Where a dotted key was set, for messages.
+        **runtime: Arguments that nobody typed, such as ``params``; no message shows their values.
 
     Raises:
         ConfigError: There is no such class, or it does not take these arguments.
     """
+    place = _Place(setting, where)
     path = spec.get("class")
     if not isinstance(path, str):
         raise ConfigError(
-            "class is missing", received=dict(spec), where=where, fix="name a class: `class: ...`"
+            "class is missing", received=dict(spec), **place.of(), fix="name a class: `class: ...`"
         )
-    made = locate(path, root=root, setting="class", where=where)
+    at = place.of("class")
+    made = locate(path, root=root, **at)
     arguments = {name: value for name, value in spec.items() if name != "class"}
     for name in (name for name in arguments if name in runtime):
-        raise ConfigError(f"{path} gets {name!r} from roost", where=where, fix=f"remove {name}")
-    _check_arguments(path, made, {**arguments, **runtime}, where)
+        raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
+    _check_arguments(path, made, arguments, runtime, place)
     if ".py:" in path:
         return made(**arguments, **runtime)
     try:
@@ -87,11 +100,29 @@ def build(spec: Mapping[str, Any], root: Path | None = None, where: object = Non
     except (TypeError, ValueError) as error:
         # A library's class that refuses its values: the config is at fault, not the project's code.
         raise ConfigError(
-            f"{path} does not take these arguments: {error}", received=arguments, where=where
+            f"{path} does not take these arguments: {error}", received=arguments, **{**at, "setting": setting}
         ) from error
 
 
-def _check_arguments(path: str, made: Callable[..., Any], given: Mapping[str, Any], where: object) -> None:
+class _Place(NamedTuple):
+    """Of a spec, for messages."""
+
+    setting: str | None
+    where: Where
+
+    def of(self, name: str | None = None) -> dict[str, Any]:
+        """Setting and place of the spec, or of one of its keys."""
+        key = ".".join(filter(None, (self.setting, name))) or None
+        return {"setting": key, "where": self.where(key) if key is not None else None}
+
+
+def _check_arguments(
+    path: str,
+    made: Callable[..., Any],
+    given: Mapping[str, Any],
+    runtime: Mapping[str, Any],
+    place: _Place,
+) -> None:
     try:
         signature = inspect.signature(made)
     except ValueError:  # written in C, without a signature
@@ -104,11 +135,15 @@ def _check_arguments(path: str, made: Callable[..., Any], given: Mapping[str, An
         if name not in takes and not is_open:
             fix = proposal(name, takes) + shape
             raise ConfigError(
-                f"{path} takes no argument {name!r}", received=given[name], where=where, fix=fix
+                f"{path} takes no argument {name!r}", received=given[name], **place.of(name), fix=fix
             )
+    for name in runtime:
+        if name not in takes and not is_open:
+            raise ConfigError(f"{path} takes no {name!r}, which roost gives", **place.of("class"), fix=shape)
     for name, one in takes.items():
-        if one.default is inspect.Parameter.empty and name not in given:
-            raise ConfigError(f"{path} needs the argument {name!r}", where=where, fix=f"give it: {shape}")
+        if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
+            at = place.of("class")
+            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it: {shape}")
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -117,7 +152,8 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def forget(root: Path) -> None:
     """Unloads every module of a project, so that another one can be loaded in the same process.
 
-    Two packages have modules of the same names; without this the second would run code of the first.
+    Two packages have modules of the same names; without this the second would run code of the first. A worker
+    serves one package and never calls it; it is for who loads several, so far the tests.
     """
     folders = tuple({f"{root.absolute()}/", f"{root.resolve()}/"})
 

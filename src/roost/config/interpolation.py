@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from roost.base.errors import ConfigError
@@ -64,6 +64,17 @@ def fill(values: Any, context: Mapping[str, object]) -> Any:
     if match and not match["escape"] and match["name"] in context:
         return context[match["name"]]
     return _REFERENCE.sub(lambda found: _filled(found, context), values)
+
+
+def waiting(values: Any, names: Set[str], key: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted key of each text that refers to one of ``names``, and that name; for what `fill` lacks."""
+    if isinstance(values, Mapping | list):
+        for name, value in values.items() if isinstance(values, Mapping) else enumerate(values):
+            yield from waiting(value, names, f"{key}.{name}" if key else str(name))
+    if isinstance(values, str):
+        for match in _REFERENCE.finditer(values):
+            if match["name"] in names and not match["escape"]:
+                yield key, match["name"]
 
 
 def _filled(match: re.Match[str], context: Mapping[str, object]) -> str:

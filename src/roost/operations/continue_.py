@@ -9,6 +9,7 @@ from pathlib import Path
 
 from roost.base.errors import NotFound
 from roost.config import layers
+from roost.operations import intact
 from roost.operations.project_files import Where, checked, named_files
 from roost.operations.starting import Started, begin, write_description
 from roost.package import gate, snapshot
@@ -26,8 +27,8 @@ class ContinueRequest:
     """Go on from this one; None: the newest good one."""
     overrides: Sequence[str] = ()
     description: str | None = None
-    cpu: bool = False
-    """Without it the session takes the device as the one before did."""
+    device: str | None = None
+    """auto, cpu or cuda; None: as the session before."""
     force: bool = False
     project: Path | None = None
     """Where the project is now, for links to what was not copied; None: where it was."""
@@ -42,11 +43,12 @@ def continue_(request: ContinueRequest) -> Started:
 
     Raises:
         NotFound: There is no such package, checkpoint or project.
+        DamagedPackage: A file of the package is not as roost writes it.
         Refused: The package is in use, or the change needs ``force``.
         ConfigError: An override is wrong.
         OSError: The session cannot be written down.
     """
-    package = Package.open(request.package)
+    package = intact.opened(request.package)
     lock_fd = package.lock()
     try:
         return _next_session(package, lock_fd, request)
@@ -72,12 +74,12 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
         "overrides": list(request.overrides),
         "checkpoint": request.checkpoint,
         "project": str(project),
-        "device": _device(package, cpu=request.cpu),
+        "device": request.device or _device_before(package),
         "description": request.description,
         "force": found.needs_force,
         "inexact": found.reasons(),
     }
-    notes = _notes(package, found, project)
+    notes = [*_notes(found), *_renew_links(package, project)]
     write_description(package, request.description)
     started = begin(package, lock_fd, body, seed=settings.seed)
     started.notes = notes
@@ -96,9 +98,9 @@ def _project(package: Package, given: Path | None) -> Path:
     return Path(str(next(filter(None, reversed([package.request.get("project"), *before])), package.path)))
 
 
-def _device(package: Package, *, cpu: bool) -> str:
+def _device_before(package: Package) -> str:
     before = package.sessions()
-    return "cpu" if cpu else str(before[-1].request.get("device", "auto")) if before else "auto"
+    return str(before[-1].request.get("device", "auto")) if before else "auto"
 
 
 def _where(package: Package, overrides: Sequence[str]) -> Where:
@@ -107,9 +109,15 @@ def _where(package: Package, overrides: Sequence[str]) -> Where:
     return lambda key: "command line" if key in changed else provenance.get(key)
 
 
-def _notes(package: Package, found: gate.Gate, project: Path) -> list[str]:
-    notes = [f"changed: {gate.shown(one)}" for one in found.safe]
-    notes += [f"inexact: {reason}" for reason in found.reasons()]
-    for name in snapshot.renew_links(package.path, package.manifest, project):
-        notes.append(f"{name} was not copied, and its link leads nowhere; if the run needs it: --project DIR")
-    return notes
+def _notes(found: gate.Gate) -> list[str]:
+    changed = [f"changed: {gate.shown(one)}" for one in found.safe]
+    return changed + [f"inexact: {reason}" for reason in found.reasons()]
+
+
+def _renew_links(package: Package, project: Path) -> list[str]:
+    """Points the links of a package to where the project is now; gives a note for each that still leads
+    nowhere."""
+    return [
+        f"{name} was not copied, and its link leads nowhere; if the run needs it: --project DIR"
+        for name in snapshot.renew_links(package.path, package.manifest, project)
+    ]

@@ -17,8 +17,8 @@ from roost.base.errors import NotFound
 from roost.operations.caches import cache_folder
 from roost.operations.row import Row
 
-_FORMAT = 1
-_CHANGING = frozenset(["starting", "running"])
+_FORMAT = 2
+_CHANGING = frozenset(["starting", "running", "damaged"])
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -94,8 +94,10 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 def _fresh(path: Path, stamp: tuple[int, int]) -> _Entry | None:
     try:
         return _Entry(stamp, _summarized(path))
-    except (NotFound, OSError):  # being made, or gone meanwhile
+    except (NotFound, FileNotFoundError):  # being made, or gone meanwhile
         return None
+    except OSError as error:
+        return _Entry(stamp, Row(name=path.name, state="damaged", error=str(error)))
 
 
 def _summarized(path: Path) -> Row:

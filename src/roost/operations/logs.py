@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.base import regular
+from roost.operations import intact
 from roost.package.package import Package
 
 _CHUNK = 1 << 16
@@ -28,13 +29,14 @@ def logs(package: Path | str, *, follow: bool = False, lines: int | None = None)
 
     Raises:
         NotFound: There is no such package.
+        DamagedPackage: With ``follow``: nobody can tell whether the session has ended.
         OSError: The output cannot be read.
     """
     opened = Package.open(package)
     offset = 0 if lines is None else tail_offset(opened.output, lines)
     while True:
         # In this order: what was printed before the end was seen must still be read.
-        ended = not follow or opened.state() in _ENDED
+        ended = not follow or _state(opened) in _ENDED
         for piece in read_from(opened.output, offset):
             offset += len(piece)
             yield piece
@@ -42,6 +44,11 @@ def logs(package: Path | str, *, follow: bool = False, lines: int | None = None)
             return
         yield b""
         time.sleep(_TICK_SECONDS)
+
+
+def _state(package: Package) -> str:
+    found = intact.sessions(package.path)
+    return found[-1].state if found else "new"
 
 
 def read_from(path: Path, offset: int) -> Iterator[bytes]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
+from roost.operations import intact
 from roost.operations.curves import picture
-from roost.package.package import Package
 
 KINDS = ("png", "svg", "pdf")
 
@@ -34,6 +34,7 @@ def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
     Raises:
         NotFound: One is no package, or none has recorded anything.
         UsageError: The ending tells no kind.
+        DamagedPackage: A file of one is not as roost writes it.
         RoostError: matplotlib is not installed.
         OSError: The picture cannot be written.
     """
@@ -45,7 +46,7 @@ def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
         raise NotFound(
             "there is no such folder", setting="-o", received=str(output.parent), fix="make it first"
         )
-    opened = [Package.open(path) for path in packages]
+    opened = [intact.opened(path) for path in packages]
     if find_spec("matplotlib") is None:
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
     found = picture(opened)

@@ -10,7 +10,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     state: str
-    """new, starting, running, succeeded, failed, stopped or crashed."""
+    """new, starting, running, succeeded, failed, stopped or crashed; damaged when its files cannot tell."""
     step: int | None = None
     total_steps: int | None = None
     epoch: int | None = None
@@ -26,5 +26,5 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Running time of all sessions together."""
     sessions: int = 0
     error: str | None = None
-    """The last error line of a run that failed or crashed."""
+    """The last error line of a run that failed or crashed; what is damaged."""
     description: str | None = None

@@ -16,6 +16,7 @@ from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.config.layers import Config
 from roost.config.settings import Settings
+from roost.operations import intact
 from roost.operations.continue_ import FINISHED, ContinueRequest, continue_
 from roost.operations.project_files import checked, named_files
 from roost.operations.starting import Started, begin, write_description
@@ -44,7 +45,8 @@ class RunRequest:
     """Call it NOSAVE; wins over ``use_description``."""
     use_description: bool = False
     """Call it by its description."""
-    cpu: bool = False
+    device: str | None = None
+    """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
     command: Sequence[str] = ()
 
 
@@ -173,7 +175,7 @@ def _session(plan: _Plan) -> dict[str, Any]:
         "overrides": [],
         "checkpoint": None,
         "project": str(plan.project),
-        "device": "cpu" if plan.request.cpu else "auto",
+        "device": plan.request.device or "auto",
         "description": plan.description,
         "force": False,
     }
@@ -183,7 +185,7 @@ def _again(plan: _Plan, path: Path) -> Started:
     """The same command again: goes on where it was, if it is the same run."""
     request = plan.request
     try:
-        package = Package.open(path)
+        package = intact.opened(path)
     except NotFound as error:
         fix = "choose another name, or remove it"
         raise Refused("something that is no package has this name", where=path, fix=fix) from error
@@ -203,7 +205,7 @@ def _again(plan: _Plan, path: Path) -> Started:
             description=request.description
             if request.description != package.request.get("description")
             else None,
-            cpu=request.cpu,
+            device=request.device,
             project=plan.project,
             command=request.command,
         )

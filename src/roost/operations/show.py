@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roost.operations import intact
 from roost.operations.row import Row
 from roost.operations.summary import summarize
 from roost.package import checkpoint, environment
 from roost.package.package import Package
 from roost.package.sessions import Session
 
+_SAMPLE = "sample"
 _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}
 
 
@@ -57,7 +60,8 @@ class Shown:
 
     path: str
     summary: Row
-    command: list[str]
+    command: str
+    """As it was typed, but for quotes; what looks like a credential is ``***``."""
     project: str | None
     git_commit: str | None
     git_dirty: bool | None
@@ -80,19 +84,20 @@ def show(package: Path | str) -> Shown:
 
     Raises:
         NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
     """
-    opened = Package.open(package)
+    opened = intact.opened(package)
     request, manifest = opened.request, opened.manifest
     git = request.get("git") or {}
     found = opened.sessions()
     return Shown(
         path=str(opened.path),
         summary=summarize(opened.path),
-        command=[environment.redact(part) for part in request.get("command", [])],
+        command=_redacted(request.get("command", [])),
         project=request.get("project"),
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
-        settings=opened.settings(),
+        settings=intact.settings(opened),
         sessions=[_session(session) for session in found],
         metrics=opened.records().last(),
         checkpoints=_checkpoints(opened),
@@ -102,6 +107,15 @@ def show(package: Path | str) -> Shown:
         links=manifest.get("links", {}),
         output=str(opened.output),
     )
+
+
+def _redacted(command: Sequence[str]) -> str:
+    """The command line in one: a credential may be spread over several arguments."""
+    parts = list(command)
+    for at, option in enumerate(command[:-1]):
+        if option.startswith("-") and _SAMPLE not in environment.redact(f"{option}={_SAMPLE}"):
+            parts[at + 1] = "***"  # `--token VALUE`: only a text with = or : is known as one by itself
+    return environment.redact(" ".join(parts))
 
 
 def _session(session: Session) -> SessionShown:
@@ -138,7 +152,7 @@ def _checkpoints(package: Package) -> list[CheckpointShown]:
             newest=info.id == newest,
             session=info.session,
             time=info.time,
-            size_bytes=sum(int(entry["bytes"]) for entry in info.files.values()),
+            size_bytes=sum(int(entry.get("bytes", 0)) for entry in info.files.values()),
             metrics=info.metrics,
         )
         for info in checkpoint.infos(package.checkpoints)

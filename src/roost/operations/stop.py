@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import Refused, RoostError
+from roost.operations import intact
 from roost.package import progress
 from roost.package.package import Package
 from roost.package.sessions import Session
@@ -52,10 +53,11 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]
 
     Raises:
         NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
         Refused: It runs on another machine.
         RoostError: It has been starting for too long, or does not belong to you.
     """
-    opened = Package.open(package)
+    opened = intact.opened(package)
     session = _recorded(opened)
     if session is None or session.state != "running":
         state = session.state if session else "new"

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from roost.base import regular
 from roost.base.errors import CheckpointError, NotFound
+from roost.operations import intact
+from roost.operations.intact import DamagedPackage
 from roost.operations.row import Row
-from roost.package import checkpoint, progress, sessions
+from roost.package import checkpoint, progress, records
 from roost.package.sessions import Session
-
-_TAIL_BYTES = 1 << 16
-_UNKNOWN_TOTAL = 2**61
-_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
 
 
 def summarize(path: Path) -> Row:
-    """The row of one package, from a few small reads whatever the length of the run.
+    """The row of one package, from a few small reads whatever the length of the run. That of a damaged one
+    has the state "damaged", and the cause as its error.
 
     Raises:
         NotFound: The folder is no package.
     """
-    request = _json(path / "request.json")
-    if request is None or not (path / "sessions").is_dir():
+    if not (path / "request.json").exists() or not (path / "sessions").is_dir():
         raise NotFound("the folder is no package", received=str(path))
-    found = sessions.read_all(path / "sessions")
+    try:
+        return _row(path)
+    except DamagedPackage as damage:
+        return Row(name=path.name, state="damaged", error=f"{damage.name}: {damage.cause}")
+
+
+def _row(path: Path) -> Row:
+    request = intact.load(path, "request.json")
+    found = intact.sessions(path)
     seen = progress.read(path / "progress")
     rule = _best_rule(path)
     metric, last = _newest_value(path, found, rule.get("monitor"))
@@ -39,7 +41,7 @@ def summarize(path: Path) -> Row:
         name=path.name,
         state=ended.state if ended else "new",
         step=seen.step if seen else None,
-        total_steps=seen.total_steps if seen and 0 < seen.total_steps < _UNKNOWN_TOTAL else None,
+        total_steps=(seen.total_steps or None) if seen else None,
         epoch=seen.epoch if seen else None,
         metric=metric,
         last=last,
@@ -52,42 +54,35 @@ def summarize(path: Path) -> Row:
     )
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(regular.read(path))
-    except (OSError, msgspec.DecodeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _started(session: Session) -> float | None:
     return (session.record or {}).get("started")
 
 
 def _seconds(session: Session, seen: progress.Snapshot | None) -> float:
     record = session.record or {}
-    if "seconds" in record or "started" not in record:
-        return float(record.get("seconds", 0.0))
+    seconds, started = record.get("seconds"), record.get("started")
+    if seconds is not None or started is None:
+        return float(seconds or 0.0)
     if session.state == "running":
-        return time.time() - float(record["started"])
+        return max(0.0, time.time() - float(started))
     # It crashed without a record of its end: the last sign of life is the nearest to it that is known.
-    return max(0.0, seen.wall - float(record["started"])) if seen else 0.0
+    return max(0.0, seen.wall - float(started)) if seen else 0.0
 
 
 def _best_rule(path: Path) -> dict[str, Any]:
-    section = (_json(path / "args.json") or {}).get("checkpoint")
+    section = intact.load(path, "args.json").get("checkpoint")
     rules = section.get("best") if isinstance(section, dict) else None
     first = rules[0] if isinstance(rules, list) and rules else None
-    return first if isinstance(first, dict) else {}
+    return first if isinstance(first, dict) and isinstance(first.get("monitor"), str) else {}
 
 
 def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
     monitor = str(rule.get("monitor"))
     found = []
-    for id in (_json(path / "_package.json") or {}).get("ckpt_best", []):
+    for id in intact.load(path, "_package.json").get("ckpt_best", []):
         try:
-            info = checkpoint.read_info(checkpoint.folder_of(path / "Checkpoints", int(id)))
-        except (CheckpointError, NotFound):
+            info = checkpoint.read_info(checkpoint.folder_of(path / "Checkpoints", id))
+        except (CheckpointError, NotFound, FileNotFoundError):  # removed by its run just now
             continue
         value = info.metrics.get(monitor)
         if value is not None and math.isfinite(value):
@@ -99,8 +94,8 @@ def _newest_value(path: Path, found: list[Session], monitor: str | None) -> tupl
     """The metric to show and its newest value, from the last pieces of the newest records."""
     newest: dict[str, float] = {}
     for session in reversed(found):
-        for row in reversed(_tail(path / "records" / f"{session.number}.jsonl")):
-            newest = {**_metrics(row), **newest}
+        for row in reversed(records.tail(path / "records" / f"{session.number}.jsonl")):
+            newest = {**records.metrics(row), **newest}
             if monitor in newest or (monitor is None and "valid/loss" in newest):
                 break
         if newest:
@@ -109,34 +104,3 @@ def _newest_value(path: Path, found: list[Session], monitor: str | None) -> tupl
     names = [monitor, "valid/loss", *valid, "train/loss", *newest]
     name = next((name for name in names if name in newest), monitor)
     return name, newest.get(name) if name is not None else None
-
-
-def _metrics(row: dict[str, Any]) -> dict[str, float]:
-    return {
-        name: float(row.get("nonfinite", {}).get(name, "nan")) if value is None else float(value)
-        for name, value in row.items()
-        if name not in _NOT_METRICS
-    }
-
-
-def _tail(path: Path) -> list[dict[str, Any]]:
-    """The last rows of a records file, oldest first."""
-    try:
-        fd = regular.open_fd(path)
-    except OSError:
-        return []
-    try:
-        size = os.fstat(fd).st_size
-        data = os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-    finally:
-        os.close(fd)
-    lines = data.split(b"\n")[1 if size > _TAIL_BYTES else 0 :]
-    return [row for row in map(_decoded, lines) if row is not None]
-
-
-def _decoded(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return None
-    return row if isinstance(row, dict) and "start_step" not in row else None

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import CheckpointError, NotFound
+from roost.operations import intact
+from roost.operations.intact import DamagedPackage
 from roost.package import checkpoint, snapshot
 from roost.package.package import Package
 
@@ -27,15 +29,17 @@ def verify(package: Path | str) -> Iterator[Finding]:
     """Looks at every checkpoint, copied file, record and setting; changes nothing.
 
     Yields:
-        One `Finding` for each checkpoint, one for each file that is not as it was copied (or one for all),
-        one for the records.
+        One `Finding` for each file that tells of the package and is not of its shape (or one for all), one
+        for each that is not as it was copied (or one for all), one for the records, one for each checkpoint.
 
     Raises:
-        NotFound: There is no such package, or it has lost the files that make it one.
+        NotFound: There is no such package.
     """
     opened = Package.open(package)
-    yield _settings(opened)
-    yield from _code(opened)
+    damages = list(intact.damages(opened))
+    yield from [_damage(damage) for damage in damages] or [_settings(opened)]
+    if not any(damage.name == "manifest.json" for damage in damages):
+        yield from _code(opened)
     yield _records(opened)
     for id in checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []:
         yield _checkpoint(checkpoint.folder_of(opened.checkpoints, id))
@@ -44,10 +48,11 @@ def verify(package: Path | str) -> Iterator[Finding]:
 def _checkpoint(path: Path) -> Finding:
     try:
         info = checkpoint.verify(path)
-    except CheckpointError as error:
-        return Finding("checkpoint", path.name, False, error.message.removeprefix(f"{path.name}: "))
-    except NotFound:  # the run itself removed it meanwhile
-        return Finding("checkpoint", path.name, True, "removed by its run just now")
+    except (CheckpointError, NotFound, OSError) as error:
+        if not path.exists():
+            return Finding("checkpoint", path.name, True, "removed by its run just now")
+        cause = f"cannot be read: {error}" if isinstance(error, OSError) else error.message
+        return Finding("checkpoint", path.name, False, cause.removeprefix(f"{path.name}: "))
     size = sum(int(entry["bytes"]) for entry in info.files.values())
     return Finding(
         "checkpoint", path.name, True, f"step {info.step}, {len(info.files)} files, {size:,} bytes"
@@ -72,6 +77,13 @@ def _records(package: Package) -> Finding:
     return Finding("records", "", good, f"{len(columns.rows)} rows{torn}")
 
 
+def _damage(damage: DamagedPackage) -> Finding:
+    return Finding("settings", damage.name, False, damage.cause)
+
+
 def _settings(package: Package) -> Finding:
-    package.settings()
+    try:
+        intact.settings(package)
+    except DamagedPackage as damage:
+        return _damage(damage)
     return Finding("settings", "", True, f"{len(package.sessions())} sessions")

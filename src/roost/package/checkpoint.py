@@ -6,11 +6,11 @@ of it, the manifest's own included, was compared with what was written.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +18,10 @@ from typing import Any, Literal
 import msgspec
 
 from roost.base import durable, regular
-from roost.base.errors import CheckpointError, NotFound
+from roost.base.errors import CheckpointError, Damaged, NotFound
 
 FORMAT = 1
 PREFIX = "state_"
-_NO_DAMAGE = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FOLDER = re.compile(re.escape(PREFIX) + r"(\d+)\.ckpt")
 
 
@@ -90,14 +89,24 @@ def _sealed(body: dict[str, Any]) -> bytes:
 
 
 def _decode(data: bytes) -> Info:
-    body = msgspec.json.decode(data, type=dict[str, Any])
-    body.pop("sha256", None)
-    if _sealed(body) != data:  # every byte counts, white space too
-        raise CheckpointError("its MANIFEST.json is damaged")
-    info = msgspec.convert(body, type=Info)
-    if info.format > FORMAT:
-        raise CheckpointError(f"it has format {info.format}", fix="update roost: this one reads format 1")
-    metrics = {**info.metrics, **{name: float(text) for name, text in info.nonfinite.items()}}
+    """The manifest of these bytes. Every format is sealed alike, so that an older roost can tell a newer
+    checkpoint from a damaged one."""
+    try:
+        body = msgspec.json.decode(data, type=dict[str, Any])
+        body.pop("sha256", None)
+        whole = _sealed(body) == data  # every byte counts, white space too
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise Damaged(f"its MANIFEST.json cannot be read: {error}") from error
+    if not whole:
+        raise Damaged("its MANIFEST.json is damaged: its digest is not the one that was written")
+    format = body.get("format", FORMAT)
+    if format != FORMAT:
+        raise CheckpointError(f"it has format {format}", fix=f"update roost: this one reads format {FORMAT}")
+    try:
+        info = msgspec.convert(body, type=Info)
+        metrics = {**info.metrics, **{name: float(text) for name, text in info.nonfinite.items()}}
+    except ValueError as error:
+        raise CheckpointError(f"its MANIFEST.json does not mean anything: {error}") from error
     return msgspec.structs.replace(info, metrics=metrics, nonfinite={})
 
 
@@ -146,24 +155,29 @@ def read_info(path: Path) -> Info:
 
     Raises:
         NotFound: There is no such checkpoint.
-        CheckpointError: The manifest is missing or damaged.
+        Damaged: The manifest is missing or not as it was written.
+        CheckpointError: It was written by a newer roost.
+        OSError: It could not be read, which says nothing against it.
     """
     if not path.exists():
         raise NotFound("there is no such checkpoint", received=str(path))
     try:
+        _size(path, "MANIFEST.json", at_most=regular.SMALL)
         return _decode(bytes(regular.read(path / "MANIFEST.json")))
-    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        _pass_on(error)
-        raise CheckpointError(f"{path.name}: its MANIFEST.json cannot be read: {error}") from error
     except CheckpointError as error:
-        raise CheckpointError(f"{path.name}: {error.message}", fix=error.fix) from error
+        raise type(error)(f"{path.name}: {error.message}", fix=error.fix) from error
 
 
-def _pass_on(error: Exception) -> None:
-    """Raises what is no damage: no right to read, no descriptor left. A good checkpoint must not be set aside
-    because of the reader's own trouble."""
-    if isinstance(error, OSError) and error.errno in _NO_DAMAGE:
-        raise error
+def _size(path: Path, name: str, *, at_most: float = math.inf) -> int:
+    """The size of a plain file of a checkpoint. Whatever else the system says (no right to read, no descriptor
+    left, an I/O error, a server that is away) is raised as it is: it is no damage."""
+    try:
+        found = (path / name).stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Damaged(f"its {name} cannot be read: it is missing") from error
+    if not stat.S_ISREG(found.st_mode) or found.st_size > at_most:
+        raise Damaged(f"its {name} cannot be read: it is no plain file of a sane size")
+    return found.st_size
 
 
 def infos(folder: Path) -> list[Info]:
@@ -178,18 +192,17 @@ def infos(folder: Path) -> list[Info]:
 
 
 def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
-    if Path(name).name != name:
+    if Path(name).name != name or "\0" in name:
         raise CheckpointError(f"{path.name}: its MANIFEST.json names {name!r}, which is no file of it")
     try:
-        size = (path / name).stat().st_size
-        if size != entry.get("bytes"):
-            raise CheckpointError(f"{path.name}: {name} has {size} bytes instead of {entry.get('bytes')}")
-        data = regular.read(path / name, at_most=size)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        _pass_on(error)
-        raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
+        size = _size(path, name)
+    except Damaged as error:
+        raise Damaged(f"{path.name}: {error.message}") from error
+    if size != entry.get("bytes"):
+        raise Damaged(f"{path.name}: {name} has {size} bytes instead of {entry.get('bytes')}")
+    data = regular.read(path / name, at_most=size)
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
-        raise CheckpointError(f"{path.name}: {name} is damaged: its digest is not the one that was written")
+        raise Damaged(f"{path.name}: {name} is damaged: its digest is not the one that was written")
     return data
 
 
@@ -198,7 +211,9 @@ def verify(path: Path) -> Info:
 
     Raises:
         NotFound: There is no such checkpoint.
-        CheckpointError: Something is missing or damaged.
+        Damaged: Something is missing or not as it was written.
+        CheckpointError: It was written by a newer roost.
+        OSError: It could not be read, which says nothing against it.
     """
     info = read_info(path)
     for name, entry in info.files.items():
@@ -218,7 +233,9 @@ def read(
 
     Raises:
         NotFound: There is no such checkpoint.
-        CheckpointError: Something is missing or damaged.
+        Damaged: Something is missing or not as it was written.
+        CheckpointError: It is as it was written, and this roost or this torch cannot read it.
+        OSError: It could not be read, which says nothing against it.
     """
     from roost.base import tensors, tree
 
@@ -234,7 +251,8 @@ def read(
         try:
             leaves = tensors.parse(data) if data is not None else {}
             states[name] = tree.unpack(json.loads(text), leaves, to=to)
-        except (CheckpointError, ValueError, RecursionError) as error:  # as written, so by nothing of ours
+        # Its digest is right, so these bytes were written: by a newer roost, or by nothing of ours.
+        except (CheckpointError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     return info, states
 

@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from roost import __version__
+
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -42,6 +44,11 @@ _INEXACT = {
     "device_name": "device model",
     "threads": "number of threads",
     "cpu_capability": "CPU instruction set",
+    "deterministic": "deterministic algorithms",
+    "matmul_precision": "float32 precision of matrix products",
+    "convolution_precision": "float32 precision of convolutions",
+    "cudnn_benchmark": "cuDNN benchmark",
+    "cudnn_deterministic": "cuDNN deterministic",
 }
 
 
@@ -78,8 +85,63 @@ def _cpu_model() -> str:
     return match[1] if match else platform.processor()
 
 
+def _driver() -> str | None:
+    """The version of NVIDIA's kernel module; torch knows only which CUDA it is good for."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", text)
+    return match[1] if match else None
+
+
+def _gpus(device: str) -> list[dict[str, Any]]:
+    """The GPUs that the process may use; empty unless it trains on one, because asking opens a context."""
+    if not device.startswith("cuda"):
+        return []
+    cuda = sys.modules["torch"].cuda
+    found = [cuda.get_device_properties(number) for number in range(cuda.device_count())]
+    return [
+        {
+            "name": gpu.name,
+            "memory_mb": gpu.total_memory >> 20,
+            "capability": f"{gpu.major}.{gpu.minor}",
+            "uuid": str(getattr(gpu, "uuid", "")),  # since torch 2.5 or so
+        }
+        for gpu in found
+    ]
+
+
+def _precision(backend: Any) -> str | None:
+    """How float32 is computed there. By its new name where torch has it (2.9): to read the old one once the
+    new one was set is an error."""
+    new = getattr(backend, "fp32_precision", None)
+    old = getattr(backend, "allow_tf32", None) if new is None else None
+    return str(new) if old is None else ("tf32" if old else "ieee")
+
+
+def _flags(cuda: bool) -> dict[str, Any]:
+    """Switches of torch that change bits. Project code sets them while it is loaded: look after that."""
+    torch = sys.modules["torch"]
+    backends = torch.backends
+    matmul = backends.cuda.matmul if cuda else getattr(backends.mkldnn, "matmul", None)
+    found = {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul_precision": _precision(matmul),
+    }
+    if not cuda:
+        return found
+    return {
+        **found,
+        "convolution_precision": _precision(getattr(backends.cudnn, "conv", backends.cudnn)),
+        "cudnn_benchmark": backends.cudnn.benchmark,
+        "cudnn_deterministic": backends.cudnn.deterministic,
+    }
+
+
 def stack(device: str) -> dict[str, Any]:
-    """What decides the bits of a computation: versions, device, threads. Torch must be imported already."""
+    """What decides the bits of a computation: versions, device, threads, switches. Torch must be imported
+    already, and the project's code be loaded."""
     torch, numpy = sys.modules["torch"], sys.modules["numpy"]
     cuda = device.startswith("cuda")
     return {
@@ -91,6 +153,7 @@ def stack(device: str) -> dict[str, Any]:
         "device_name": torch.cuda.get_device_name(device) if cuda else _cpu_model(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        **_flags(cuda),
     }
 
 
@@ -99,12 +162,15 @@ def capture(device: str, *, seed: int) -> dict[str, Any]:
     packages = {name: dist.version for dist in metadata.distributions() if (name := dist.metadata["Name"])}
     return {
         "format": 1,
+        "roost": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpu": _cpu_model(),
         "cpu_count": os.cpu_count(),
+        "driver": _driver(),
+        "gpus": _gpus(device),
         "stack": stack(device),
         "seed": seed,
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},

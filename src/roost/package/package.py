@@ -19,7 +19,9 @@ from roost.package.sessions import Session
 from roost.package.store import Store
 
 FORMAT = 1
-_LEFTOVERS_SECONDS = 3.0
+_LEFTOVERS_SECONDS = 10.0
+"""How long what a killed session left behind may hold the lock: torch's loader workers look every 5 s whether
+their parent lives (roost's own die with it, but not on macOS, nor those of a project's own loader)."""
 
 
 class Package:

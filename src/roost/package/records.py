@@ -11,7 +11,7 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from roost.base import durable, regular
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+Row = dict[str, Any]
+"""A line of the file as JSON."""
 
 
 class Writer:
@@ -92,7 +95,7 @@ class Columns:
     """The folded records of a run: per metric, the steps (ascending) and the values at them."""
 
     series: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     """Every visible row in order, as written (non-finite values as floats)."""
     starts: list[tuple[int, int]] = field(default_factory=list)
     """(session, step it went on from)."""
@@ -105,7 +108,78 @@ class Columns:
 
 
 _MAX_BYTES = 4 << 30
-_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite"])
+_TAIL_BYTES = _CHUNK_BYTES = 1 << 16
+_MAX_INT = 2**63
+_NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
+
+
+def decode_row(line: bytes) -> Row:
+    """A row, or the header of a session (it has a ``start_step``), with non-finite values as floats again;
+    empty when the line is neither. The only reader of the format: all others call it."""
+    try:
+        body = _decode(line)
+        for name, text in body.get("nonfinite", {}).items():
+            body[name] = float(text)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+    step = body.get("start_step", body.get("step"))
+    return body if type(step) is int and abs(step) < _MAX_INT else {}
+
+
+def metrics(row: Row) -> dict[str, float]:
+    """What was measured; a value that is no number is none of it."""
+    return {name: value for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < _MAX_INT)
+
+
+def _rows(lines: Iterable[bytes]) -> list[Row]:
+    return [row for row in map(decode_row, lines) if row and "start_step" not in row]
+
+
+def tail(path: Path) -> list[Row]:
+    """The last rows of a records file, oldest first, from one read whatever its length; empty without one."""
+    try:
+        fd = regular.open_fd(path)
+    except OSError:
+        return []
+    try:
+        start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
+        data = os.pread(fd, _TAIL_BYTES, start)
+    finally:
+        os.close(fd)
+    return _rows(data.split(b"\n")[1 if start else 0 :])
+
+
+class Follower:
+    """Reads a records file while it grows, each byte once.
+
+    Args:
+        path: ``records/<n>.jsonl``; it need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def new_rows(self) -> list[Row]:
+        """The rows whose lines were ended since the last call, oldest first."""
+        try:
+            fd = regular.open_fd(self._path)
+        except OSError:
+            return []
+        found: list[Row] = []
+        try:
+            while piece := os.pread(fd, _CHUNK_BYTES, self._offset):
+                self._offset += len(piece)
+                *lines, self._rest = (self._rest + piece).split(b"\n")
+                found += _rows(lines)
+        finally:
+            os.close(fd)
+        return found
 
 
 def _whole(path: Path) -> bytes:
@@ -115,15 +189,15 @@ def _whole(path: Path) -> bytes:
         return b""  # a FIFO, a folder, …: somebody's, and no records
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
-    header: dict[str, Any] = {}
-    rows: list[dict[str, Any]] = []
+def _read(path: Path) -> tuple[Row, list[Row], int]:
+    header: Row = {}
+    rows: list[Row] = []
     torn, before = 0, b""
     for line in filter(None, _whole(path).split(b"\n")):
         # The disk may have been full for the line's end alone; then the row was written a second time.
         if line == before:
             continue
-        before, body = line, _decoded(line)
+        before, body = line, decode_row(line)
         if "start_step" in body:
             header = body
         elif body:
@@ -131,17 +205,6 @@ def _read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
         else:
             torn += 1
     return header, rows, torn
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    """A header or a row, non-finite values as floats again; empty when it is neither."""
-    try:
-        body = _decode(line)
-        for name, text in body.get("nonfinite", {}).items():
-            body[name] = float(text)
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return {}
-    return body if isinstance(body.get("start_step", body.get("step")), int) else {}
 
 
 def fold(folder: Path) -> Columns:
@@ -158,20 +221,19 @@ def fold(folder: Path) -> Columns:
         columns.torn += torn
         if not header:
             continue
-        start = int(header["start_step"])
-        del columns.rows[bisect_right(columns.rows, start, key=lambda row: int(row["step"])) :]
+        start = header["start_step"]
+        del columns.rows[bisect_right(columns.rows, start, key=lambda row: row["step"]) :]
         columns.starts.append((int(path.stem), start))
         columns.rows.extend(rows)
     if len(columns.starts) > 1:
         columns.rows = _without_doubles(columns.rows)
     for row in columns.rows:
-        for name, value in row.items():
-            if name not in _NOT_METRICS and isinstance(value, int | float):
-                _put(columns.series, name, row["step"], value)
+        for name, value in metrics(row).items():
+            _put(columns.series, name, row["step"], value)
     return columns
 
 
-def _without_doubles(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_doubles(rows: list[Row]) -> list[Row]:
     """A test that was recorded just before a kill is done again by the next session, at the same step: of
     rows with one step and the same names the last one counts."""
     return list({(row["step"], *sorted(row.keys() - _NOT_METRICS)): row for row in rows}.values())

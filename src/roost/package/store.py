@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from roost.base.errors import CheckpointError, NotFound
+from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint, retention
 from roost.package.checkpoint import Info
 
@@ -45,16 +45,18 @@ class Store:
     def newest_good(self, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
         """Loads the newest checkpoint of the line whose every byte is as written.
 
-        Damaged ones are set aside, so only the holder of the package's lock may call this.
+        Damaged ones are set aside, so only the holder of the package's lock may call this. Any other error
+        is raised and changes nothing: a good checkpoint may need a newer roost, another torch, or a disk that
+        answers, and to go on from an older one would throw away what it holds.
 
         Args:
-            load: Reads one checkpoint, and raises `CheckpointError` when it is damaged.
+            load: Reads one checkpoint, and raises `Damaged` when its bytes are not those that were written.
 
         Returns:
             What ``load`` gave, None when there is no checkpoint; and a line for each that was set aside.
 
         Raises:
-            CheckpointError: There are checkpoints, and all are damaged.
+            CheckpointError: There are checkpoints, and all are damaged; or what ``load`` raises.
         """
         said: list[str] = []
         candidates = self._candidates()
@@ -62,7 +64,7 @@ class Store:
             path = checkpoint.folder_of(self.folder, id)
             try:
                 return load(path), said
-            except CheckpointError as error:
+            except Damaged as error:
                 aside = checkpoint.set_aside(path)
                 said.append(f"{error.message}; set aside as {aside.name}, the one before it is used")
         if candidates:

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from roost.base.errors import ConfigError, ContractError
+from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
-from roost.config.settings import Settings
+from roost.config.settings import Settings, Where
 from roost.package import retention
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.project.contract import Runner
-from roost.project.native import Experiment
+from roost.project.native import Experiment, places
 from roost.train import hooks as own
 from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook
@@ -34,7 +34,7 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
     """
     settings = experiment.settings
     loaders = _loaders(experiment)
-    stepper = _stepper(experiment, loaders["train"])
+    stepper = _stepper(experiment, loaders["train"], places(package))
     return Trainer(
         experiment.runner,
         loaders,
@@ -106,12 +106,8 @@ def _loader(
     )
 
 
-def _stepper(experiment: Experiment, train: Loader) -> Stepper:
+def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
     settings, runner = experiment.settings, experiment.runner
-    if settings.precision != 32:
-        raise ConfigError(
-            "is not built yet", setting="precision", received=settings.precision, fix="leave it out"
-        )
     accumulation = settings.gradient_accumulation_steps
     if type(runner).optimizers is not Runner.optimizers:
         given: Any = runner.optimizers()
@@ -128,7 +124,8 @@ def _stepper(experiment: Experiment, train: Loader) -> Stepper:
     steps_per_epoch = -(-len(train) // accumulation)
     total = until(settings).total_steps(steps_per_epoch)
     totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
-    return Stepper(build_optimizers(runner, settings.optimizers, totals=totals), accumulation=accumulation)
+    optimizers = build_optimizers(runner, settings.optimizers, totals=totals, where=where)
+    return Stepper(optimizers, accumulation=accumulation)
 
 
 def _hooks(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,7 @@ class Runner(nn.Module):
         super().__init__()
         self.args: Mapping[str, Any] = args or {}
         self.info: Mapping[str, Any] = info or {}
+        self._logged = _Log()
         self._trainer: Trainer | None = None
         self._attached_device: torch.device | None = None
 
@@ -147,7 +149,9 @@ class Runner(nn.Module):
 
     def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]:
         """One step, whatever it takes; a GAN overrides it and runs two optimizers."""
-        return stepper.run(self.loss, batches)
+        values = stepper.run(self.loss, batches)
+        self._logged.check(values)
+        return values
 
     def to_device(self, batch: Any) -> Any:
         """The batch on the device: any nest of tensors, and of objects that have ``to``."""
@@ -155,11 +159,21 @@ class Runner(nn.Module):
         return batch if device.type == "cpu" else moved(batch, device)
 
     def log(self, **values: Value) -> None:
-        """Adds tensors or numbers to the row as ``train/<name>``; costs no synchronisation."""
-        if self._trainer is not None and self.training:
-            self._trainer.events.put(
-                {k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()}
-            )
+        """Adds tensors or numbers to the row as ``train/<name>``; costs no synchronisation.
+
+        Each call counts the same in the row's mean, whatever the batch size; what `loss` returns is weighted
+        by its samples. Outside of training it is dropped, and that is said once: return it from `evaluate`.
+
+        Raises:
+            ContractError: "weight" is no name for it; nor, in `update`, is one that `loss` returns too.
+        """
+        if self._trainer is None:
+            return
+        if not self.training:
+            self._logged.say_dropped(values)
+            return
+        self._logged.add(values)
+        self._trainer.events.put({k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()})
 
     def print(self, *values: object) -> None:
         """Prints on rank 0 alone."""
@@ -170,14 +184,57 @@ class Runner(nn.Module):
         return tensor.unsqueeze(0)
 
 
+class _Log:
+    """The names given to `Runner.log`. Two means of one name, differently weighted, would be one number."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._said = False
+
+    def add(self, names: Iterable[str]) -> None:
+        self._names.update(names)
+        if "weight" in self._names:
+            raise ContractError(
+                "log(weight=...) would weight the row instead of being recorded", fix="take another name"
+            )
+
+    def check(self, returned: Iterable[str]) -> None:
+        for name in self._names.intersection(returned):
+            raise ContractError(
+                f"loss() returns {name!r}, and self.log() is given it too",
+                fix="return it, which weights it by the samples, or take another name for log()",
+            )
+
+    def say_dropped(self, names: Iterable[str]) -> None:
+        if not self._said:
+            self._said = True
+            shown = ", ".join(names)
+            print(f"self.log({shown}) outside of training is dropped: return it from evaluate()", flush=True)
+
+
 def moved(value: Any, device: torch.device) -> Any:
-    """A nest of tensors on another device; copies do not wait for each other."""
+    """A nest of tensors on another device; copies to CUDA do not wait for each other.
+
+    What knows how to move itself is asked first, whatever else it is: a tokenizer's batch is a mapping too.
+    """
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        # Elsewhere the host could read, or give away, memory that is still being copied.
+        return value.to(device, non_blocking=device.type == "cuda")
+    if callable(getattr(value, "to", None)):
+        return value.to(device)
     if isinstance(value, Mapping):
-        return {name: moved(item, device) for name, item in value.items()}
+        return _moved_mapping(value, device)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(moved(item, device) for item in value))
     if isinstance(value, list | tuple):
         return type(value)(moved(item, device) for item in value)
-    return value.to(device) if hasattr(value, "to") else value
+    return value
+
+
+def _moved_mapping(value: Mapping[Any, Any], device: torch.device) -> Mapping[Any, Any]:
+    items = {name: moved(item, device) for name, item in value.items()}
+    if type(value) is dict or not isinstance(value, MutableMapping):  # one that is fixed cannot be refilled
+        return items
+    made = copy.copy(value)
+    made.update(items)
+    return made

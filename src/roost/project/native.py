@@ -12,7 +12,7 @@ import torch
 
 from roost.base.errors import ContractError
 from roost.config import build, interpolation
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, Where, typed
 from roost.package.package import Package
 from roost.project.contract import Data, Dataset, Runner
 from roost.train import seeding
@@ -33,9 +33,36 @@ class Experiment:
 
 def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
     """The package's settings as a run sees them: paths and variables filled in, checked and typed."""
+    where = places(package)
+    context = {"project": project, "package": str(package.path)}
+    values = interpolation.resolve(package.settings(), context, where=where)
+    return values, typed(values, where=where)
+
+
+def places(package: Package) -> Where:
+    """Where a dotted key was set, or the section or list around it: a line of a file, or the command line
+    of the session that changed it last; None for a default."""
     provenance = package.provenance
-    values = interpolation.resolve(package.settings(), {"project": project, "package": str(package.path)})
-    return values, typed(values, where=provenance.get)
+    changed = [
+        (_key(text), f"command line of session {session.number}")
+        for session in reversed(package.sessions())
+        for text in session.request.get("overrides", [])
+    ]
+
+    def where(key: str) -> str | None:
+        for name, label in changed:
+            if f"{key}.".startswith(f"{name}."):
+                return label
+        while key and key not in provenance:
+            key = key.rpartition(".")[0]
+        found = provenance.get(key)
+        return found if found != "default" else None
+
+    return where
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0].strip()
 
 
 def load(package: Package, *, project: str, device: str) -> Experiment:
@@ -51,7 +78,7 @@ def load(package: Package, *, project: str, device: str) -> Experiment:
         ContractError: The project's classes do not keep the contract.
     """
     values, settings = resolved(package, project)
-    where = package.provenance.get
+    where = places(package)
     dataset = _derived(Dataset, settings.dataset, "dataset", package.path, where)(values)
     runner_class = _derived(Runner, settings.runner, "runner", package.path, where)
     _check_loss(runner_class)
@@ -71,7 +98,7 @@ def load(package: Package, *, project: str, device: str) -> Experiment:
     return Experiment(runner.to(torch.device(device)), data, hooks, settings)
 
 
-def _derived(base: type[T], path: str, setting: str, root: Path, where: Any) -> type[T]:
+def _derived(base: type[T], path: str, setting: str, root: Path, where: Where) -> type[T]:
     found = build.locate(path, root=root, setting=setting, where=where(setting))
     if not inspect.isclass(found) or not issubclass(found, base):
         raise ContractError(
@@ -92,7 +119,7 @@ def _check_loss(runner: type[Runner]) -> None:
         )
 
 
-def _hook(path: str, root: Path, values: Mapping[str, Any], where: Any) -> Hook:
+def _hook(path: str, root: Path, values: Mapping[str, Any], where: Where) -> Hook:
     found = _derived(Hook, path, "hooks", root, where)
     needs = [name for name, one in inspect.signature(found).parameters.items() if _is_needed(one)]
     if needs:
@@ -104,7 +131,7 @@ def _hook(path: str, root: Path, values: Mapping[str, Any], where: Any) -> Hook:
             fix="give them defaults, or read your settings from self.args in on_start()",
         )
     hook = found()
-    hook.__dict__.setdefault("args", values)
+    hook.args = values
     return hook
 
 

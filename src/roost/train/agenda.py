@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from roost.base.errors import ContractError
 from roost.base.interval import NEVER
 from roost.train import evaluation
 from roost.train.hook import Call
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
+
+_OF_THIS_STEP = frozenset(["record", "report"])
+_OF_A_SAVE = frozenset(["save", "hold", "best"])
 
 
 class Agenda:
@@ -29,9 +33,30 @@ class Agenda:
         """What was asked for and is not served yet: save, hold, best, validate, visualize, record, report."""
         self.due_now = False
         """Whether the hook that runs is due by its interval, not only asked for."""
+        self.pending = ""
+        """The key of the call at which a stop cut a step's work short; empty when nothing is owed."""
         self.wake_step, self.wake_second = 0, 0.0
         """Nothing is due before this step and this moment of the clock, as long as nothing is requested."""
         self._steps_per_epoch, self._total_steps = steps_per_epoch, total_steps
+
+    def ask(self, *requests: str) -> None:
+        """Requests what hooks serve, in this step or else in the next.
+
+        Raises:
+            ContractError: No hook of this trainer serves it.
+        """
+        served = {call.hook.serves for call in self.calls}
+        for request in requests:
+            if request not in served and request not in _OF_THIS_STEP | {"hold", "best"}:
+                raise ContractError(
+                    f"{request!r} is asked for, and no hook of this trainer serves it",
+                    fix="add the hook, for example roost.train.hooks.Save()",
+                )
+        self.requests.update(requests)
+
+    def served(self) -> None:
+        """Takes back all that asks for a save: one stands."""
+        self.requests -= _OF_A_SAVE
 
     def begin(self, step: int, now: float, calls: Sequence[Call]) -> None:
         """Schedules calls as seen from ``step``."""
@@ -43,27 +68,41 @@ class Agenda:
         self.wake_step = min([self._total_steps, NEVER, *(call.next_step for call in self.calls)])
         self.wake_second = min([now + at_latest, math.inf, *(call.next_second for call in self.calls)])
 
-    def run(self, trainer: Trainer, now: float, *, since: str | None = None) -> tuple[str, ...]:
-        """Runs what is due, from the call ``since``, which was due before, on.
-
-        Returns:
-            Empty when all is done. When a stop dropped an evaluation: the key of the call that it cut
-            short and the requests that were open, for the session that goes on.
-        """
+    def resume(self, trainer: Trainer, now: float) -> None:
+        """Schedules everything after a restart, and does first what a stop had cut short in the step that
+        the checkpoint is of."""
+        since, self.pending = self.pending, ""  # before a save that is part of this work
         step = trainer.progress.step
-        keys = [call.key for call in self.calls]
-        first = keys.index(since) if since in keys else 0
-        self.begin(step, now, self.calls[:first])  # these have done their part of the step already
-        for call in self.calls[first:]:
+        self.begin(step - bool(since), now, self.calls)
+        if since:
+            keys = [call.key for call in self.calls]
+            first = keys.index(since) if since in keys else 0
+            self.begin(step, now, self.calls[:first])  # these have done their part of the step already
+            self.run(trainer, now, self.calls[first:], owed=since)
+
+    def run(self, trainer: Trainer, now: float, calls: Sequence[Call], *, owed: str = "") -> None:
+        """Runs what is due among ``calls``, and the call ``owed``. A stop that drops an evaluation leaves
+        the rest of the step to the next session (`pending`)."""
+        step = trainer.progress.step
+        for call in calls:
             self.due_now = call.due(step, now)
-            owed = self.due_now or call.key == since or call.asked(self.requests)
-            if not owed and not (trainer.finished and call.intervals):
+            wanted = self.due_now or call.key == owed or call.asked(self.requests)
+            if not wanted and not (trainer.finished and call.intervals):
                 continue
             try:
                 call(trainer)
             except evaluation.Interrupted:
-                return (call.key, *sorted(self.requests))
+                self.pending = call.key
+                return
             self.requests.discard(call.hook.serves or "")
             call.schedule(step, self._steps_per_epoch, now)
-        self.requests -= {"record", "report"}  # of this step alone, also when nobody serves them
-        return ()
+        self.requests -= _OF_THIS_STEP  # also when nobody serves them
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is owed. The save that is being written is not: its own requests stay out of it."""
+        open_requests = self.requests if self.pending else self.requests - _OF_A_SAVE - _OF_THIS_STEP
+        return {"pending": self.pending, "requests": sorted(open_requests)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        self.pending, self.requests = state["pending"], set(state["requests"])

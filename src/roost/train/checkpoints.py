@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from roost.base import durable
 from roost.base.errors import CheckpointError
 from roost.package import checkpoint, retention
@@ -36,6 +38,9 @@ class Checkpoints:
     checkpoints.save({"model": model, "optimizer": optimizer, "progress": progress}, progress)
     ```
 
+    Whoever loads the newest one, or saves, owns the folder: `load` sets damaged ones aside, and the first
+    `save` sweeps what a killed one left. Until then nothing is changed, so another process may look.
+
     Args:
         place: A package, or a folder, which is made if need be.
         policy: What stays on disk.
@@ -54,7 +59,7 @@ class Checkpoints:
         self.policy = policy or Policy()
         self._session = session
         self._parent: Info | None = None
-        durable.sweep(self.store.folder)
+        self._swept = False
 
     @property
     def newest(self) -> Info | None:
@@ -89,6 +94,9 @@ class Checkpoints:
         Raises:
             OSError: It could not be written (disk full, …); the older checkpoints are untouched.
         """
+        if not self._swept:
+            durable.sweep(self.store.folder)
+            self._swept = True
         id = checkpoint.next_id(self.store.folder)
         info = Info(
             id=id,
@@ -134,7 +142,8 @@ class Checkpoints:
 
         Raises:
             NotFound: There is no checkpoint ``id``.
-            CheckpointError: It is damaged, or all are, or it does not fit.
+            CheckpointError: It is damaged, or all are, or it needs a newer roost or torch, or does not fit.
+            OSError: It could not be read; nothing was set aside.
         """
         said: list[str] = []
         if id is not None:
@@ -153,10 +162,21 @@ class Checkpoints:
 
     def best(self, rule: retention.Best) -> Info | None:
         """The best checkpoint of the run so far by ``rule``, None when none was measured."""
-        found = retention.best_of(self.store.line(), rule)
-        return found[0] if found else None
+        return next(iter(self.ranked(rule)), None)
+
+    def ranked(self, rule: retention.Best) -> list[Info]:
+        """All checkpoints of the run that were measured by ``rule``, the best first, however many it keeps."""
+        line = self.store.line()
+        return retention.best_of(line, msgspec.structs.replace(rule, top_k=len(line)))
 
     def load_part(self, id: int, name: str, part: Stateful) -> None:
-        """Loads one part of one checkpoint, for example the best weights for a test."""
+        """Loads one part of one checkpoint, for example the best weights for a test; sets nothing aside.
+
+        Raises:
+            NotFound: There is no checkpoint ``id``.
+            Damaged: It is damaged; ``part`` is as it was.
+            CheckpointError: It cannot be read by this roost or this torch, or does not fit.
+            OSError: It could not be read.
+        """
         _, states = checkpoint.read(self.store.path(id), only=[name])
         part.load_state_dict(states[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -59,6 +59,27 @@ def run(
         values = {name: torch.cat(parts) for name, parts in columns.items()}
         results.update({name: float(value) for name, value in runner.summarize(values, split).items()})
     return results
+
+
+def probe(runner: Any, loader: Loader) -> tuple[set[str] | None, list[str]]:
+    """What `run` would report, from one batch: found out before the first step, not after the first epoch.
+
+    Returns:
+        The names of the metrics, None when `Runner.summarize` may add others; and those of values that
+        become no metric because of their shape.
+
+    Raises:
+        ContractError: ``evaluate`` gives something else than it must.
+    """
+    with closing(loader.once()) as batches:
+        batch = next(batches)
+    output = runner.evaluate(runner.to_device(batch.value))
+    _check(output)
+    sums: dict[str, tuple[Tensor, int]] = {}
+    for name, tensor in output.items():
+        _add(sums, name, tensor, batch.num_samples)
+    left_out = [name for name in output if name not in sums and name != "id"]
+    return (None, []) if _summarizes(runner) else (set(sums), left_out)
 
 
 def _summarizes(runner: Any) -> bool:

@@ -52,10 +52,11 @@ class Events:
         self._waiting = []
         for names, entries in groups.items():
             table = _table(names, [values[name] for _, values in entries for name in names])
-            weights = _table(("weight",), [weight for weight, _ in entries]).to(table.device)
+            weights = _table(("weight",), [weight for weight, _ in entries]).to(table)
             total, weight = (table * weights).sum(0), weights.sum(0)
             if names in self._sums:
-                total, weight = self._sums[names][0] + total, self._sums[names][1] + weight
+                before = self._sums[names]  # from a checkpoint: on the CPU
+                total, weight = before[0].to(table) + total, before[1].to(table) + weight
             self._sums[names] = (total, weight)
 
     def row(self) -> dict[str, float]:
@@ -111,12 +112,26 @@ def _stacked(values: list[Any]) -> Tensor:
     tensors = [value for value in values if isinstance(value, Tensor)]
     if not tensors:
         return torch.tensor(values, dtype=torch.float64).reshape(len(values))
-    device = tensors[0].device
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    if len(tensors) == len(values) and all(t.dim() == 0 and t.device == device for t in tensors):
-        return torch.stack(values).detach().to(dtype)
-    scalars = [torch.as_tensor(value, dtype=dtype, device=device).detach().reshape(()) for value in values]
-    return torch.stack(scalars)
+    # Those of a checkpoint come back on the CPU; they go to the others, not the others to them.
+    device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
+    dtype = tensors[0].dtype
+    wide = _wide(device)
+    # One type for all, or stacking would round a large whole number to the type of a loss beside it.
+    if len(tensors) == len(values) and all(
+        t.dim() == 0 and t.dtype == dtype and t.device == device for t in tensors
+    ):
+        return torch.stack(values).detach().to(wide)
+    return torch.stack([_scalar(value, device, wide) for value in values])
+
+
+def _scalar(value: Any, device: torch.device, wide: torch.dtype) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach().to(device, wide).reshape(())
+    return torch.tensor(value, device=device, dtype=wide).reshape(())
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _is_number(value: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ContractError
@@ -40,10 +41,18 @@ class Hook:
     serves: str | None = None
     """A request that makes `on_step` due at once: save, validate or visualize."""
 
+    args: Mapping[str, Any] = MappingProxyType({})
+    """All settings, when the config names the hook."""
+
     @property
     def name(self) -> str:
         """Under which the state is saved; unique among the hooks of a trainer."""
         return type(self).__name__
+
+    def monitors(self, trainer: Trainer) -> Mapping[str, str]:
+        """The metrics that this hook decides by, each under the setting that names it. One that no
+        validation reports is an error before the first step."""
+        return {}
 
     def on_start(self, trainer: Trainer) -> None:
         """Everything is built and restored; the first step is next."""
@@ -70,7 +79,7 @@ class Hook:
         """At the end, whatever it is; ``reason`` is "finished", or says who stopped it or what failed."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive a restart."""
+        """What must survive a restart. Not in phase REPORT, which comes after the checkpoint is written."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -155,6 +164,12 @@ class CallLists:
                     fix="override `name` in one of them",
                 )
             names.add(hook.name)
+            if hook.phase is Phase.REPORT and _overrides(hook, "state_dict"):
+                raise ContractError(
+                    f"{hook.name} has state, and its phase REPORT comes after SAVE: a checkpoint would hold "
+                    "the state of the step before",
+                    fix="choose an earlier phase, for example roost.Phase.DECIDE",
+                )
         self.hooks = sorted(hooks, key=lambda hook: hook.phase)
         self.start = self._having("on_start")
         self.before_step = self._having("before_step")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import inspect
 import itertools
+import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,10 +91,13 @@ class Fetch:
             ) from error
 
     def ignores_seeding(self) -> bool:
-        """Whether one sample, drawn twice under the same seeds, differs: then no resume can be exact."""
+        """Whether one sample, drawn twice under the same seeds, differs: then no resume can be exact.
+
+        Reads the set in this process; see `Loader.ignores_seeding`.
+        """
         if not self.draws_randomness:
             return False
-        with seeding.isolated():
+        with seeding.isolated(devices=False):
             first, second = (_fingerprint(self._sample(0, 0)) for _ in range(2))
         return first is not None and first != second
 
@@ -130,14 +138,42 @@ class _Keyed(torch.utils.data.Dataset[Any]):
 
 
 _GRACE_SECONDS = 30
+_LOOK_SECONDS = 60.0
+"""How long one sample may take when it is looked at whether seeding works."""
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_CONTEXT = "fork" if sys.platform == "linux" else None
 
 
-def _start_worker(_: int) -> None:
+def _start_worker(parent: int, _: int = 0) -> None:
+    _die_with(parent)
     # Signals are for the training process; it ends its workers itself. Ctrl-C reaches the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     # Slurm and systemd send SIGTERM to everybody; a worker that died of it would fail the run that is saving.
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(_GRACE_SECONDS))
+
+
+def _die_with(parent: int) -> None:
+    """Ends this process when ``parent`` is killed: it holds a copy of the package's lock, and torch's own
+    workers look for their parent only every 5 s, and not at all while they read a sample.
+
+    The kernel goes by the thread that forked, not by the process: a loader must not be begun in a thread
+    that ends before its last batch. Elsewhere than on Linux the workers live on for those 5 s.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it was killed before the line above
+            os._exit(1)
+
+
+def _look(fetch: Fetch, answer: Connection, parent: int) -> None:
+    """Tells whether ``fetch`` ignores seeding; the whole life of a process."""
+    _start_worker(parent)
+    torch.set_num_threads(1)  # the threads of the parent's pool do not exist here: waiting for them would hang
+    try:
+        answer.send(fetch.ignores_seeding())
+    except Exception:  # noqa: BLE001  - what cannot be read is not judged: the workers raise it, with its place
+        answer.send(False)
 
 
 class Loader:
@@ -149,6 +185,8 @@ class Loader:
         collate: See `Fetch`.
         num_workers: Worker processes; 0 fetches inside this process. The batches are the same.
         seed: Seed of the samples' randomness.
+        pin_memory: Workers' batches come in page-locked memory, from which a copy to a CUDA device need not
+            be waited for. Opens a CUDA context, so only for training on one.
     """
 
     def __init__(
@@ -159,8 +197,10 @@ class Loader:
         collate: Collate | None = None,
         num_workers: int = 0,
         seed: int = 0,
+        pin_memory: bool = False,
     ) -> None:
         self.dataset, self.plan, self.num_workers = dataset, plan, num_workers
+        self.pin_memory = pin_memory
         self.fetch = Fetch(dataset, collate=collate, seed=seed)
 
     def __len__(self) -> int:
@@ -174,6 +214,33 @@ class Loader:
     def once(self) -> Generator[Batch, None, None]:
         """The batches of one pass, always the same ones: for evaluation."""
         return self._batches(((0, indices) for indices in self.plan.batches(0)), iter(range(len(self))))
+
+    def ignores_seeding(self) -> bool:
+        """Whether one sample, drawn twice under the same seeds, differs: then no resume can be exact.
+
+        With workers it is drawn in a process that ends after it. A set that opens its file at the first
+        sample must not do so here: all workers would inherit the descriptor and share its offset, and read
+        each other's samples without an error.
+        """
+        if self.num_workers == 0 or not self.fetch.draws_randomness:
+            return self.fetch.ignores_seeding()
+        context = multiprocessing.get_context(_CONTEXT)
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_look, args=(self.fetch, theirs, os.getpid()), daemon=True)  # type: ignore[attr-defined]
+        child.start()
+        theirs.close()
+        try:
+            if ours.poll(_LOOK_SECONDS):
+                return bool(ours.recv())
+            why = f"no sample within {_LOOK_SECONDS:g} s"
+        except EOFError:
+            why = "the process that read a sample died"
+        finally:
+            child.kill()
+            child.join()
+            ours.close()
+        print(f"whether the set follows roost's seeds is not known: {why}", flush=True)
+        return False
 
     def _endless(self, epoch: int, batch: int) -> Iterator[Key]:
         while True:
@@ -189,7 +256,7 @@ class Loader:
     def _inline(self, keys: Iterator[Key]) -> Iterator[Any]:
         for key in keys:
             if self.fetch.draws_randomness:
-                with seeding.isolated():
+                with seeding.isolated(devices=False):
                     value = self.fetch(*key)
             else:
                 value = self.fetch(*key)
@@ -201,11 +268,11 @@ class Loader:
             batch_size=None,
             sampler=keys,
             num_workers=self.num_workers,
-            worker_init_fn=_start_worker,
+            worker_init_fn=functools.partial(_start_worker, os.getpid()),
             # Its own generator: torch draws a base seed for its workers, from the global one otherwise.
             generator=torch.Generator(),
-            pin_memory=torch.cuda.is_available(),
-            multiprocessing_context="fork" if sys.platform == "linux" else None,
+            pin_memory=self.pin_memory,
+            multiprocessing_context=_CONTEXT,
         )
         fetching: Any = iter(loader)
         try:

@@ -65,18 +65,22 @@ class ModuleState:
             buffers[own_name] = value.to(like.device)
 
     def check_finite(self) -> None:
-        """Makes sure that every parameter is finite. A sync point, for saves.
+        """Makes sure that every parameter is finite. One sync point for each device and type, for saves.
 
         Raises:
             TrainingError: Names the parameters that are not.
         """
-        named = [(n, p.detach()) for n, p in self._module.named_parameters() if p.is_floating_point()]
-        if not named:
-            return
-        # One pass over the memory; the sum of a norm is infinite or NaN as soon as one value is.
-        norms = torch._foreach_norm([p for _, p in named], float("inf"))
-        finite = torch.stack([norm.double().cpu() for norm in norms]).isfinite().tolist()
-        bad = [name for (name, _), good in zip(named, finite, strict=True) if not good]
+        # Alike ones together: their norms are one tensor and one read. MPS has no doubles to convert to.
+        alike: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+        for name, parameter in self._module.named_parameters():
+            if parameter.is_floating_point() and parameter.numel():
+                alike.setdefault((parameter.device, parameter.dtype), {})[name] = parameter.detach()
+        bad = []
+        for named in alike.values():
+            # One pass over the memory; the maximum norm is infinite or NaN as soon as one value is.
+            norms = torch._foreach_norm(list(named.values()), float("inf"))
+            finite = torch.stack(list(norms)).isfinite().cpu().tolist()
+            bad += [name for name, good in zip(named, finite, strict=True) if not good]
         if bad:
             raise TrainingError(
                 f"{len(bad)} parameters are not finite: {', '.join(bad[:5])}{' …' if len(bad) > 5 else ''}",

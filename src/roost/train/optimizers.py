@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from roost.base.errors import CheckpointError, ConfigError
 from roost.config import build, interpolation
-from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings
+from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
 
 
 @dataclass
@@ -58,14 +58,20 @@ class Optim:
 
 
 def build_optimizers(
-    module: nn.Module, settings: Mapping[str, OptimizerSettings], *, totals: Mapping[str, int]
+    module: nn.Module,
+    settings: Mapping[str, OptimizerSettings],
+    *,
+    totals: Mapping[str, int],
+    where: Where = lambda key: None,
 ) -> dict[str, Optim]:
     """Builds every optimizer of the ``optimizers`` section.
 
     Args:
         module: Its named parameters are what the globs match.
         settings: By name.
-        totals: ``total_steps`` and ``steps_per_epoch``, for the arguments that mention them.
+        totals: ``total_steps`` (left out when only time ends the run) and ``steps_per_epoch``, for the
+            arguments that mention them.
+        where: Where a dotted key was set, for messages.
 
     Raises:
         ConfigError: A glob matches nothing, a parameter is in two optimizers or in none, or an argument
@@ -83,16 +89,19 @@ def build_optimizers(
     owner: dict[str, str] = {}
     built = {}
     for name, one in settings.items():
-        chosen = _matching(trainable, one.params, f"optimizers.{name}.params")
+        key = f"optimizers.{name}"
+        chosen = _matching(trainable, one.params, f"{key}.params", where)
         for parameter in chosen:
             if parameter in owner:
                 raise ConfigError(
                     f"parameter {parameter!r} belongs to {owner[parameter]!r} and to {name!r}",
-                    setting=f"optimizers.{name}.params",
+                    setting=f"{key}.params",
+                    where=where(f"{key}.params"),
                     fix="make the globs disjoint",
                 )
             owner[parameter] = name
-        built[name] = _build(name, one, {n: trainable[n] for n in chosen}, totals)
+        builder = _Builder(key, totals, where)
+        built[name] = builder.optim(one, {n: trainable[n] for n in chosen})
     free = [name for name in trainable if name not in owner]
     if free:
         raise ConfigError(
@@ -103,7 +112,9 @@ def build_optimizers(
     return built
 
 
-def _matching(parameters: Mapping[str, Tensor], patterns: str | Sequence[str], setting: str) -> list[str]:
+def _matching(
+    parameters: Mapping[str, Tensor], patterns: str | Sequence[str], setting: str, where: Where
+) -> list[str]:
     patterns = [patterns] if isinstance(patterns, str) else patterns
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in parameters):
@@ -111,77 +122,97 @@ def _matching(parameters: Mapping[str, Tensor], patterns: str | Sequence[str], s
                 "the glob matches no parameter",
                 setting=setting,
                 received=pattern,
+                where=where(setting),
                 fix=f"the names are like {', '.join(list(parameters)[:4])}",
             )
     return [name for name in parameters if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def _build(name: str, one: OptimizerSettings, chosen: dict[str, Tensor], totals: Mapping[str, int]) -> Optim:
-    arguments = _resolved(one.arguments, totals)
-    groups = _groups(name, one.groups, chosen, totals)
-    spec = {"class": one.class_, **arguments, **_fused(one, chosen)}
-    optimizer: Any = build.build(spec, params=groups)
-    scheduler = _scheduler(name, one.scheduler, optimizer, totals) if one.scheduler else None
-    return Optim(
-        optimizer,
-        scheduler,
-        unit=one.scheduler.unit if one.scheduler else "step",
-        monitor=one.scheduler.monitor if one.scheduler else None,
-        max_grad_norm=one.max_grad_norm,
-        grad_norm_type=one.grad_norm_type,
-    )
+@dataclass(frozen=True)
+class _Builder:
+    """Of one entry of ``optimizers``; ``key`` is its dotted name."""
+
+    key: str
+    totals: Mapping[str, int]
+    where: Where
+
+    def optim(self, one: OptimizerSettings, chosen: dict[str, Tensor]) -> Optim:
+        spec = {"class": one.class_, **self._filled(one.arguments, self.key)}
+        assumed: dict[str, Any] = {}
+        if self._has_fused(one):
+            if one.fused != "auto":
+                spec["fused"] = one.fused
+            elif _can_fuse(one, chosen):
+                assumed["fused"] = True
+        groups = self._groups(one.groups, chosen)
+        optimizer: Any = build.build(spec, None, self.key, self.where, params=groups, **assumed)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ConfigError("is no optimizer", received=one.class_, **self._at(f"{self.key}.class"))
+        return Optim(
+            optimizer,
+            self._scheduler(one.scheduler, optimizer) if one.scheduler else None,
+            unit=one.scheduler.unit if one.scheduler else "step",
+            monitor=one.scheduler.monitor if one.scheduler else None,
+            max_grad_norm=one.max_grad_norm,
+            grad_norm_type=one.grad_norm_type,
+        )
+
+    def _at(self, key: str) -> dict[str, Any]:
+        return {"setting": key, "where": self.where(key)}
+
+    def _filled(self, arguments: Mapping[str, Any], key: str) -> dict[str, Any]:
+        unknown = interpolation.LATE - self.totals.keys()
+        for inner, name in interpolation.waiting(arguments, unknown, key):
+            fix = "set max_steps or max_epochs"
+            raise ConfigError(f"max_time gives no {name}", **self._at(inner), fix=fix)
+        return dict(interpolation.fill(arguments, self.totals))
+
+    def _groups(self, groups: Sequence[GroupSettings], chosen: dict[str, Tensor]) -> list[dict[str, Any]]:
+        """Parameter groups; the first that matches takes a parameter, the rest share the arguments."""
+        left = dict(chosen)
+        built = []
+        for number, group in enumerate(groups):
+            key = f"{self.key}.groups.{number}"
+            names = _matching(chosen, group.params, f"{key}.params", self.where)
+            mine = [left.pop(n) for n in names if n in left]
+            if mine:
+                built.append({"params": mine, **self._filled(group.arguments, key)})
+        return [{"params": list(left.values())}, *built] if left else built
+
+    def _has_fused(self, one: OptimizerSettings) -> bool:
+        made = build.locate(one.class_, **self._at(f"{self.key}.class"))
+        if "fused" in inspect.signature(made).parameters:
+            return True
+        if one.fused is True:
+            fix = f"remove it: {one.class_} has no fused kernel"
+            raise ConfigError("there is none", received=True, **self._at(f"{self.key}.fused"), fix=fix)
+        return False
+
+    def _scheduler(self, settings: SchedulerSettings, optimizer: torch.optim.Optimizer) -> Any:
+        key = f"{self.key}.scheduler"
+        spec = {"class": settings.class_, **self._filled(settings.arguments, key)}
+        scheduler: Any = build.build(spec, None, key, self.where, optimizer=optimizer)
+        plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+        if plateau and (settings.unit != "validation" or settings.monitor is None):
+            raise ConfigError(
+                "ReduceLROnPlateau looks at a metric",
+                setting=key,
+                where=self.where(f"{key}.class"),
+                fix="set unit: validation and monitor: valid/loss",
+            )
+        if not settings.warmup_steps:
+            return scheduler
+        if settings.unit != "step":
+            at = self._at(f"{key}.warmup_steps")
+            raise ConfigError("needs unit: step", received=settings.unit, **at)
+        warmup = torch.optim.lr_scheduler.LinearLR(
+            optimizer, start_factor=1 / (settings.warmup_steps + 1), total_iters=settings.warmup_steps
+        )
+        return torch.optim.lr_scheduler.SequentialLR(optimizer, [warmup, scheduler], [settings.warmup_steps])
 
 
-def _resolved(arguments: Mapping[str, Any], totals: Mapping[str, int]) -> dict[str, Any]:
-    return dict(interpolation.fill(arguments, totals))
-
-
-def _groups(
-    name: str, groups: Sequence[GroupSettings], chosen: dict[str, Tensor], totals: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    """Parameter groups; the first that matches takes a parameter, the rest share the arguments."""
-    left = dict(chosen)
-    built = []
-    for number, group in enumerate(groups):
-        names = _matching(chosen, group.params, f"optimizers.{name}.groups.{number}.params")
-        mine = [left.pop(n) for n in names if n in left]
-        if mine:
-            built.append({"params": mine, **_resolved(group.arguments, totals)})
-    return [{"params": list(left.values())}, *built] if left else built
-
-
-def _fused(one: OptimizerSettings, chosen: Mapping[str, Tensor]) -> dict[str, Any]:
+def _can_fuse(one: OptimizerSettings, chosen: Mapping[str, Tensor]) -> bool:
     """``fused: auto`` takes the fused kernel where the class has one: on a tiny model it saves a quarter of
     the step, at the price of other rounding than the plain one."""
-    if "fused" not in inspect.signature(build.locate(one.class_)).parameters:
-        if one.fused is True:
-            raise ConfigError("has no fused kernel", setting="optimizers.*.fused", received=one.class_)
-        return {}
-    if one.fused == "auto":
-        usable = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in chosen.values())
-        other = {"foreach", "differentiable"} & {key for key, value in one.arguments.items() if value}
-        return {"fused": True} if usable and not other else {}
-    return {"fused": one.fused}
-
-
-def _scheduler(
-    name: str, settings: SchedulerSettings, optimizer: torch.optim.Optimizer, totals: Mapping[str, int]
-) -> Any:
-    spec = {"class": settings.class_, **_resolved(settings.arguments, totals)}
-    where = f"optimizers.{name}.scheduler"
-    scheduler: Any = build.build(spec, optimizer=optimizer)
-    plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-    if plateau and (settings.unit != "validation" or settings.monitor is None):
-        raise ConfigError(
-            "ReduceLROnPlateau looks at a metric",
-            setting=where,
-            fix="set unit: validation and monitor: valid/loss",
-        )
-    if not settings.warmup_steps:
-        return scheduler
-    if settings.unit != "step":
-        raise ConfigError("needs unit: step", setting=f"{where}.warmup_steps", received=settings.unit)
-    warmup = torch.optim.lr_scheduler.LinearLR(
-        optimizer, start_factor=1 / (settings.warmup_steps + 1), total_iters=settings.warmup_steps
-    )
-    return torch.optim.lr_scheduler.SequentialLR(optimizer, [warmup, scheduler], [settings.warmup_steps])
+    usable = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in chosen.values())
+    return usable and not any(one.arguments.get(name) for name in ("foreach", "differentiable"))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-_SAVED = ("step", "epoch", "batch", "samples", "seconds", "pending")
+_SAVED = ("step", "epoch", "batch", "samples", "seconds")
 
 
 @dataclass
@@ -15,8 +15,7 @@ class Progress:
 
     ``epoch`` counts finished epochs and ``batch`` the micro-batches consumed in the current one, so the
     pair says exactly which batch is next: at an epoch's edge ``batch`` is 0. ``seconds`` is training time
-    over all sessions. ``pending`` names the hook at which a stop cut a step's work short (a validation),
-    and the requests that were open then.
+    over all sessions.
     """
 
     step: int = 0
@@ -24,7 +23,6 @@ class Progress:
     batch: int = 0
     samples: int = 0
     seconds: float = 0.0
-    pending: tuple[str, ...] = ()
 
     total_steps: int = 0
     """Steps of the whole run, `NEVER` when only time limits it; follows from the settings, is not saved."""

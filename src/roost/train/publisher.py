@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roost.base.interval import NEVER
 from roost.package.progress import PHASES, Board
 from roost.train.progress import Progress
 from roost.train.rate import Rate
@@ -29,7 +30,7 @@ class Publisher:
             progress.epoch,
             progress.batch,
             PHASES.index(phase),
-            progress.total_steps,
+            progress.total_steps if progress.total_steps < NEVER else 0,
             self._steps_per_epoch,
             progress.samples,
             progress.seconds,

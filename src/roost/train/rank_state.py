@@ -22,7 +22,6 @@ class RankState:
         """Remembers the state for `restore`."""
         self._loaded = state["rng"]
 
-    def restore(self) -> None:
-        """Puts the generators to what was loaded, if anything was."""
-        if self._loaded is not None:
-            seeding.set_rng_state(self._loaded)
+    def restore(self) -> list[str]:
+        """Puts the generators to what was loaded, if anything was; gives why one of them could not be."""
+        return [] if self._loaded is None else seeding.set_rng_state(self._loaded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -22,6 +22,21 @@ class Window(list[Any]):
     def __init__(self) -> None:
         super().__init__()
         self.num_samples: list[int] = []
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Window: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """A batch, or with a slice a window of some of them: an `update` may hand on ``batches[:2]``."""
+        if not isinstance(index, slice):
+            return super().__getitem__(index)
+        part = Window()
+        part.extend(super().__getitem__(index))
+        part.num_samples = self.num_samples[index]
+        return part
 
 
 class Stepper:
@@ -168,6 +183,7 @@ def _check_loss(loss: object) -> None:
 
 
 def _num_samples(batches: Sequence[Any], number: int) -> int:
+    """As the Trainer counted them; of any other sequence, the length of the batch's first tensor, else 1."""
     if isinstance(batches, Window):
         return batches.num_samples[number]
     value = batches[number]

@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
-from roost.base.errors import ConfigError, TrainingError
+from roost.base.errors import ConfigError
 from roost.package.progress import Board
-from roost.train import evaluation, seeding
+from roost.train import evaluation, saving, seeding
 from roost.train.agenda import Agenda
 from roost.train.checkpoints import Checkpoints, Stateful
 from roost.train.events import Events, Value
@@ -99,7 +99,7 @@ class Trainer:
         self._finished = False
         self.cut_short = False
         """Whether a stop dropped an evaluation, so that even a run at its goal has work left."""
-        self._agenda = Agenda(
+        self.agenda = Agenda(
             self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
         )
         self._publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
@@ -112,35 +112,43 @@ class Trainer:
         """Ends the run at the next step edge, saved. ``finished``: it reached its goal, so `continue` does
         not go on; otherwise it is stopped and may be continued."""
         if finished:
-            self._finished, self._agenda.wake_step = True, 0  # its last step is owed a row
+            self._finished, self.agenda.wake_step = True, 0  # its last step is owed a row
         else:
             self._stop = self._stop or reason
 
     def tell(self, row: dict[str, float]) -> None:
         """Takes a row that was cut, for those who report."""
         self.row = row
-        self._agenda.requests.add("report")
+        self.agenda.ask("report")
 
     def requested(self, what: str) -> bool:
         """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
-        return what in self._agenda.requests
+        return what in self.agenda.requests
 
     @property
     def due_now(self) -> bool:
         """Whether the hook that runs is due by its interval, not only asked for."""
-        return self._agenda.due_now
+        return self.agenda.due_now
 
-    def request_save(self, *, hold: bool = False, reason: str = "requested") -> None:
-        """Saves in this step (or the next, from outside of one); ``hold`` puts it into the held track."""
-        self._agenda.requests.update({"save", reason, *(["hold"] if hold else [])})
+    def request_save(self, *, hold: bool = False, best: bool = False) -> None:
+        """Saves in this step, or in the next when its SAVE phase is over or from outside of one.
+
+        Args:
+            hold: Put it into the held track.
+            best: It is made because it is among the best.
+
+        Raises:
+            ContractError: The trainer has no hook that saves.
+        """
+        self.agenda.ask("save", *(["hold"] if hold else []), *(["best"] if best else []))
 
     def request_validate(self) -> None:
-        """Validates in this step."""
-        self._agenda.requests.add("validate")
+        """Validates in this step when asked from MODEL or SCHEDULE, else in the next."""
+        self.agenda.ask("validate")
 
     def request_visualize(self) -> None:
-        """Visualizes in this step."""
-        self._agenda.requests.add("visualize")
+        """Visualizes in this step when asked from MODEL or SCHEDULE, else in the next."""
+        self.agenda.ask("visualize")
 
     # ---- the loop ---------------------------------------------------------------------------------------
 
@@ -159,9 +167,10 @@ class Trainer:
             Exception: Whatever the runner, the data or a hook raises; nothing is saved then.
         """
         with self._running(checkpoint, resume), closing(self._windows()) as windows:
-            self._finish_pending_step()
-            agenda = self._agenda
-            while not self._at_end():
+            agenda = self.agenda
+            agenda.resume(self, time.monotonic())
+            self._after_hooks(time.monotonic())
+            while not self.at_end:
                 for hook in self.calls.before_step:
                     hook.before_step(self)
                 window, samples, last = next(windows)
@@ -174,7 +183,7 @@ class Trainer:
                     or time.monotonic() >= agenda.wake_second
                 ):
                     self._look_around()
-            self._save_at_end()
+            saving.save_at_end(self)
         return self._reason()
 
     def _reason(self) -> str:
@@ -195,7 +204,9 @@ class Trainer:
                     yield window, sum(window.num_samples), last
                     window = Window()
 
-    def _at_end(self) -> bool:
+    @property
+    def at_end(self) -> bool:
+        """Whether no further step will be taken."""
         return self._stop is not None or self._finished
 
     @property
@@ -211,21 +222,12 @@ class Trainer:
         self.progress.seconds = now - self._zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
-        self._run_hooks(now)
+        self.agenda.run(self, now, self.agenda.calls)
+        self._after_hooks(now)
 
-    def _run_hooks(self, now: float, *, since: str | None = None) -> None:
-        self.progress.pending = self._agenda.run(self, now, since=since)
-        self.cut_short = self.cut_short or bool(self.progress.pending)
-        self._agenda.set_alarm(now, at_latest=_PUBLISH_SECONDS)
-
-    def _finish_pending_step(self) -> None:
-        """Does first what a stop had cut short in the step that the checkpoint is of."""
-        pending, now = self.progress.pending, time.monotonic()
-        self.progress.pending = ()  # before a save that is part of this work
-        self._agenda.begin(self.progress.step - bool(pending), now, self.calls.step)
-        if pending:
-            self._agenda.requests.update(pending[1:])
-            self._run_hooks(now, since=pending[0])
+    def _after_hooks(self, now: float) -> None:
+        self.cut_short = self.cut_short or bool(self.agenda.pending)
+        self.agenda.set_alarm(now, at_latest=_PUBLISH_SECONDS)
 
     # ---- evaluation -------------------------------------------------------------------------------------
 
@@ -237,10 +239,7 @@ class Trainer:
             evaluation.Interrupted: A stop was requested meanwhile.
             ConfigError: There is no such split.
         """
-        loaders = {n: ld for n, ld in self.loaders.items() if n == split or n.startswith(split + "/")}
-        if not loaders:
-            have = ", ".join(self.loaders)
-            raise ConfigError(f"no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
+        loaders = self._split(split)
         self.publish("testing" if split == "test" else "validating")
         results: dict[str, float] = {}
         with (
@@ -252,13 +251,36 @@ class Trainer:
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         return results
 
+    def probe(self, split: str) -> set[str] | None:
+        """The metrics that `evaluate` will give, from one batch of each set; None when only the whole split
+        can tell. Values that become no metric are said.
+
+        Raises:
+            ContractError: ``Runner.evaluate`` gives something else than it must.
+        """
+        known: set[str] | None = set()
+        with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, "probe")):
+            for name, loader in self._split(split).items():
+                found, left_out = evaluation.probe(self.runner, loader)
+                known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
+                for key in left_out:
+                    print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
+        return known
+
+    def _split(self, split: str) -> dict[str, Loader]:
+        loaders = {n: ld for n, ld in self.loaders.items() if n == split or n.startswith(split + "/")}
+        if not loaders:
+            have = ", ".join(self.loaders)
+            raise ConfigError(f"no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
+        return loaders
+
     def _interrupted(self) -> bool:
         return self._stop is not None
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
         self.results = self.evaluate("valid")
-        self._agenda.requests.add("record")
+        self.agenda.ask("record")
         for hook in self.calls.eval:
             hook.on_eval(self, self.results)
         return self.results
@@ -275,53 +297,8 @@ class Trainer:
         }
 
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
-        """Saves now. When the disk fails, says so and goes on with the older checkpoints, except at the end.
-
-        Returns:
-            Whether a checkpoint stands.
-
-        Raises:
-            TrainingError: The state is not finite, so the newest good checkpoint must stay the newest; or it
-                could not be written, and no later save would come.
-        """
-        if self.checkpoints is None:
-            return False
-        self.publish("saving")
-        ModuleState(self.runner).check_finite()
-        held = "hold" in self._agenda.requests
-        try:
-            for hook in self.calls.before_save:
-                hook.before_save(self)
-            path = self.checkpoints.save(
-                self.parts(),
-                self.progress,
-                reason=reason,
-                held=held,
-                scheduled=scheduled,
-                metrics=self.results,
-                inexact=self.inexact,
-            )
-        except OSError as error:
-            if self._at_end():
-                raise TrainingError(
-                    f"the last checkpoint could not be written: {error}",
-                    fix="make space, then `roost continue`; it goes on from the one before",
-                ) from error
-            print(
-                f"checkpoint not written: {error}; training goes on, the older ones are untouched", flush=True
-            )
-            return False
-        self._agenda.requests -= {"save", "hold", "best", "requested"}
-        for hook in self.calls.save:
-            hook.on_save(self, path)
-        self.publish("training")
-        return True
-
-    def _save_at_end(self) -> None:
-        newest = self.checkpoints.newest if self.checkpoints else None
-        stands = newest is not None and newest.step == self.progress.step and not self.progress.pending
-        if self.progress.step and not stands:
-            self.save("final" if self._finished else "signal")
+        """Saves now; see `roost.train.saving`."""
+        return saving.save(self, reason, scheduled=scheduled)
 
     def state_dict(self) -> dict[str, Any]:
         """Progress, the open window of events, and every hook by name."""
@@ -330,6 +307,10 @@ class Trainer:
             "events": self.events.state_dict(),
             "hooks": {hook.name: state for hook in self.calls.hooks if (state := hook.state_dict())},
             "inexact": self.inexact,
+            "agenda": self.agenda.state_dict(),
+            "row": self.row,
+            # A stop may come between a validation and the row that takes its results.
+            "results": self.results if self.agenda.pending else {},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -339,6 +320,8 @@ class Trainer:
         for hook in self.calls.hooks:
             if hook.name in state["hooks"]:
                 hook.load_state_dict(state["hooks"][hook.name])
+        self.agenda.load_state_dict(state["agenda"])
+        self.row, self.results = state["row"], state["results"]
         for reason in state["inexact"]:
             self.note_inexact(reason)
 

@@ -13,14 +13,16 @@ class Report:
     crashed, whatever its exit code: ``sys.exit(0)`` in user code is no success."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         given = os.environ.pop(REPORT_FD, None)  # loader workers and other children must not have it
         self._fd = int(given) if given is not None else None
         if self._fd is not None:
             os.set_inheritable(self._fd, False)
 
     def final(self, state: str, *, exit_code: int, reason: str, error: str | None = None) -> int:
-        """Tells how it ended, once; gives the exit code."""
-        if self._fd is not None:
+        """Tells how it ended, once; gives the exit code. A process that the project's code forked says
+        nothing: its end is not the run's."""
+        if self._fd is not None and os.getpid() == self._pid:
             body = {"state": state, "exit_code": exit_code, "reason": reason, "error": error}
             data = json.dumps(body).encode() + b"\n"
             while data:

@@ -34,8 +34,9 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     set_threads(settings, first)
     trainer = build(package, session, project, device)
     compare_stack(package, trainer, device, settings, first)
-    if request.get("force"):
-        trainer.note_inexact(f"session {session.number} was forced to go on with a changed config or code")
+    for reason in _reasons(session):
+        trainer.note_inexact(reason)
+    note_kernels(trainer, device)
     stop.attach(trainer)
     return trainer.fit(checkpoint=session.checkpoint)
 
@@ -44,6 +45,20 @@ def build(package: Package, session: Session, project: str, device: str) -> Trai
     """The trainer of a package, built on ``device``."""
     experiment = native.load(package, project=project, device=device)
     return assemble.assemble(experiment, package, session=session.number)
+
+
+def _reasons(session: Session) -> list[str]:
+    """Why the operation that asked for this session holds the rest of the run for inexact."""
+    reasons = [str(reason) for reason in session.request.get("inexact") or []]
+    if session.request.get("force") and not reasons:
+        reasons = [f"session {session.number} was forced to go on with a changed config or code"]
+    return reasons
+
+
+def note_kernels(trainer: Trainer, device: str) -> None:
+    """Says that a GPU may add up in another order each time, unless the project asked torch not to."""
+    if device.startswith("cuda") and not torch.are_deterministic_algorithms_enabled():
+        trainer.note_inexact("CUDA without deterministic algorithms (a later version sets them)")
 
 
 def choose_device(asked: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
+from roost.cli.commands.device import asked_device, device_options
 
 
 @click.command("continue")
@@ -20,9 +21,7 @@ from roost.base.errors import UsageError
     "-c", "--checkpoint", type=int, metavar="ID", help="Go on from this checkpoint, not the newest."
 )
 @click.option("-d", "--description", help="A few words about this session.")
-@click.option(
-    "-CPU", "cpu", is_flag=True, help="Go on on the CPU. Without it: on the device of the last session."
-)
+@device_options("as the session before")
 @click.option("--force", is_flag=True, help="Go on though config or code differ; recorded as inexact.")
 @click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
 def command(arguments: tuple[str, ...], package: Path | None, **options: Any) -> int:
@@ -43,5 +42,8 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
     from roost.cli import live
     from roost.operations.continue_ import ContinueRequest, continue_
 
-    request = ContinueRequest(package=package, overrides=arguments, command=sys.argv, **options)
+    device = asked_device(options)
+    request = ContinueRequest(
+        package=package, overrides=arguments, device=device, command=sys.argv, **options
+    )
     return live.follow(continue_(request))

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
+from roost.cli.commands.device import asked_device, device_options
 
 
 @click.command("run")
@@ -23,7 +24,7 @@ from roost.base.errors import UsageError
     "-ns", "no_save", is_flag=True, help="Call the package NOSAVE: a trial that may be thrown away."
 )
 @click.option("-sd", "use_description", is_flag=True, help="Call the package by its description.")
-@click.option("-CPU", "cpu", is_flag=True, help="Train on the CPU even where there is a GPU.")
+@device_options("auto")
 @click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
 @click.option("--print-config", is_flag=True, help="Print all settings as merged, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, for --explain and --print-config.")
@@ -40,6 +41,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --explain optimizers.main.lr
     """
     config, overrides = _split(options.pop("config"), arguments)
+    device = asked_device(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain or print_config:
         from roost.cli.commands.asked_config import tell
@@ -52,7 +54,8 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     from roost.cli import live
     from roost.operations.run import RunRequest, run
 
-    return live.follow(run(RunRequest(config=config, overrides=overrides, command=sys.argv, **options)))
+    request = RunRequest(config=config, overrides=overrides, device=device, command=sys.argv, **options)
+    return live.follow(run(request))
 
 
 def _split(config: Path | None, arguments: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:

@@ -43,5 +43,7 @@ def _tell(event: object, shown: str) -> None:
     state = terminal.state(event.state)
     if not event.was_running:
         terminal.say(f"{shown} does not run: {state}")
+    elif event.state == "succeeded":
+        terminal.say(f"{state} at step {event.step}, before it could be stopped")
     else:
         terminal.say(f"{state} at step {event.step}; to go on: roost continue {shown}")

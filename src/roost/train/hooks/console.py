@@ -40,6 +40,8 @@ class Console(Hook):
             print(line(trainer, trainer.row), flush=True)
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
+        if not trainer.at_end:
+            return  # it failed; whoever catches the error tells it
         print(f"{reason} at step {trainer.progress.step}", flush=True)
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
+_SETTING = "early_stopping.monitor"
+
+
 class EarlyStop(Hook):
     """Finishes the run after ``patience`` validations without improvement.
 
@@ -33,8 +36,11 @@ class EarlyStop(Hook):
         # A run that was stopped by this stays finished, unless patience was raised.
         self._decide(trainer)
 
+    def monitors(self, trainer: Trainer) -> dict[str, str]:
+        return {_SETTING: self.monitor}
+
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
-        value = monitored(results, self.monitor, setting="early_stopping.monitor")
+        value = monitored(results, self.monitor, setting=_SETTING)
         if better(value, self.best, mode=self.mode, min_delta=self.min_delta):
             self.best, self.waited = value, 0
         else:

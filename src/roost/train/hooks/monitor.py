@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from roost.base.errors import ConfigError
+from roost.base.suggest import nearest
+
+
+def check_monitor(known: Collection[str], monitor: str, *, setting: str) -> None:
+    """Makes sure that a validation reports ``monitor``.
+
+    Raises:
+        ConfigError: It does not; names what it reports.
+    """
+    if monitor not in known:
+        near = f"did you mean {found}? " if (found := nearest(monitor, known)) else ""
+        raise ConfigError(
+            f"{monitor!r} is never reported; a validation reports: {', '.join(sorted(known)) or 'nothing'}",
+            setting=setting,
+            fix=f"{near}choose one of these, or return it from Runner.evaluate()",
+        )
 
 
 def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> float:
@@ -14,12 +30,7 @@ def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> fl
     Raises:
         ConfigError: It was not measured; names what was.
     """
-    if monitor not in results:
-        raise ConfigError(
-            f"{monitor!r} is never reported; a validation reports: {', '.join(results) or 'nothing'}",
-            setting=setting,
-            fix="choose one of these, or return it from Runner.evaluate()",
-        )
+    check_monitor(results, monitor, setting=setting)
     return results[monitor]
 
 

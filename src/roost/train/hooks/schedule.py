@@ -17,6 +17,10 @@ class Schedule(Hook):
 
     phase = Phase.SCHEDULE
 
+    def monitors(self, trainer: Trainer) -> dict[str, str]:
+        named = trainer.stepper.optimizers.items()
+        return {_setting(name): optim.monitor for name, optim in named if optim.monitor is not None}
+
     def on_step(self, trainer: Trainer) -> None:
         self._step(trainer, "step")
 
@@ -29,10 +33,13 @@ class Schedule(Hook):
                 if optim.monitor is None:
                     optim.scheduler.step()
                 else:
-                    setting = f"optimizers.{name}.scheduler.monitor"
-                    optim.scheduler.step(monitored(results, optim.monitor, setting=setting))
+                    optim.scheduler.step(monitored(results, optim.monitor, setting=_setting(name)))
 
     def _step(self, trainer: Trainer, unit: str) -> None:
         for optim in trainer.stepper.optimizers.values():
             if optim.scheduler is not None and optim.unit == unit:
                 optim.scheduler.step()
+
+
+def _setting(name: str) -> str:
+    return f"optimizers.{name}.scheduler.monitor"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roost.base.errors import Damaged, NotFound
 from roost.package.retention import Best as Rule
 from roost.train.evaluation import Interrupted
 from roost.train.hook import Hook, Phase
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 class Test(Hook):
     """Evaluates "test" with the best weights, or with the last ones, and writes a row of ``test/<name>``.
 
-    Afterwards the runner holds the weights that were tested.
+    Afterwards the runner holds the weights that were tested. A checkpoint that is damaged or cannot be read
+    is said and passed over: the run is finished, and the next best one is tested, at last the last weights.
 
     Args:
         records: Takes the row.
@@ -34,11 +36,7 @@ class Test(Hook):
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         if reason != "finished":
             return
-        which = "the last weights"
-        info = trainer.checkpoints.best(self._best) if trainer.checkpoints and self._best else None
-        if info is not None and trainer.checkpoints is not None:
-            trainer.checkpoints.load_part(info.id, "model", ModuleState(trainer.runner))
-            which = f"checkpoint {info.id} of step {info.step}"
+        which = self._load_best(trainer)
         try:
             results = trainer.evaluate("test")
         except Interrupted:
@@ -46,3 +44,17 @@ class Test(Hook):
             return
         self._records.write(trainer, results)
         print(f"with {which}  {metrics(results)}", flush=True)
+
+    def _load_best(self, trainer: Trainer) -> str:
+        """Loads the best weights that can be read; names what the runner holds now."""
+        if trainer.checkpoints is None or self._best is None:
+            return "the last weights"
+        ranked = trainer.checkpoints.ranked(self._best)
+        for info in ranked:
+            try:
+                trainer.checkpoints.load_part(info.id, "model", ModuleState(trainer.runner))
+            except (Damaged, NotFound, OSError) as error:
+                print(f"not tested with checkpoint {info.id} of step {info.step}: {error}", flush=True)
+            else:
+                return f"checkpoint {info.id} of step {info.step}"
+        return "the last weights" + (", as no measured checkpoint can be read" if ranked else "")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.clock import note_clock
+from roost.train.hooks.monitor import check_monitor
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -23,6 +24,11 @@ class Validate(Hook):
 
     def on_start(self, trainer: Trainer) -> None:
         note_clock(trainer, "validation", self.every)
+        known = trainer.probe("valid")
+        for hook in trainer.calls.hooks:
+            for setting, monitor in hook.monitors(trainer).items():
+                if known is not None:
+                    check_monitor(known, monitor, setting=setting)
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.validate()

@@ -1,0 +1,42 @@
+"""`--device`, and its short form `-CPU`, of the commands that start a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from roost.base.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def device_options(otherwise: str) -> Callable[[F], F]:
+    """Adds both options to a command, which gets what was asked by `asked_device`.
+
+    Args:
+        otherwise: What happens without them, for the help.
+    """
+
+    def add(command: F) -> F:
+        short = click.option("-CPU", "cpu", is_flag=True, help="Short for --device cpu.")
+        return click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            help=f"Where to train; auto: on the GPU if there is one. Without it: {otherwise}.",
+        )(short(command))
+
+    return add
+
+
+def asked_device(options: dict[str, Any]) -> str | None:
+    """Replaces ``cpu`` and ``device`` among a command's options by the device; None when none was asked for.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
+    cpu, device = options.pop("cpu"), options.pop("device")
+    if cpu and device not in (None, "cpu"):
+        raise UsageError("-CPU is short for --device cpu", received=f"--device {device}", fix="leave out one")
+    return "cpu" if cpu else device

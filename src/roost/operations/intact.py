@@ -1,0 +1,208 @@
+"""Whether the JSON of a package has the shape that roost writes.
+
+Whoever reads a package asks here first: what was torn, or edited by hand, is then named as what it is, in one
+line, instead of failing somewhere in the middle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from roost.base import regular
+from roost.base.errors import ConfigError, RoostError
+from roost.package import sessions as package_sessions
+from roost.package.package import Package
+from roost.package.sessions import Session
+
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Time = Annotated[float, Meta(ge=0, le=1e11)]
+"""Seconds, of a span or since 1970; what is beyond cannot be printed as a date."""
+
+
+class DamagedPackage(RoostError):
+    """A file of the package is not as roost writes it.
+
+    Args:
+        package: The package.
+        name: The file, relative to it.
+        cause: What is wrong with it.
+    """
+
+    def __init__(self, package: Path, name: str, cause: str) -> None:
+        self.name, self.cause = name, cause
+        super().__init__(
+            f"{name} is damaged: {cause}", where=package, fix="take the file from a copy of the package"
+        )
+
+
+class _Git(msgspec.Struct):
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class _PackageRequest(msgspec.Struct):
+    command: list[str] = []
+    description: str | None = None
+    project: str | None = None
+    git: _Git | None = None
+
+
+class _SessionRequest(msgspec.Struct):
+    host: str
+    boot_id: str
+    pid: _Pid
+    start_ticks: int | None = None
+    state: str = "starting"
+    overrides: list[str] = []
+    checkpoint: _Count | None = None
+    project: str | None = None
+    device: str = "auto"
+    description: str | None = None
+    inexact: list[str] = []
+
+
+class _SessionRecord(msgspec.Struct):
+    state: str
+    host: str
+    boot_id: str
+    pid: _Pid
+    start_ticks: int | None = None
+    started: _Time | None = None
+    seconds: _Time | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    error: str | None = None
+    peak_memory_mb: float | None = None
+
+
+class _Derived(msgspec.Struct):
+    ckpt_fast: list[_Count] = []
+    ckpt_slow: list[_Count] = []
+    ckpt_consistent: list[_Count] = []
+    ckpt_best: list[_Count] = []
+    inexact: list[str] = []
+
+
+class _CopiedFile(msgspec.Struct):
+    link: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.link is None and (self.size is None or self.sha256 is None):
+            raise ValueError("has neither a link nor size and sha256")
+
+
+class _LeftOut(msgspec.Struct):
+    path: str
+    reason: str
+
+
+class _Manifest(msgspec.Struct):
+    files: dict[str, _CopiedFile]
+    links: dict[str, str]
+    left_out: list[_LeftOut] = []
+
+
+_SHAPES: dict[str, Any] = {
+    "request.json": _PackageRequest,
+    "args.json": dict[str, Any],
+    "provenance.json": dict[str, str],
+    "manifest.json": _Manifest,
+    "_package.json": _Derived,
+}
+_OPTIONAL = "_package.json"
+"""The worker writes it with the first checkpoint."""
+
+
+def load(package: Path, name: str) -> dict[str, Any]:
+    """One of the JSON files at a package's top.
+
+    Raises:
+        DamagedPackage: It is missing, no JSON, or not of its shape.
+    """
+    try:
+        found = json.loads(regular.read(package / name))
+    except FileNotFoundError:
+        if name == _OPTIONAL:
+            return {}
+        raise DamagedPackage(package, name, "it is missing") from None
+    except OSError as error:
+        raise DamagedPackage(package, name, f"it cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedPackage(package, name, f"it is no JSON: {error}") from error
+    _require(package, name, found, _SHAPES[name])
+    return dict(found)
+
+
+def _require(package: Path, name: str, found: object, shape: Any) -> None:
+    try:
+        msgspec.convert(found, shape)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DamagedPackage(package, name, str(error)) from error
+
+
+def sessions(package: Path) -> list[Session]:
+    """All sessions, oldest first. A record that cannot be read counts as none: on a full disk a supervisor
+    writes its last one in place, and may be killed at that.
+
+    Raises:
+        DamagedPackage: A request or a record is not of its shape.
+    """
+    found = package_sessions.read_all(package / "sessions")
+    for session in found:
+        _require_session(package, session)
+    return found
+
+
+def _require_session(package: Path, session: Session) -> None:
+    _require(package, f"sessions/{session.number}.request.json", session.request, _SessionRequest)
+    if session.record is not None:
+        _require(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
+
+
+def opened(path: Path | str) -> Package:
+    """Opens a package whose every JSON file is as it should be.
+
+    Raises:
+        NotFound: There is no package.
+        DamagedPackage: A file of it is not as roost writes it.
+    """
+    package = Package.open(path)
+    for damage in damages(package):
+        raise damage
+    return package
+
+
+def damages(package: Package) -> Iterator[DamagedPackage]:
+    """Every JSON file of the package that is not as roost writes it."""
+    for name in _SHAPES:
+        try:
+            load(package.path, name)
+        except DamagedPackage as damage:
+            yield damage
+    for session in package.sessions():
+        try:
+            _require_session(package.path, session)
+        except DamagedPackage as damage:
+            yield damage
+
+
+def settings(package: Package) -> dict[str, Any]:
+    """All settings in effect.
+
+    Raises:
+        DamagedPackage: The overrides of the sessions do not fit to args.json.
+    """
+    try:
+        return package.settings()
+    except ConfigError as error:
+        cause = f"an override does not fit to it: {error.message}"
+        raise DamagedPackage(package.path, "args.json", cause) from error

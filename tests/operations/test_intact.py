@@ -1,0 +1,83 @@
+"""Whether the JSON of a package has the shape that roost writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.operations import intact
+from roost.operations.intact import DamagedPackage
+from roost.package.package import Package
+from tests.operations.packages import package, session
+
+
+def damages(made: Package) -> dict[str, str]:
+    return {damage.name: damage.cause for damage in intact.damages(made)}
+
+
+def test_what_roost_writes_is_intact(finished: Package) -> None:
+    assert damages(finished) == {}
+    assert intact.opened(finished.path).path == finished.path
+    assert [one.number for one in intact.sessions(finished.path)] == [1]
+
+
+@pytest.mark.parametrize("state", ["new", "running", "failed"])
+def test_in_every_state(tmp_path: Path, state: str) -> None:
+    assert damages(package(tmp_path / "runs", state=state)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("request.json", "git", "main"),
+        ("provenance.json", "seed", 3),
+        ("manifest.json", "files", {"a.py": {"size": 3}}),
+        ("manifest.json", "links", []),
+        ("_package.json", "ckpt_fast", [-1]),
+        ("sessions/1.json", "pid", "12"),
+        ("sessions/1.json", "started", float("nan")),
+        ("sessions/1.json", "seconds", 1e300),
+        ("sessions/1.request.json", "overrides", "a=b"),
+        ("sessions/1.request.json", "checkpoint", "newest"),
+    ],
+)
+def test_the_file_and_the_key_are_named(tmp_path: Path, name: str, key: str, value: object) -> None:
+    made = package(tmp_path / "runs")
+    body = json.loads((made.path / name).read_text())
+    (made.path / name).write_text(json.dumps({**body, key: value}))
+    (found,) = damages(made).items()
+    assert found[0] == name and f"$.{key}" in found[1]
+    with pytest.raises(DamagedPackage, match=name):
+        intact.opened(made.path)
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "manifest.json").unlink()
+    (made.path / "_package.json").unlink()  # the worker writes it later
+    assert damages(made) == {"manifest.json": "it is missing"}
+
+
+def test_a_last_record_that_was_torn_counts_as_none(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    session(made, "running")
+    record = made.path / "sessions" / "2.json"
+    record.write_bytes(record.read_bytes()[:40])
+    assert damages(made) == {}
+    assert intact.sessions(made.path)[1].record is None
+
+
+def test_overrides_that_do_not_fit_to_the_settings(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert intact.settings(made)["max_epochs"] == 3
+    made.new_session({"overrides": ["max_epochs"]})
+    with pytest.raises(DamagedPackage, match=r"args\.json"):
+        intact.settings(made)
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        intact.opened(tmp_path)
