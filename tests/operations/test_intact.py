@@ -30,11 +30,11 @@ def test_in_every_state(tmp_path: Path, state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "value"),
+    ("name", "place", "value"),
     [
         ("request.json", "git", "main"),
-        ("provenance.json", "seed", 3),
-        ("manifest.json", "files", {"a.py": {"size": 3}}),
+        ("provenance.json", "[...]", 3),
+        ("manifest.json", "files", [3]),
         ("manifest.json", "links", []),
         ("_package.json", "ckpt_fast", [-1]),
         ("sessions/1.json", "pid", "12"),
@@ -44,12 +44,12 @@ def test_in_every_state(tmp_path: Path, state: str) -> None:
         ("sessions/1.request.json", "checkpoint", "newest"),
     ],
 )
-def test_the_file_and_the_key_are_named(tmp_path: Path, name: str, key: str, value: object) -> None:
+def test_the_file_and_the_key_are_named(tmp_path: Path, name: str, place: str, value: object) -> None:
     made = package(tmp_path / "runs")
     body = json.loads((made.path / name).read_text())
-    (made.path / name).write_text(json.dumps({**body, key: value}))
+    (made.path / name).write_text(json.dumps({**body, place: value}))
     (found,) = damages(made).items()
-    assert found[0] == name and f"$.{key}" in found[1]
+    assert found[0] == name and found[1].rstrip("`").removesuffix("[0]").endswith(place)
     with pytest.raises(DamagedPackage, match=name):
         intact.opened(made.path)
 
@@ -81,3 +81,8 @@ def test_overrides_that_do_not_fit_to_the_settings(tmp_path: Path) -> None:
 def test_no_package(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         intact.opened(tmp_path)
+
+
+def test_texts_that_are_no_utf8_are_shown_by_number() -> None:
+    found = intact.printable({"a\udcff": ["b\udcff", 3, None, "ü"]})
+    assert found == {"a\\udcff": ["b\\udcff", 3, None, "ü"]}

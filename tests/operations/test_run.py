@@ -56,7 +56,9 @@ def test_a_whole_run(finished_once: Path) -> None:
 def test_overrides_and_tuning_are_in_args(tmp_path: Path) -> None:
     config = project(tmp_path / "p")
     (tmp_path / "tune.yaml").write_text("seed: 7\n")
-    request = RunRequest(config=config, tuning=tmp_path / "tune.yaml", overrides=["max_epochs=4"], device="cpu")
+    request = RunRequest(
+        config=config, tuning=tmp_path / "tune.yaml", overrides=["max_epochs=4"], device="cpu"
+    )
     made = Package.open(begun(request).package)
     assert made.args["seed"] == 7 and made.args["max_epochs"] == 4
     assert made.settings() == made.args

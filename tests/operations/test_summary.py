@@ -102,7 +102,11 @@ def test_a_run_limited_by_time_alone_has_no_total(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "cause"),
     [
-        ("_package.json", '{"ckpt_best": 3}', "_package.json: Expected `array`, got `int` - at `$.ckpt_best`"),
+        (
+            "_package.json",
+            '{"ckpt_best": 3}',
+            "_package.json: Expected `array`, got `int` - at `$.ckpt_best`",
+        ),
         ("sessions/1.json", "[]", "sessions/1.json: Object missing required field `state`"),
         ("sessions/1.request.json", "null", "sessions/1.request.json: Object missing required field `host`"),
         ("request.json", "{", "request.json: it is no JSON"),

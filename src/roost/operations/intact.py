@@ -123,7 +123,7 @@ _OPTIONAL = "_package.json"
 
 
 def load(package: Path, name: str) -> dict[str, Any]:
-    """One of the JSON files at a package's top.
+    """One of the JSON files at a package's top, its texts `printable`.
 
     Raises:
         DamagedPackage: It is missing, no JSON, or not of its shape.
@@ -139,7 +139,19 @@ def load(package: Path, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DamagedPackage(package, name, f"it is no JSON: {error}") from error
     _require(package, name, found, _SHAPES[name])
-    return dict(found)
+    return dict(printable(found))
+
+
+def printable(value: Any) -> Any:
+    """JSON whose texts can be written as UTF-8. Names of files and command lines may hold other bytes; Python
+    keeps those as lone surrogates, which are shown by their number."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [printable(one) for one in value]
+    return (
+        {printable(key): printable(one) for key, one in value.items()} if isinstance(value, dict) else value
+    )
 
 
 def _require(package: Path, name: str, found: object, shape: Any) -> None:
@@ -150,7 +162,7 @@ def _require(package: Path, name: str, found: object, shape: Any) -> None:
 
 
 def sessions(package: Path) -> list[Session]:
-    """All sessions, oldest first. A record that cannot be read counts as none: on a full disk a supervisor
+    """All sessions, oldest first, their texts `printable`. A record that cannot be read counts as none: on a full disk a supervisor
     writes its last one in place, and may be killed at that.
 
     Raises:
@@ -159,7 +171,7 @@ def sessions(package: Path) -> list[Session]:
     found = package_sessions.read_all(package / "sessions")
     for session in found:
         _require_session(package, session)
-    return found
+    return [Session(one.number, printable(one.request), printable(one.record)) for one in found]
 
 
 def _require_session(package: Path, session: Session) -> None:
@@ -196,13 +208,13 @@ def damages(package: Package) -> Iterator[DamagedPackage]:
 
 
 def settings(package: Package) -> dict[str, Any]:
-    """All settings in effect.
+    """All settings in effect, their texts `printable`.
 
     Raises:
         DamagedPackage: The overrides of the sessions do not fit to args.json.
     """
     try:
-        return package.settings()
+        return dict(printable(package.settings()))
     except ConfigError as error:
         cause = f"an override does not fit to it: {error.message}"
         raise DamagedPackage(package.path, "args.json", cause) from error

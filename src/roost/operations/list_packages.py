@@ -127,5 +127,5 @@ def _write(index: Path, content: _Index) -> None:
             if not folder.is_dir():
                 durable.make_folder(folder, exist_ok=True)
         durable.write(index, msgspec.json.encode(content))
-    except OSError:  # a full disk, a read-only home: the next look takes longer, that is all
-        return
+    except (OSError, UnicodeEncodeError):
+        return  # a full disk, a read-only home, a name that JSON cannot hold: the next look takes longer

@@ -87,11 +87,11 @@ def show(package: Path | str) -> Shown:
         DamagedPackage: A file of it is not as roost writes it.
     """
     opened = intact.opened(package)
-    request, manifest = opened.request, opened.manifest
+    request, manifest = intact.load(opened.path, "request.json"), intact.load(opened.path, "manifest.json")
     git = request.get("git") or {}
-    found = opened.sessions()
+    found = intact.sessions(opened.path)
     return Shown(
-        path=str(opened.path),
+        path=intact.printable(str(opened.path)),
         summary=summarize(opened.path),
         command=_redacted(request.get("command", [])),
         project=request.get("project"),
@@ -105,7 +105,7 @@ def show(package: Path | str) -> Shown:
         inexact=_inexact(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
-        output=str(opened.output),
+        output=intact.printable(str(opened.output)),
     )
 
 
@@ -161,6 +161,6 @@ def _checkpoints(package: Package) -> list[CheckpointShown]:
 
 def _inexact(package: Package, found: list[Session]) -> list[str]:
     """What the worker recorded with its checkpoints, and what the gate let through."""
-    said = list(package.derived.get("inexact", []))
+    said = list(intact.load(package.path, "_package.json").get("inexact", []))
     said += [reason for session in found for reason in session.request.get("inexact", [])]
     return list(dict.fromkeys(said))

@@ -27,7 +27,7 @@ def summarize(path: Path) -> Row:
     try:
         return _row(path)
     except DamagedPackage as damage:
-        return Row(name=path.name, state="damaged", error=f"{damage.name}: {damage.cause}")
+        return Row(name=intact.printable(path.name), state="damaged", error=f"{damage.name}: {damage.cause}")
 
 
 def _row(path: Path) -> Row:
@@ -38,7 +38,7 @@ def _row(path: Path) -> Row:
     metric, last = _newest_value(path, found, rule.get("monitor"))
     ended = found[-1] if found else None
     return Row(
-        name=path.name,
+        name=intact.printable(path.name),
         state=ended.state if ended else "new",
         step=seen.step if seen else None,
         total_steps=(seen.total_steps or None) if seen else None,

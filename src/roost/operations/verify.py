@@ -64,7 +64,9 @@ def _code(package: Package) -> Iterator[Finding]:
     changed = snapshot.changed(package.path, manifest)
     for name in changed:
         gone = not (package.path / name).exists()
-        yield Finding("code", name, False, "is gone" if gone else "has changed since it was copied")
+        yield Finding(
+            "code", intact.printable(name), False, "is gone" if gone else "has changed since it was copied"
+        )
     if not changed:
         yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
 

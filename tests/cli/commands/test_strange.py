@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ WHOLE = ["null", "[]", "{}", '""', '"text"', "3", "[[1, 2]]", '[["state", 3]]', 
 VALUES: list[Any] = [
     None, [], {}, "", "12", "text", "\ud800", -1, 3, 10**30, 1e300, float("nan"), True, [None], [[]], {"a": {}},
 ]  # fmt: skip
-NO_FIGURES = "plot draws with matplotlib, half a second each: only what the other readers have not refused"
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -56,14 +54,16 @@ def said(*arguments: object) -> tuple[int, str, str]:
 
 
 def check(file: Path, changed: str, path: Path) -> None:
-    for arguments in (["ls", path], ["ls", path, "--json"], ["show", path], ["show", path, "--json"], ["verify", path]):
+    for arguments in (["ls", path, "--json"], ["ls", path], ["show", path, "--json"], ["show", path],
+                      ["verify", path], ["logs", path]):  # fmt: skip
         code, out, err = said(*arguments)
         about = f"{arguments[0]} with {file.name} = {changed[:300]!r}: {code} {out[-300:]} {err}"
         assert code in (0, 1, 3), about
         assert "defect of roost" not in err and "Traceback" not in err and len(err.splitlines()) <= 1, about
         if arguments[0] == "ls":
             assert code == 0 and "one" in out, about
-    return
+        if arguments[0] == "logs":
+            assert out == "printed\n" or code == 3, about
 
 
 @pytest.mark.parametrize(
@@ -91,5 +91,32 @@ def test_any_value_anywhere(tmp_path: Path, name: str, monkeypatch: pytest.Monke
     for changed in mutations(text):
         file.write_text(changed, errors="surrogatepass")
         check(file, changed, made.path)
-        assert said("logs", made.path) == (0, "", "") or True
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+
+@pytest.mark.parametrize("name", ["_package.json", "sessions/1.json", "sessions/1.request.json"])
+@pytest.mark.parametrize("value", WHOLE[:6])
+def test_plot_and_a_log_that_is_followed(
+    tmp_path: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.operations.drawing.draw", lambda picture, kind: b"")  # half a second each
+    made = package(tmp_path / "runs", state="stopped")
+    (made.path / name).write_text(value)
+    for arguments in (["plot", made.path, "-o", tmp_path / "a.png"], ["logs", "-f", made.path]):
+        code, _, err = said(*arguments)
+        assert (
+            code in (0, 1)
+            and "defect of roost" not in err
+            and len(err.splitlines()) == 1 - (code == 0 and arguments[0] == "logs")
+        ), f"{arguments[0]} with {name} = {value}: {code} {err}"
+
+
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.path.rename(tmp_path / "runs" / "one\udcff")
+    for arguments in (
+        ["ls", tmp_path],
+        ["ls", tmp_path, "--json"],
+        ["show", tmp_path / "runs" / "one\udcff"],
+    ):
+        code, out, err = said(*arguments)
+        assert code == 0 and "one" in out and "udcff" in out and err == ""
