@@ -1,4 +1,4 @@
-"""The table of all settings, for docs/settings.md: ``python -m roost.config.reference > docs/settings.md``."""
+"""The table of all settings: ``python -m roost.config.reference > docs/settings.md`` renews that page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from roost.config import settings
 
 _HEAD = """# Settings
 
-Every key of a config that roost names; `NAME` is a name of yours. All other keys at the top are your own. In an
-optimizer, a parameter group and a scheduler every other key is an argument of the class. `roost run CONFIG --explain
-KEY` tells the same for one key, and where its value comes from.
+Every key of a config that roost names; `NAME` is a name of yours. All other keys at the top are your own.
+In an optimizer, a parameter group and a scheduler every other key is an argument of the class.
+`roost run CONFIG --explain KEY` tells the same for one key, and where its value comes from.
 
 | key | default | what it is |
 |---|---|---|
