@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from roost.base import durable
-from roost.base.errors import CheckpointError, NotFound
+from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint
 from roost.package.checkpoint import Info
 
@@ -61,11 +61,11 @@ def is_same(states: dict[str, Any]) -> bool:
 
 
 def loads(path: Path) -> bool:
-    """Whether it loads, and then surely right; an error that is not ours fails the test."""
+    """Whether it loads, and then surely right; an error that does not tell of damage fails the test."""
     try:
         checkpoint.verify(path)
         _, states = checkpoint.read(path, to="numpy")
-    except CheckpointError:
+    except Damaged:
         return False
     assert is_same(states), "loaded in silence, and wrong"
     return True
@@ -277,8 +277,9 @@ def forged(folder: Path, files: dict[str, bytes], body: dict[str, Any] | bytes |
     ],
 )  # fmt: skip
 def test_a_forged_state_is_an_error(tmp_path: Path, files: dict[str, bytes]) -> None:
-    with pytest.raises(CheckpointError, match=r"state_0\.ckpt: "):
+    with pytest.raises(CheckpointError, match=r"state_0\.ckpt: ") as caught:
         checkpoint.read(forged(tmp_path / "state_0.ckpt", files), to="numpy")
+    assert not isinstance(caught.value, Damaged), "its digests are right"
 
 
 @pytest.mark.parametrize(
@@ -301,8 +302,14 @@ def test_a_forged_manifest_is_an_error(tmp_path: Path, body: Any) -> None:
 
 
 def test_a_newer_format_says_so(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"it has format 2.* To mend it: update roost"):
-        checkpoint.read(forged(tmp_path / "state_0.ckpt", {}, {"format": 2}))
+    path = forged(tmp_path / "state_0.ckpt", {}, {"format": 2, "files": "of another type"})
+    with pytest.raises(CheckpointError, match=r"it has format 2.* To mend it: update roost") as caught:
+        checkpoint.read(path)
+    assert not isinstance(caught.value, Damaged)
+    file = path / "MANIFEST.json"
+    file.write_bytes(file.read_bytes().replace(b'"format": 2', b'"format": 3'))
+    with pytest.raises(Damaged):  # a flipped bit makes no newer format
+        checkpoint.read(path)
 
 
 # --- every operation of a save ----------------------------------------------------------------------------
@@ -396,11 +403,11 @@ def _die_at(position: int, folder: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
 def test_the_readers_own_trouble_is_no_damage(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a good checkpoint would be set aside because too many files were open."""
+    """Otherwise a good checkpoint would be set aside because too many files were open, or a server away."""
     written = checkpoint.write(tmp_path, {"a": {"b": 1}}, Info(id=0, step=1, epoch=0, batch=1))
     path = checkpoint.folder_of(tmp_path, written.id)
 

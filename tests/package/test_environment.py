@@ -7,13 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch  # noqa: F401  - stack() looks at the torch that the worker has imported
+import torch
 
+import roost
 from roost.package import environment
 
 STACK = {
     "torch": "2.13.0+cpu", "numpy": "2.4.6", "cuda": None, "cudnn": None, "device": "cpu",
-    "device_name": "Xeon", "threads": 2, "cpu_capability": "AVX512",
+    "device_name": "Xeon", "threads": 2, "cpu_capability": "AVX512", "deterministic": False,
+    "matmul_precision": "none",
 }  # fmt: skip
 
 
@@ -78,6 +80,8 @@ def test_equal_stacks_do_not_differ() -> None:
         ("device_name", "H200", "device model was Xeon, is H200"),
         ("cpu_capability", "AVX2", "CPU instruction set was AVX512, is AVX2"),
         ("device", "cuda", "device was cpu, is cuda"),
+        ("deterministic", True, "deterministic algorithms was False, is True"),
+        ("matmul_precision", "tf32", "float32 precision of matrix products was none, is tf32"),
     ],
 )
 def test_a_difference_is_told_in_words(key: str, value: object, words: str) -> None:
@@ -94,6 +98,62 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["packages"]["torch"] and found["stack"].keys() == STACK.keys()
     assert found["stack"]["device"] == "cpu" and type(found["stack"]["torch"]) is str
     assert environment.differences(found["stack"], environment.stack("cpu")) == []
+    assert found["roost"] == roost.__version__ and found["python"].startswith("3.")
+    assert found["gpus"] == [] and "driver" in found
+    assert environment.differences(found["stack"], {**found["stack"], "python": "4", "roost": "9"}) == []
+
+
+def test_switches_of_torch_are_part_of_the_stack() -> None:
+    before = environment.stack("cpu")
+    torch.use_deterministic_algorithms(True)
+    try:
+        (said,) = environment.differences(before, environment.stack("cpu"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert said == "deterministic algorithms was False, is True"
+    cuda = environment._flags(cuda=True)
+    assert cuda.keys() > before.keys() & cuda.keys() and None not in cuda.values()
+    assert "cudnn_benchmark" in cuda and "convolution_precision" in cuda
+
+
+def test_a_precision_is_read_by_its_new_name_or_its_old_one() -> None:
+    class Mixed:
+        """To read the old name once the new one was set is an error."""
+
+        fp32_precision = "tf32"
+
+        @property
+        def allow_tf32(self) -> bool:
+            raise RuntimeError
+
+    class Old:
+        allow_tf32 = False
+
+    read = [environment._precision(backend) for backend in (Mixed(), Old(), None)]
+    assert read == ["tf32", "ieee", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC", "550.54.15"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release", "570.86.15"),
+        ("something else", None),
+    ],
+)
+def test_the_driver_is_what_its_module_says(
+    text: str, version: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _: text)
+    assert environment._driver() == version
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_gpus_are_listed() -> None:
+    found = environment.capture("cuda", seed=0)
+    assert json.loads(json.dumps(found)) == found
+    assert len(found["gpus"]) == torch.cuda.device_count() and found["gpus"][0]["memory_mb"] > 0
+    assert None not in found["stack"].values()
 
 
 def _git(folder: Path, *arguments: str) -> None:

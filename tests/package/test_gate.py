@@ -91,3 +91,10 @@ def test_a_limit_that_a_schedule_was_laid_out_for_is_inexact(tmp_path: Path) -> 
     assert not found.needs_force
     assert [reason for reason in found.inexact if "max_epochs" in reason and "scheduler.T_max" in reason]
     assert check(package(tmp_path / "runs", "two", values=values), ["+log_every=3"]).inexact == []
+
+
+def test_before_the_first_checkpoint_anything_may_be_changed(tmp_path: Path) -> None:
+    """A run that failed before it saved begins at step 0 again: nothing went before."""
+    found = check(package(tmp_path / "runs", checkpoints=False), ["model.features=4"])
+    assert [one.key for one in found.safe] == ["model.features"]
+    assert not found.refused

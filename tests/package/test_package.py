@@ -19,6 +19,7 @@ import pytest
 from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.package import checkpoint, sessions, snapshot
+from roost.package import package as package_module
 from roost.package.checkpoint import Info
 from roost.package.package import Package
 from roost.package.records import Writer
@@ -234,6 +235,13 @@ def test_a_lock_lives_as_long_as_its_last_copy(package: Package) -> None:
     os.close(package.lock())
 
 
+def test_a_lock_waits_for_the_workers_of_a_killed_session() -> None:
+    """Torch's look for their parent that often; they have inherited the descriptor."""
+    from torch.utils.data._utils import MP_STATUS_CHECK_INTERVAL
+
+    assert package_module._LEFTOVERS_SECONDS > MP_STATUS_CHECK_INTERVAL + 2
+
+
 def test_a_refused_lock_leaks_no_descriptor(package: Package) -> None:
     _session(package)
     fd = package.lock()
@@ -310,3 +318,13 @@ def test_reading_a_package_imports_no_torch_and_runs_nothing_of_it(package: Pack
     done = subprocess.run([sys.executable, "-c", program, str(package.path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[1] == "new"
+
+
+def test_a_session_that_never_began_changes_no_setting(tmp_path: Path) -> None:
+    """A mistaken override that does not fit the checkpoint must not stay for ever."""
+    package = Package.create(tmp_path, values={"width": 1, "depth": 1})
+    for number, override in ((1, "width=2"), (2, "depth=2")):
+        package.new_session({"overrides": [override]})
+        (package.path / "sessions" / f"{number}.json").write_text('{"state": "failed"}')
+    (package.path / "records" / "1.jsonl").touch()
+    assert package.settings() == {"width": 2, "depth": 1}

@@ -292,6 +292,43 @@ def test_what_changed_since_is_told(project: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("most", "files", "folders"),
+    [(9, {"a.py", "Model/Runner.py", "Model/deep/Net.py"}, {".", "Model", "Model/deep"}),
+     (2, {"Model/Runner.py"}, {".", "Model"})],
+)  # fmt: skip
+def test_a_small_project_and_what_the_config_names_are_synced(
+    most: int,
+    files: set[str],
+    folders: set[str],
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a package whose request.json has survived a power cut could hold empty code."""
+    monkeypatch.setattr(snapshot, "_MOST_SYNCED", most)
+    fill(project, "a.py", "Model/Runner.py", "Model/deep/Net.py")
+    (project / "link.py").symlink_to("a.py")
+    target = tmp_path / "package"
+    target.mkdir()
+    selection = snapshot.select(project, named=[project / "Model" / "Runner.py"])
+    assert selection.named == ["Model/Runner.py"]
+    synced: set[str] = set()
+    real = os.fsync
+
+    def watch(fd: int) -> None:
+        synced.update(
+            path.relative_to(target).as_posix()
+            for path in [target, *target.rglob("*")]
+            if not path.is_symlink() and os.path.samestat(path.stat(), os.fstat(fd))
+        )
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    snapshot.copy(selection, target)
+    assert synced == files | folders
+
+
 # --- with git ---------------------------------------------------------------------------------------------
 
 

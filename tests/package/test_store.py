@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from roost.base.errors import CheckpointError, NotFound
+from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint
 from roost.package.checkpoint import Info
 from roost.package.store import Store
@@ -46,7 +48,7 @@ def test_the_one_before_is_used_and_the_damaged_one_set_aside(tmp_path: Path, na
     assert found == 1
     assert len(said) == 2 and not any("\n" in line for line in said)
     assert said[0].startswith("state_3.ckpt: ") and name in said[0]
-    assert said[0].endswith("set aside as state_3.ckpt.corrupt, the one before it is used")
+    assert said[0].endswith("set aside as state_3.ckpt.corrupt, the one before it is tried")
     assert said[1].startswith("state_2.ckpt: n.json is damaged")
     assert checkpoint.ids(tmp_path) == [0, 1]
     assert checkpoint.next_id(tmp_path) == 4
@@ -64,7 +66,7 @@ def test_all_damaged_is_an_error_that_tells_of_each(tmp_path: Path) -> None:
     save(tmp_path, None, 0, 1)
     for id, name in enumerate(["n.json", "MANIFEST.json", "n.json"]):
         damage(tmp_path, id, name)
-    with pytest.raises(CheckpointError, match="none of the 3 checkpoints is good") as caught:
+    with pytest.raises(CheckpointError, match="no good checkpoint is left") as caught:
         Store(tmp_path).newest_good(load)
     for id in range(3):
         assert f"state_{id}.ckpt.corrupt" in str(caught.value)
@@ -108,19 +110,58 @@ def test_a_damaged_tip_falls_back_and_never_begins_anew(tmp_path: Path, name: st
     assert found == 1 and len(said) == 1
     damage(tmp_path, 1, name)
     damage(tmp_path, 0, name)
-    with pytest.raises(CheckpointError, match="none of the 2"):
+    with pytest.raises(CheckpointError, match="no good checkpoint is left"):
         Store(tmp_path, tip=1).newest_good(load)
 
 
-def test_an_error_of_the_loader_that_is_no_damage_sets_nothing_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), OSError(errno.EIO, ""), OSError(errno.ESTALE, ""), OSError(errno.ETIMEDOUT, "")],
+    ids=repr,
+)
+def test_an_error_of_the_loader_that_is_no_damage_sets_nothing_aside(
+    tmp_path: Path, error: Exception
+) -> None:
     save(tmp_path, None)
 
-    def full(path: Path) -> None:
-        raise MemoryError
+    def fails(path: Path) -> None:
+        raise error
 
-    with pytest.raises(MemoryError):
-        Store(tmp_path).newest_good(full)
+    with pytest.raises(type(error)):
+        Store(tmp_path).newest_good(fails)
     assert checkpoint.ids(tmp_path) == [0]
+
+
+def test_a_newer_roost_s_checkpoint_is_not_passed_over(tmp_path: Path) -> None:
+    """An older roost must not throw away what a newer one has trained."""
+    save(tmp_path, None, 0)
+    file = checkpoint.folder_of(tmp_path, 1) / "MANIFEST.json"
+    body = msgspec.json.decode(file.read_bytes())
+    del body["sha256"]
+    file.write_bytes(checkpoint._sealed({**body, "format": 2, "step": "of another type"}))
+    with pytest.raises(CheckpointError, match=r"state_1\.ckpt: it has format 2.*update roost") as caught:
+        Store(tmp_path).newest_good(load)
+    assert not isinstance(caught.value, Damaged)
+    assert checkpoint.ids(tmp_path) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"$": "from the future"}, r"unknown kind 'from the future'.*newer roost"),
+        ({"$": "torch.dtype", "value": "float3"}, r"no dtype 'float3'.*newer torch"),
+    ],
+)
+def test_a_state_for_a_newer_roost_or_torch_is_not_passed_over(
+    tmp_path: Path, state: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, None)
+    with monkeypatch.context() as patch:
+        patch.setattr("roost.base.tree.pack", lambda _: (state, {}))
+        checkpoint.write(tmp_path, {"n": 0}, Info(id=1, step=1, epoch=0, batch=0, parent=0, line=[(0, 1)]))
+    with pytest.raises(CheckpointError, match=rf"state_1\.ckpt: n cannot be read: .*{said}"):
+        Store(tmp_path).newest_good(checkpoint.read)
+    assert checkpoint.ids(tmp_path) == [0, 1]
 
 
 def test_path_names_what_there_is(tmp_path: Path) -> None:
@@ -128,3 +169,12 @@ def test_path_names_what_there_is(tmp_path: Path) -> None:
     assert Store(tmp_path).path(1).name == "state_1.ckpt"
     with pytest.raises(NotFound, match="no checkpoint 7; there are: 0, 1"):
         Store(tmp_path).path(7)
+
+
+def test_when_all_were_set_aside_it_refuses_the_second_time_too(tmp_path: Path) -> None:
+    """A run that is asked again must not begin at step 0 as if nothing had been."""
+    (tmp_path / "state_3.ckpt.corrupt").mkdir()
+    with pytest.raises(
+        CheckpointError, match=r"no good checkpoint is left: state_3.ckpt.corrupt.*start anew"
+    ):
+        Store(tmp_path).newest_good(checkpoint.verify)

@@ -217,11 +217,38 @@ def test_one_part_alone(tmp_path: Path) -> None:
     assert bits(dict(other.state_dict())) == bits(dict(model.state_dict()))
 
 
-def test_litter_of_a_killed_save_is_swept(tmp_path: Path) -> None:
+def test_litter_of_a_killed_save_is_swept_by_the_first_save_and_not_before(tmp_path: Path) -> None:
+    """What only looks must not tear down the save that another process is at."""
     litter = durable.make_staging_folder(tmp_path / "state_0.ckpt")
     (litter / "x").write_bytes(b"1")
-    Checkpoints(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.load({"number": Number()})
+    assert (litter / "x").is_file()
+    save(checkpoints, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["state_0.ckpt"]
+
+
+def test_a_disk_that_does_not_answer_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(Checkpoints(tmp_path), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("roost.base.regular.open_fd", _fails)
+        with pytest.raises(OSError, match="Stale file handle"):
+            Checkpoints(tmp_path).load({"number": Number()})
+    assert steps(tmp_path) == [1] and not list(tmp_path.glob("*.corrupt*"))
+
+
+def _fails(*_: object) -> None:
+    raise OSError(errno.ESTALE, "Stale file handle")
+
+
+def test_ranked_gives_all_that_were_measured_the_best_first(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, Policy(fast=9))
+    for step, metrics in enumerate([{"loss": 3.0}, {"loss": 1.0}, {}, {"loss": 2.0}], 1):
+        save(checkpoints, step, metrics=metrics)
+    assert [info.step for info in checkpoints.ranked(Best(monitor="loss"))] == [2, 4, 1]
+    assert checkpoints.ranked(Best(monitor="other")) == []
 
 
 def test_in_a_package_the_tracks_are_written_down(tmp_path: Path) -> None:

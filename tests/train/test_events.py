@@ -201,5 +201,6 @@ def test_folding_reads_nothing_back() -> None:
 
 def test_names_side_by_side_do_not_round_each_other() -> None:
     found = Events()
-    found.put({"loss": torch.tensor(0.5, dtype=torch.bfloat16), "tokens": torch.tensor(20_000_001), "n": 1001})
+    loss = torch.tensor(0.5, dtype=torch.bfloat16)
+    found.put({"loss": loss, "tokens": torch.tensor(20_000_001), "n": 1001})
     assert found.row() == {"loss": 0.5, "tokens": 20_000_001.0, "n": 1001.0}

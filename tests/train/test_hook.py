@@ -82,7 +82,7 @@ def test_table_is_in_calling_order() -> None:
         phase, every, serves = Phase.REPORT, (), "validate"
         name = "last"
 
-        def on_step(self, trainer: Trainer) -> None:
+        def on_step(self, trainer: object) -> None:
             """Has no state: REPORT comes after SAVE."""
 
     hooks = [

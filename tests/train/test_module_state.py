@@ -100,9 +100,23 @@ def test_one_value_that_is_not_finite_is_found(value: float, dtype: torch.dtype)
         ModuleState(module).check_finite()
 
 
-def test_large_finite_values_are_good() -> None:
-    module = Everything()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_large_finite_values_are_good(dtype: torch.dtype) -> None:
+    module = Everything().to(dtype)
     with torch.no_grad():
-        module.first.weight.fill_(torch.finfo(torch.float32).max)
+        module.first.weight.fill_(torch.finfo(dtype).max)
     ModuleState(module).check_finite()
     ModuleState(nn.ReLU()).check_finite()
+
+
+def test_types_may_be_mixed_and_parameters_empty() -> None:
+    module = Everything()
+    module.tied.double()
+    module.norm.bfloat16()
+    module.nothing = nn.Parameter(torch.empty(0))
+    ModuleState(module).check_finite()
+    with torch.no_grad():
+        module.tied.bias[0] = float("nan")
+        module.norm.bias[1] = float("inf")
+    with pytest.raises(TrainingError, match=r"2 parameters are not finite: tied\.bias, norm\.bias"):
+        ModuleState(module).check_finite()

@@ -15,11 +15,19 @@ def test_loading_only_remembers_and_restore_comes_last() -> None:
     rank = RankState()
     rank.load_state_dict(saved)
     assert bits(seeding.rng_state()) == moved
-    rank.restore()
+    assert rank.restore() == []
     assert bits(seeding.rng_state()) == bits(saved["rng"])
+
+
+def test_what_cannot_be_restored_is_told() -> None:
+    saved = RankState().state_dict()
+    rank = RankState()
+    rank.load_state_dict({"rng": {**saved["rng"], "cuda": [torch.zeros(16, dtype=torch.uint8)] * 9}})
+    (reason,) = rank.restore()
+    assert reason.startswith("the state of the CUDA generator could not be restored: ")
 
 
 def test_restoring_nothing_changes_nothing() -> None:
     before = bits(seeding.rng_state())
-    RankState().restore()
+    assert RankState().restore() == []
     assert bits(seeding.rng_state()) == before

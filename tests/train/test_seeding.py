@@ -79,6 +79,53 @@ def test_the_state_survives_the_codec(draws: int) -> None:
     assert [draw() for _ in range(3)] == expected
 
 
+def test_a_device_state_that_cannot_be_restored_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = seeding.rng_state()
+    assert seeding.set_rng_state(state) == []
+    told = "the state of the CUDA generator could not be restored: "
+    foreign = {**state, "cuda": [torch.zeros(16, dtype=torch.uint8)]}
+    if not seeding._uses_cuda():
+        assert seeding.set_rng_state(foreign) == [told + "CUDA is not in use"]
+    monkeypatch.setattr(seeding, "_uses_cuda", lambda: True)
+    assert seeding.set_rng_state({**state, "cuda": foreign["cuda"] * 8}) == [
+        told + "it was saved for 8 devices"
+    ]
+
+    def refuses(_: object) -> None:
+        raise RuntimeError("RNG state is wrong size\nat …")
+
+    monkeypatch.setattr("torch.cuda.set_rng_state", refuses)
+    torch.rand(3)
+    assert seeding.set_rng_state(foreign) == [told + "RNG state is wrong size"]
+    assert bits(seeding.rng_state(devices=False)) == bits({**state, "cuda": [], "mps": []}), "the CPU's is"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_current_cuda_device_is_saved_and_restored() -> None:
+    torch.cuda.init()
+    state = seeding.rng_state()
+    expected = torch.rand(3, device="cuda").tolist()
+    assert len(state["cuda"]) == 1 and seeding.set_rng_state(state) == []
+    assert torch.rand(3, device="cuda").tolist() == expected
+    before = bits(seeding.rng_state())
+    with seeding.isolated(7):
+        torch.rand(3, device="cuda")
+    assert bits(seeding.rng_state()) == before
+
+
+def test_isolated_for_fetching_asks_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeding, "_uses_cuda", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_rng_state", lambda: pytest.fail("asked"))
+    monkeypatch.setattr("torch.cuda.set_rng_state", lambda _: pytest.fail("changed"))
+    seeding._seed_cpu(3)
+    expected = draw()
+    seeding._seed_cpu(1)
+    before = bits(seeding.rng_state(devices=False))
+    with seeding.isolated(3, devices=False):
+        assert draw() == expected
+    assert bits(seeding.rng_state(devices=False)) == before
+
+
 def test_isolated_leaves_no_trace_also_after_an_error() -> None:
     seeding.seed_all(1)
     before = bits(seeding.rng_state())

@@ -162,8 +162,8 @@ def _require(package: Path, name: str, found: object, shape: Any) -> None:
 
 
 def sessions(package: Path) -> list[Session]:
-    """All sessions, oldest first, their texts `printable`. A record that cannot be read counts as none: on a full disk a supervisor
-    writes its last one in place, and may be killed at that.
+    """All sessions, oldest first, their texts `printable`. A record that cannot be read counts as none: on a
+    full disk a supervisor writes its last one in place, and may be killed at that.
 
     Raises:
         DamagedPackage: A request or a record is not of its shape.

@@ -62,6 +62,13 @@ def ids(folder: Path) -> list[int]:
     return sorted(int(match[1]) for path in folder.iterdir() if (match := _FOLDER.fullmatch(path.name)))
 
 
+def set_asides(folder: Path) -> list[str]:
+    """The names of the damaged ones that were set aside."""
+    return sorted(
+        path.name for path in folder.iterdir() if _FOLDER.match(path.name) and ".corrupt" in path.name
+    )
+
+
 def next_id(folder: Path) -> int:
     """One above every id that was ever used here, those set aside included."""
     used = [int(match[1]) for path in folder.iterdir() if (match := _FOLDER.match(path.name))]
@@ -169,8 +176,8 @@ def read_info(path: Path) -> Info:
 
 
 def _size(path: Path, name: str, *, at_most: float = math.inf) -> int:
-    """The size of a plain file of a checkpoint. Whatever else the system says (no right to read, no descriptor
-    left, an I/O error, a server that is away) is raised as it is: it is no damage."""
+    """The size of a plain file of a checkpoint. Whatever else the system says (no right to read, no
+    descriptor left, an I/O error, a server that is away) is raised as it is: it is no damage."""
     try:
         found = (path / name).stat()
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -115,9 +115,10 @@ def _gpus(device: str) -> list[dict[str, Any]]:
 def _precision(backend: Any) -> str | None:
     """How float32 is computed there. By its new name where torch has it (2.9): to read the old one once the
     new one was set is an error."""
-    new = getattr(backend, "fp32_precision", None)
-    old = getattr(backend, "allow_tf32", None) if new is None else None
-    return str(new) if old is None else ("tf32" if old else "ieee")
+    new: str | None = getattr(backend, "fp32_precision", None)
+    if new is not None or backend is None:
+        return new
+    return "tf32" if backend.allow_tf32 else "ieee"
 
 
 def _flags(cuda: bool) -> dict[str, Any]:

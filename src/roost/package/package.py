@@ -141,9 +141,16 @@ class Package:
         return self.path / "progress"
 
     def settings(self) -> dict[str, Any]:
-        """All settings in effect: args.json with the overrides of every session, in order."""
+        """All settings in effect: args.json with the overrides of every session, in order.
+
+        A session that ended before its first step (its settings did not fit, say) changed nothing: it has
+        no records, and its overrides do not count.
+        """
         values = self.args
         for session in self.sessions():
+            began = (self.path / "records" / f"{session.number}.jsonl").exists()
+            if not began and session.state not in ("starting", "running"):
+                continue
             values = layers.apply_overrides(values, session.request.get("overrides", []))
         return values
 

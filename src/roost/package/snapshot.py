@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roost.base import durable
 from roost.base.errors import ConfigError, NotFound
 
 MAX_FILE_MB = 10.0
@@ -34,6 +35,10 @@ _OWN = {
 }  # fmt: skip
 """What the package itself keeps at its top, beside the project's files."""
 _CHUNK = 1 << 20
+_MOST_SYNCED = 200
+"""Files that are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a project with more
+only those that the config names are; the kernel writes the rest within half a minute, and what a power cut
+tears before is found by its hash."""
 
 
 @dataclass
@@ -42,6 +47,8 @@ class Selection:
 
     project: Path
     files: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+    """Those of the files that the config names."""
     links: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
@@ -77,6 +84,7 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
         if name not in must and not barred.file(f"{root}/{name}"):
             _add(selection, name, barred)
     selection.files = sorted({*selection.files})  # a named file of a submodule came twice
+    selection.named = sorted(must.intersection(selection.files))
     if taken := _OWN & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
         raise ConfigError(
             f"the project holds {', '.join(sorted(taken))}, a name that the package needs for itself",
@@ -231,6 +239,8 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
     """Copies the selection into ``target`` and gives the manifest: every file with size and sha256,
     what was left out and why, and the links. Never hard-links: a later edit would reach the package.
 
+    The files of a small project, and those that the config names, are durable when this returns.
+
     Raises:
         OSError: A file cannot be read or written.
     """
@@ -251,7 +261,22 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(to)
+    _sync(target, selection.files if len(selection.files) <= _MOST_SYNCED else selection.named[:_MOST_SYNCED])
     return {"format": 1, "files": files, "links": selection.links, "left_out": selection.left_out}
+
+
+def _sync(target: Path, names: list[str]) -> None:
+    """Makes these files and the folders that hold them durable, after all are written: the disk's journal
+    then takes many of them at once."""
+    for name in names:
+        if not os.path.islink(f"{target}/{name}"):
+            fd = os.open(f"{target}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                durable.sync(fd)
+            finally:
+                os.close(fd)
+    for folder in sorted({above for name in names for above in Path(name).parents}):
+        durable.fsync_folder(target / folder)
 
 
 def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:

@@ -66,11 +66,13 @@ class Store:
                 return load(path), said
             except Damaged as error:
                 aside = checkpoint.set_aside(path)
-                said.append(f"{error.message}; set aside as {aside.name}, the one before it is used")
-        if candidates:
+                said.append(f"{error.message}; set aside as {aside.name}, the one before it is tried")
+        lost = checkpoint.set_asides(self.folder)
+        if lost:  # also the second time: to begin at step 0 would bury what was there
             raise CheckpointError(
-                f"none of the {len(candidates)} checkpoints is good: " + "; ".join(said),
+                f"no good checkpoint is left: {'; '.join(said) or ', '.join(lost)}",
                 where=self.folder.parent,
+                fix="start anew with `roost run`, or bring a good copy of one back under its name",
             )
         return None, said
 

@@ -102,7 +102,12 @@ def _loader(
     # "auto" fetches inside the process until it can measure which is faster.
     workers = 0 if num_workers == "auto" else int(num_workers)
     return Loader(
-        dataset, plan=plan, collate=experiment.data.collate, num_workers=workers, seed=settings.seed
+        dataset,
+        plan=plan,
+        collate=experiment.data.collate,
+        num_workers=workers,
+        seed=settings.seed,
+        pin_memory=experiment.runner.device.type == "cuda",
     )
 
 

@@ -165,7 +165,7 @@ class Checkpoints:
         return next(iter(self.ranked(rule)), None)
 
     def ranked(self, rule: retention.Best) -> list[Info]:
-        """All checkpoints of the run that were measured by ``rule``, the best first, however many it keeps."""
+        """All checkpoints of the run that were measured by ``rule``, the best first, not only its top k."""
         line = self.store.line()
         return retention.best_of(line, msgspec.structs.replace(rule, top_k=len(line)))
 

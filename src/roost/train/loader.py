@@ -169,7 +169,7 @@ def _die_with(parent: int) -> None:
 def _look(fetch: Fetch, answer: Connection, parent: int) -> None:
     """Tells whether ``fetch`` ignores seeding; the whole life of a process."""
     _start_worker(parent)
-    torch.set_num_threads(1)  # the threads of the parent's pool do not exist here: waiting for them would hang
+    torch.set_num_threads(1)  # the threads of the parent's pool do not exist here
     try:
         answer.send(fetch.ignores_seeding())
     except Exception:  # noqa: BLE001  - what cannot be read is not judged: the workers raise it, with its place

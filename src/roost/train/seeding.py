@@ -48,13 +48,17 @@ def _seed_cpu(seed: int) -> None:
     random.seed(seed)
 
 
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 def rng_state(*, devices: bool = True) -> dict[str, Any]:
     """The state of every global generator, as plain data and arrays.
 
     Of CUDA's it is the current device's, and only where CUDA is in use: a process trains on one, and asking
     for a state opens a context. ``devices = False`` leaves all but the CPU's out.
     """
-    cuda = devices and torch.cuda.is_available() and torch.cuda.is_initialized()
+    cuda = devices and _uses_cuda()
     mps = devices and torch.backends.mps.is_available()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, numbers, gauss = random.getstate()
@@ -81,7 +85,7 @@ def set_rng_state(state: dict[str, Any]) -> list[str]:
     """
     torch.set_rng_state(state["torch"])
     reasons = [
-        *_set_device("CUDA", state["cuda"], torch.cuda if torch.cuda.is_initialized() else None),
+        *_set_device("CUDA", state["cuda"], torch.cuda if _uses_cuda() else None),
         *_set_device("MPS", state["mps"], torch.mps if torch.backends.mps.is_available() else None),
     ]
     legacy = state["numpy"]
@@ -112,8 +116,8 @@ def _set_device(name: str, states: list[Any], device: Any) -> list[str]:
 def isolated(seed: int | None = None, *, devices: bool = True) -> Iterator[None]:
     """Whatever is drawn inside leaves the generators outside as they were; ``seed`` seeds the inside.
 
-    Costs about 0.1 ms: for a batch or a validation, not for a sample. With ``devices = False`` it is about the
-    CPU's generators alone, which is all that fetching draws from.
+    Costs about 0.1 ms: for a batch or a validation, not for a sample. With ``devices = False`` it is about
+    the CPU's generators alone, which is all that fetching draws from.
     """
     state = rng_state(devices=devices)
     try:

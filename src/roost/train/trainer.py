@@ -349,9 +349,10 @@ class Trainer:
         try:
             for hook in self.calls.start:
                 hook.on_start(self)
-            if self.loaders["train"].fetch.ignores_seeding():
+            if self.loaders["train"].ignores_seeding():
                 self.note_inexact("the training set draws from a generator that roost does not seed")
-            rank.restore()  # last: whatever was drawn on the way here is undone
+            for why in rank.restore():  # last: whatever was drawn on the way here is undone
+                self.note_inexact(why)
             yield
         except BaseException as error:
             failure = error

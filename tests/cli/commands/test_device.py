@@ -35,7 +35,7 @@ def test_both_commands_take_it(tmp_path: Path) -> None:
 
 def test_the_short_form_does_not_stick_for_ever(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
-    (made.path / "Model" / "Runner.py").write_text("no python")  # each session ends as soon as it has begun
-    for arguments in (["-CPU"], [], ["--device", "auto"], []):
+    (made.path / "Model" / "Runner.py").write_text("class Runner: pass\n")  # it ends as soon as it has begun
+    for arguments in (["-CPU"], [], ["--device", "auto"]):
         assert roost("continue", made.path, "--force", *arguments).returncode != 0
-    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto", "auto"]
+    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto"]

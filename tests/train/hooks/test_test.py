@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from roost.package import checkpoint, records
 from roost.package.retention import Best as Rule
 from roost.package.retention import Policy
 from roost.train.checkpoints import Checkpoints
-from roost.train.hook import Hook
+from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Records, Save, Validate
 from roost.train.hooks import Test as Tests
 from roost.train.trainer import Trainer
@@ -29,7 +29,12 @@ class Worsens(MLP):
 
 
 def make(
-    folder: Path, *hooks: Hook, best: Rule | None = RULE, kind: type[MLP] = Worsens, until: int = 6
+    folder: Path,
+    *hooks: Hook,
+    best: Rule | None = RULE,
+    kind: type[MLP] = Worsens,
+    until: int = 6,
+    fast: int = 2,
 ) -> Trainer:
     rows = Records(folder / "records", "100")
     sets = {name: loader(Still(9), 4, shuffle=False) for name in ("valid", "test/a", "test/b")}
@@ -39,7 +44,7 @@ def make(
         [rows, Save("1"), Validate("1"), Best([RULE]), Tests(rows, best), *hooks],
         until=until,
         loaders=sets,
-        checkpoints=Checkpoints(folder / "checkpoints", Policy(best=(RULE,))),
+        checkpoints=Checkpoints(folder / "checkpoints", Policy(fast=fast, best=(RULE,))),
     )
 
 
@@ -62,6 +67,33 @@ def test_the_best_weights_or_the_last(
     assert bits(dict(trainer.runner.state_dict())) == bits(states["model"]["state"])
     which = f"checkpoint {info.id} of step 3" if best else "the last weights"
     assert f"with {which}  test/a: loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damaged", [[3], [2, 3], range(1, 7)])
+def test_damaged_checkpoints_are_passed_over_best_first(
+    damaged: Sequence[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A finished run does not fail because of one; where none is good the last weights are tested."""
+
+    class Damages(Hook):
+        phase = Phase.MODEL
+
+        def on_stop(self, trainer: Trainer, reason: str) -> None:
+            for info in checkpoint.infos(tmp_path / "checkpoints"):
+                if info.step in damaged:
+                    file = checkpoint.folder_of(tmp_path / "checkpoints", info.id) / "model.safetensors"
+                    file.write_bytes(b"?" + file.read_bytes()[1:])
+
+    trainer = make(tmp_path, Damages(), fast=9)
+    assert trainer.fit() == "finished"
+    out = capsys.readouterr().out
+    found = {info.step: info.id for info in checkpoint.infos(tmp_path / "checkpoints")}
+    for step in damaged:
+        assert f"not tested with checkpoint {found[step]} of step {step}: state_{found[step]}.ckpt: " in out
+    good = [step for step in (3, 2, 4, 1, 5, 6) if step not in damaged]
+    which = f"checkpoint {found[good[0]]} of step {good[0]}" if good else "the last weights, as no measured"
+    assert f"with {which}" in out and "test/a/loss" in last_row(tmp_path)
+    assert not list((tmp_path / "checkpoints").glob("*.corrupt")), "whoever trains sets aside"
 
 
 def test_only_a_finished_run_is_tested(tmp_path: Path) -> None:
