@@ -151,3 +151,11 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     command = f"{' '.join(ROOST)} logs {made.path} | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.stdout == "line\n" and done.stderr == "" and done.returncode == 1
+
+
+def test_debug_reaches_the_worker(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    runner = tmp_path / "p" / "Model" / "Runner.py"
+    runner.write_text(f"import os\nprint('asked:', os.environ.get('ROOST_DEBUG'))\n{runner.read_text()}")
+    assert "asked: 1\n" in roost("run", config, "max_epochs=1", "--debug").stdout
+    assert "asked: None\n" in roost("run", config, "max_epochs=1").stdout

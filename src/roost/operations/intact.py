@@ -70,9 +70,9 @@ class _SessionRequest(msgspec.Struct):
 
 class _SessionRecord(msgspec.Struct):
     state: str
-    host: str
-    boot_id: str
-    pid: _Pid
+    host: str | None = None
+    boot_id: str | None = None
+    pid: _Pid | None = None
     start_ticks: int | None = None
     started: _Time | None = None
     seconds: _Time | None = None
@@ -80,6 +80,10 @@ class _SessionRecord(msgspec.Struct):
     reason: str | None = None
     error: str | None = None
     peak_memory_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.state in ("starting", "running") and (self.host is None or self.pid is None):
+            raise ValueError("tells of a running process, and not of which")
 
 
 class _Derived(msgspec.Struct):
@@ -156,7 +160,7 @@ def printable(value: Any) -> Any:
 
 def _require(package: Path, name: str, found: object, shape: Any) -> None:
     try:
-        msgspec.convert(found, shape)
+        msgspec.convert(printable(found), shape)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DamagedPackage(package, name, str(error)) from error
 

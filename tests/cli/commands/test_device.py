@@ -31,11 +31,3 @@ def test_both_commands_take_it(tmp_path: Path) -> None:
     for arguments in (["run", config], ["continue", package(tmp_path / "runs").path]):
         assert roost(*arguments, "--device", "tpu").returncode == 2
         assert roost(*arguments, "-CPU", "--device", "cuda").returncode == 2
-
-
-def test_the_short_form_does_not_stick_for_ever(tmp_path: Path) -> None:
-    made = package(tmp_path / "runs", state="stopped")
-    (made.path / "Model" / "Runner.py").write_text("class Runner: pass\n")  # it ends as soon as it has begun
-    for arguments in (["-CPU"], [], ["--device", "auto"]):
-        assert roost("continue", made.path, "--force", *arguments).returncode != 0
-    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto"]

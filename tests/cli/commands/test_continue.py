@@ -1,0 +1,22 @@
+"""`roost continue`, as far as no training is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.programs import roost
+from tests.operations.packages import package
+
+
+def test_the_short_form_does_not_stick_for_ever(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    (made.path / "Model" / "Runner.py").write_text("class Runner: pass\n")  # it ends as soon as it has begun
+    for arguments in (["-CPU"], [], ["--device", "auto"]):
+        assert roost("continue", made.path, "--force", *arguments).returncode != 0
+    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto"]
+
+
+def test_a_package_must_be_named() -> None:
+    for arguments in ([], ["max_epochs=3"], ["~model.features"]):
+        said = roost("continue", *arguments)
+        assert said.returncode == 2 and "no package is named" in said.stderr

@@ -1,0 +1,25 @@
+"""What `roost stop` says at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from roost.cli.commands.stop import _tell
+from roost.operations.stop import Ended
+
+
+@pytest.mark.parametrize(
+    ("state", "was_running", "goes_on"),
+    [
+        ("succeeded", True, False),
+        ("stopped", True, True),
+        ("failed", True, True),
+        ("succeeded", False, False),
+    ],
+)
+def test_only_what_is_not_finished_can_go_on(
+    state: str, was_running: bool, goes_on: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _tell(Ended(1, state, 30, was_running), "runs/one")
+    said = capsys.readouterr().err
+    assert state in said and ("to go on: roost continue runs/one" in said) == goes_on
