@@ -174,7 +174,10 @@ WRONG = [
         {"data": {"batch_size": 0}},
         "data.batch_size: expected a whole number >= 1; received 0 (at config.yaml:15)",
     ),
-    ({"data": {"num_workers": -1}}, "data.num_workers: expected a whole number >= 0 or 'auto'; received -1"),
+    (
+        {"data": {"num_workers": -1}},
+        "data.num_workers: expected a whole number >= 0 and <= 256 or 'auto'; received -1",
+    ),
     ({"data": {"shuffle": "no"}}, "data.shuffle: expected true or false; received 'no'"),
     ({"data": {"shuffle": 1}}, "data.shuffle: expected true or false; received 1"),
     ({"data": {"valid": {"batch_size": "8"}}}, "data.valid.batch_size: expected a whole number >= 1 or null"),

@@ -328,3 +328,19 @@ def test_a_session_that_never_began_changes_no_setting(tmp_path: Path) -> None:
         (package.path / "sessions" / f"{number}.json").write_text('{"state": "failed"}')
     (package.path / "records" / "1.jsonl").touch()
     assert package.settings() == {"width": 2, "depth": 1}
+
+
+def test_an_edited_args_json_is_told(tmp_path: Path) -> None:
+    """It says what the run did; edited, it lies."""
+    package = Package.create(tmp_path, values={"lr": 0.01})
+    assert package.changed() == []
+    (package.path / "args.json").write_text('{"lr": 0.05}')
+    assert package.changed() == ["args.json"]
+
+
+def test_a_session_number_never_comes_twice(tmp_path: Path) -> None:
+    package = Package.create(tmp_path, values={})
+    assert package.new_session({}) == 1
+    (package.path / "sessions" / "1.request.json").unlink()
+    (package.path / "records" / "1.jsonl").touch()
+    assert package.new_session({}) == 2

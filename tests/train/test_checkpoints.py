@@ -271,3 +271,10 @@ def test_the_package_s_own_choice_of_a_line_is_kept(tmp_path: Path) -> None:
     number = Number()
     Checkpoints(package, session=2).load({"number": number})
     assert number.value == 1
+
+
+def test_a_package_whose_checkpoints_are_gone_does_not_begin_anew(tmp_path: Path) -> None:
+    package = Package.create(tmp_path, values={})
+    package.write_derived({"slow": [], "fast": [1, 2], "held": [], "best": []}, [])
+    with pytest.raises(CheckpointError, match=r"had checkpoints \(1, 2\) and has none now"):
+        Checkpoints(package).load({})

@@ -65,7 +65,7 @@ def test_a_run_that_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_run_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, line = run(project(tmp_path, runner=SIGNALS), monkeypatch)
     assert code == 75
-    assert line == {"state": "stopped", "exit_code": 75, "reason": "stopped by SIGTERM", "error": None}
+    assert line == {"state": "stopped", "exit_code": 75, "reason": "stopped on request", "error": None}
 
 
 SIGNALS = (

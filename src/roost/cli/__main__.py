@@ -76,6 +76,9 @@ def roost() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # started with it closed: what is said then goes nowhere
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  - as long as the program
     debug = "--debug" in given
     if debug:
         os.environ["ROOST_DEBUG"] = "1"  # for the worker, which a session started here inherits it from

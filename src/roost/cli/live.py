@@ -14,7 +14,7 @@ from roost.cli import terminal
 from roost.cli.plain import Plain
 from roost.operations.logs import read_from
 from roost.operations.starting import Started
-from roost.package import progress
+from roost.package import checkpoint, progress
 from roost.package.package import Package
 from roost.package.sessions import Session
 
@@ -136,7 +136,17 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
     else:
         terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")
         terminal.say(f"output: {terminal.short(package.output)}")
-        terminal.say(f"to go on, once mended: roost continue {shown}")
+        terminal.say(_what_next(package, shown))
+
+
+def _what_next(package: Package, shown: str) -> str:
+    """A run works from its copy of the code: without a checkpoint there is nothing in it to go on with."""
+    if checkpoint.ids(package.checkpoints):
+        return f"to go on, once mended: roost continue {shown}"
+    return (
+        "no checkpoint yet: mend the project and `roost run` it again; "
+        f"for a setting alone: roost continue {shown} KEY=VALUE"
+    )
 
 
 def _seconds(session: Session) -> float | None:

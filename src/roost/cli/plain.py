@@ -19,8 +19,8 @@ class Plain:
             return
         try:
             terminal.write(self._decode(output).encode() if self._decode else output)
-        except BrokenPipeError:
-            # `| head` has seen enough. The exit code of the run is still worth waiting for.
+        except (OSError, ValueError):
+            # `| head` has seen enough, or the disk is full. The run's exit code is still worth waiting for.
             self._open = False
 
     def say(self, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import re
 import sys
@@ -14,7 +15,9 @@ import click
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLOUR = 24
-_CONTROL = re.compile(r"\x1b\[[0-9;:]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;:]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 _COLOURS = {
     "succeeded": "green",
     "running": "cyan",
@@ -32,8 +35,9 @@ def colours(stream: IO[str]) -> bool:
 
 
 def say(text: str) -> None:
-    """One line of talk."""
-    click.echo(text, err=True, color=colours(sys.stderr))
+    """One line of talk. That nobody hears it (a closed or full stderr) changes nothing else."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(text, err=True, color=colours(sys.stderr))
 
 
 def write(data: bytes) -> None:
@@ -48,8 +52,8 @@ def write(data: bytes) -> None:
 
 
 def error(text: str) -> None:
-    """One line about what is wrong."""
-    say(f"{click.style('error:', fg='red', bold=True)} {text}")
+    """One line about what is wrong; it may quote names that somebody else chose."""
+    say(f"{click.style('error:', fg='red', bold=True)} {harmless(text)}")
 
 
 def state(name: str) -> str:
@@ -64,7 +68,8 @@ def harmless(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    return f"\\x{ord(character[0]):02x}" + character[1:]
+    code = ord(character[0])
+    return (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}") + character[1:]
 
 
 class Decoder:
@@ -105,8 +110,12 @@ def _padded(cells: Sequence[str]) -> list[str]:
 
 def short(path: Path) -> str:
     """The path as a person would type it: from the current folder if it is inside."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # somebody has removed it
+        return str(path)
+    inside = path.is_relative_to(here) and path != here and here != Path("/")
+    return str(path.relative_to(here)) if inside else str(path)
 
 
 def duration(seconds: float | None) -> str:

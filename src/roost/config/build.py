@@ -220,7 +220,8 @@ def _imported(library: str) -> types.ModuleType:
 def _member(owner: object, name: str, path: str) -> object:
     if hasattr(owner, name):
         return getattr(owner, name)
-    if isinstance(owner, types.ModuleType) and importlib.util.find_spec(f"{path}.{name}") is not None:
+    is_package = isinstance(owner, types.ModuleType) and hasattr(owner, "__path__")
+    if is_package and importlib.util.find_spec(f"{path}.{name}") is not None:
         return importlib.import_module(f"{path}.{name}")
     public = [other for other in dir(owner) if not other.startswith("_")]
     fix = proposal(name, public).strip() or None

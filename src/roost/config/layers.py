@@ -291,7 +291,7 @@ def _includes(located: Located) -> list[tuple[str, object]]:
     given = located.values.get("include")
     names = [] if given is None else given if isinstance(given, list) else [given]
     for name in names:
-        if not isinstance(name, str):
+        if not isinstance(name, str) or "\0" in name:
             where = located.where(("include",))
             raise ConfigError("expected file names", setting="include", received=given, where=where)
     places = [("include", str(i)) if isinstance(given, list) else ("include",) for i in range(len(names))]

@@ -23,6 +23,7 @@ Where = Callable[[str], str | None]
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Natural = Annotated[int, Meta(ge=0)]
+_Workers = Annotated[int, Meta(ge=0, le=256)]
 _Patterns = str | list[str]
 
 
@@ -35,7 +36,7 @@ class SplitSettings(Struct, frozen=True, kw_only=True):
 
     batch_size: Annotated[_Positive | None, _about("samples a batch; that of training if left out")] = None
     num_workers: Annotated[
-        _Natural | Literal["auto"] | None, _about("loader processes; that of training if left out")
+        _Workers | Literal["auto"] | None, _about("loader processes; that of training if left out")
     ] = None
 
 
@@ -43,7 +44,7 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     """``data``: how samples become batches."""
 
     batch_size: Annotated[_Positive, _about("samples a micro-batch")] = 32
-    num_workers: Annotated[_Natural | Literal["auto"], _about("loader processes; 0 loads inline")] = "auto"
+    num_workers: Annotated[_Workers | Literal["auto"], _about("loader processes; 0 loads inline")] = "auto"
     shuffle: Annotated[bool, _about("whether each epoch has its own order")] = True
     drop_last: Annotated[bool, _about("whether a last batch that is not full is left out")] = False
     valid: Annotated[SplitSettings, _about("what differs in validation")] = SplitSettings()

@@ -188,7 +188,9 @@ class Supervisor:
 
     def _start_worker(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._output_fd = os.open(self.spec.output, flags, 0o644)
+        # A FIFO of that name would hold us here, and with us the lock, until somebody reads it.
+        self._output_fd = os.open(self.spec.output, flags | os.O_NONBLOCK, 0o644)
+        os.set_blocking(self._output_fd, True)
         self._report_fd, report_fd = os.pipe()
         os.set_blocking(self._report_fd, False)
         if sys.platform == "linux":

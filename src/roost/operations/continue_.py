@@ -48,7 +48,7 @@ def continue_(request: ContinueRequest) -> Started:
         ConfigError: An override is wrong.
         OSError: The session cannot be written down.
     """
-    package = intact.opened(request.package)
+    package = intact.opened(request.package, to_go_on=True)
     lock_fd = package.lock()
     try:
         return _next_session(package, lock_fd, request)

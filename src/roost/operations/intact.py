@@ -113,6 +113,7 @@ class _Manifest(msgspec.Struct):
     files: dict[str, _CopiedFile]
     links: dict[str, str]
     left_out: list[_LeftOut] = []
+    own: dict[str, _CopiedFile] = {}
 
 
 _SHAPES: dict[str, Any] = {
@@ -184,8 +185,9 @@ def _require_session(package: Path, session: Session) -> None:
         _require(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
 
 
-def opened(path: Path | str) -> Package:
-    """Opens a package whose every JSON file is as it should be.
+def opened(path: Path | str, *, to_go_on: bool = False) -> Package:
+    """Opens a package whose every JSON file is as it should be; ``to_go_on``: but for _package.json, which
+    the next save writes anew.
 
     Raises:
         NotFound: There is no package.
@@ -193,7 +195,8 @@ def opened(path: Path | str) -> Package:
     """
     package = Package.open(path)
     for damage in damages(package):
-        raise damage
+        if not (to_go_on and damage.name == _OPTIONAL):
+            raise damage
     return package
 
 

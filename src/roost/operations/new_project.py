@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,9 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
         else:
             durable.write_new(directory / relative, [path.read_bytes()])
             files.append(relative.as_posix())
-    return Created(directory.absolute(), template, files, f"cd {directory} && roost run -c config.yaml")
+    return Created(
+        directory.absolute(), template, files, f"cd {shlex.quote(str(directory))} && roost run -c config.yaml"
+    )
 
 
 def _make_folders(directory: Path) -> None:

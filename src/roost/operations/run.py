@@ -87,7 +87,7 @@ def _plan(request: RunRequest) -> _Plan:
     project = config.path.parent
     settings = checked(config.values, project=project, package="${package}", where=config.where)
     # Without `..`: the package must be found when the project is gone.
-    root = Path(os.path.normpath(project / Path(settings.save_root).expanduser()))
+    root = Path(os.path.normpath(project / _expanded(settings.save_root)))
     if root.resolve() == project.resolve():
         raise ConfigError(
             "is the project's own folder",
@@ -117,6 +117,15 @@ def _name(request: RunRequest, description: str | None) -> str | None:
     if not description:
         raise UsageError("-sd names the package by its description, and there is none", fix="add -d TEXT")
     return names.folder_name(description)
+
+
+def _expanded(save_root: str) -> Path:
+    try:
+        return Path(save_root).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(
+            str(error), setting="save_root", received=save_root, fix="write the whole path"
+        ) from None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from roost.base.errors import CheckpointError, NotFound
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
-from roost.package import checkpoint, snapshot
+from roost.package import checkpoint
 from roost.package.package import Package
 
 
@@ -41,8 +41,18 @@ def verify(package: Path | str) -> Iterator[Finding]:
     if not any(damage.name == "manifest.json" for damage in damages):
         yield from _code(opened)
     yield _records(opened)
-    for id in checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []:
+    ids = checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []
+    for id in ids:
         yield _checkpoint(checkpoint.folder_of(opened.checkpoints, id))
+    if not damages:
+        yield from _missing(opened, ids)
+
+
+def _missing(package: Package, ids: list[int]) -> Iterator[Finding]:
+    """Checkpoints that the worker kept and that stand no more, unless it runs and removes them itself."""
+    if package.state() not in ("starting", "running"):
+        for id in sorted(package.kept() - set(ids)):
+            yield Finding("checkpoint", f"{checkpoint.PREFIX}{id}.ckpt", False, "is gone")
 
 
 def _checkpoint(path: Path) -> Finding:
@@ -61,7 +71,7 @@ def _checkpoint(path: Path) -> Finding:
 
 def _code(package: Package) -> Iterator[Finding]:
     manifest = package.manifest
-    changed = snapshot.changed(package.path, manifest)
+    changed = package.changed()
     for name in changed:
         gone = not (package.path / name).exists()
         yield Finding(

@@ -68,12 +68,13 @@ def _git(project: Path, *arguments: str) -> str | None:
 
 
 def git_state(project: Path) -> dict[str, Any] | None:
-    """Commit and uncommitted diff (secrets redacted) of a project; None when git knows nothing of it."""
+    """Commit and uncommitted diff (secrets redacted) of a project; None when git tracks nothing of it."""
     commit = _git(project, "rev-parse", "HEAD")
-    if commit is None:
+    if commit is None or not _git(project, "ls-files", "--", "."):
         return None
     diff = _git(project, "diff", "HEAD", "--", ".") or ""
-    return {"commit": commit, "dirty": bool(diff), "diff": redact(diff)[:_MAX_DIFF_BYTES]}
+    dirty = bool(_git(project, "status", "--porcelain", "--", "."))  # files that git does not know yet, too
+    return {"commit": commit, "dirty": dirty, "diff": redact(diff)[:_MAX_DIFF_BYTES]}
 
 
 def _cpu_model() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from roost.base.errors import Refused
 from roost.config import layers
 from roost.config.layers import Difference
-from roost.package import checkpoint, snapshot
+from roost.package import checkpoint
 from roost.package.package import Package
 
 SAFE = (
@@ -88,7 +88,7 @@ def check(package: Package, overrides: Iterable[str]) -> Gate:
     return Gate(
         safe=[one for one in found if is_safe(one.key)],
         refused=[one for one in found if not is_safe(one.key)],
-        changed_files=snapshot.changed(package.path, package.manifest),
+        changed_files=package.changed(),
         inexact=_moved_totals(found, after),
     )
 

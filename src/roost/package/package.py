@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -62,9 +63,12 @@ class Package:
             )
             for folder in ("Checkpoints", "sessions", "records"):
                 (path / folder).mkdir()
-            durable.write(path / "args.json", sessions.to_json(dict(values)))
+            settings = sessions.to_json(dict(values))
+            durable.write(path / "args.json", settings)
+            # Whoever edits them by hand would make the package say what it did not do.
+            own = {"args.json": {"size": len(settings), "sha256": hashlib.sha256(settings).hexdigest()}}
             durable.write(path / "provenance.json", sessions.to_json(dict(provenance or {})))
-            durable.write(path / "manifest.json", sessions.to_json(manifest))
+            durable.write(path / "manifest.json", sessions.to_json({**manifest, "own": own}))
             (path / "lock").touch()
             # Last: a folder without it is no package, so a creation that was cut off is never mistaken.
             durable.write(
@@ -115,6 +119,14 @@ class Package:
         """Every copied file with size and hash; what was left out and why; links."""
         return self._load("manifest.json")
 
+    def changed(self) -> list[str]:
+        """The copied files, and args.json, that are gone or hold something else than they did."""
+        manifest = self.manifest
+        return [
+            *snapshot.changed(self.path, manifest),
+            *snapshot.changed(self.path, {"files": manifest.get("own", {})}),
+        ]
+
     @property
     def provenance(self) -> dict[str, str]:
         """Which layer set which key of args.json."""
@@ -122,8 +134,18 @@ class Package:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """_package.json: tracks and inexactness as the worker last wrote them; empty before."""
-        return self._load("_package.json") if (self.path / "_package.json").is_file() else {}
+        """_package.json: tracks and inexactness as the worker last wrote them; empty before, and when it is
+        damaged, because the next save writes it anew."""
+        try:
+            return self._load("_package.json")
+        except NotFound:
+            return {}
+
+    def kept(self) -> set[int]:
+        """The ids of the checkpoints that stood after the last save, as _package.json tells."""
+        derived = self.derived
+        lists = [derived.get(key) for key in ("ckpt_slow", "ckpt_fast", "ckpt_consistent", "ckpt_best")]
+        return {id for found in lists if isinstance(found, list) for id in found if isinstance(id, int)}
 
     @property
     def checkpoints(self) -> Path:

@@ -101,9 +101,16 @@ def _numbers(folder: Path) -> list[int]:
         return sorted(int(match[1]) for entry in entries if (match := _REQUEST.fullmatch(entry.name)))
 
 
+def _used(folder: Path) -> set[int]:
+    """Every number that some file here carries: one whose request was lost must not come twice."""
+    if not folder.is_dir():
+        return set()
+    return {int(name) for path in folder.iterdir() if (name := path.name.partition(".")[0]).isdecimal()}
+
+
 def write_request(folder: Path, request: dict[str, Any]) -> int:
     """Adds a session and gives its number. The caller holds the package's lock."""
-    number = max(_numbers(folder), default=0) + 1
+    number = max(_used(folder) | _used(folder.parent / "records"), default=0) + 1
     body = {"session": number, **identity(), **request}
     durable.write(folder / f"{number}.request.json", to_json(body))
     return number

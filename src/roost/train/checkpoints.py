@@ -134,6 +134,16 @@ class Checkpoints:
             left = [info for info in found if info.id in kept]
             self._package.write_derived(retention.tracks(left, self.policy), inexact)
 
+    def _refuse_new_beginning(self) -> None:
+        """Where checkpoints stood and none is left, to begin at step 0 would bury the run in silence."""
+        kept = self._package.kept() if self._package is not None else set()
+        if kept:
+            raise CheckpointError(
+                f"the package had checkpoints ({', '.join(map(str, sorted(kept)))}) and has none now",
+                where=self.store.folder.parent,
+                fix="bring them back, or start anew with `roost run`",
+            )
+
     def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info | None, list[str]]:
         """Loads the newest good checkpoint, or checkpoint ``id`` and no other, into ``parts``.
 
@@ -151,12 +161,19 @@ class Checkpoints:
         else:
             found, said = self.store.newest_good(checkpoint.read)
         if found is None:
+            self._refuse_new_beginning()
             return None, said
         info, states = found
         for name, part in parts.items():
             if name not in states:
                 raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(states)}")
-            part.load_state_dict(states[name])
+            try:
+                part.load_state_dict(states[name])
+            except (KeyError, TypeError, AttributeError) as error:
+                raise CheckpointError(
+                    f"checkpoint {info.id}: the state of {name!r} does not fit this version: {error!r}",
+                    fix="continue it with the roost and the code that wrote it",
+                ) from error
         self._parent = info
         return info, said
 

@@ -57,8 +57,17 @@ def run(
     results = {name: float(total) / count for name, (total, count) in sums.items()}
     if keep:
         values = {name: torch.cat(parts) for name, parts in columns.items()}
-        results.update({name: float(value) for name, value in runner.summarize(values, split).items()})
+        results.update(_numbers(runner.summarize(values, split)))
     return results
+
+
+def _numbers(summary: object) -> dict[str, float]:
+    try:
+        return {str(name): float(value) for name, value in dict(summary).items()}  # type: ignore[call-overload]
+    except (TypeError, ValueError) as error:
+        raise ContractError(
+            f"summarize() must return numbers by name: {error}", received=summary, fix='return {"f1": 0.5}'
+        ) from error
 
 
 def probe(runner: Any, loader: Loader) -> tuple[set[str] | None, list[str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 import traceback
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, NotFound, RoostError
 from roost.worker import output
@@ -39,6 +40,9 @@ def main(arguments: list[str]) -> int:
     if reason == "finished":
         return report.final("succeeded", exit_code=0, reason=reason)
     return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)
+
+
+_LEAVE_SECONDS = 10.0
 
 
 class _Failure(NamedTuple):
@@ -101,5 +105,13 @@ def _run(arguments: list[str], stop: StopSignals) -> str:
     return train(package, found[0], stop)
 
 
+def leave(code: int) -> NoReturn:
+    """Exits. All is told: a thread of the project's that never ends must not keep the run "running"."""
+    deadline = threading.Timer(_LEAVE_SECONDS, os._exit, [code])
+    deadline.daemon = True
+    deadline.start()
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -26,7 +26,7 @@ class StopSignals:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        self._reason = self._reason or f"stopped by {signal.Signals(number).name}"
+        self._reason = self._reason or _words(number)
         if self._target is not None:
             self._target.request_stop(self._reason)
 
@@ -35,3 +35,8 @@ class StopSignals:
         self._target = target
         if self._reason is not None:
             target.request_stop(self._reason)
+
+
+def _words(number: int) -> str:
+    # SIGTERM is what the supervisor passes on: Ctrl-C and `roost stop` alike.
+    return "stopped on request" if number == signal.SIGTERM else f"stopped by {signal.Signals(number).name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     project = str(request.get("project", ""))
     _, settings = native.resolved(package, project)
     before = package.path / "environment.json"
-    first = dict(msgspec.json.decode(before.read_bytes())) if before.is_file() else None
+    first = _first(before)
     set_threads(settings, first)
     trainer = build(package, session, project, device)
     compare_stack(package, trainer, device, settings, first)
@@ -39,6 +40,24 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     note_kernels(trainer, device)
     stop.attach(trainer)
     return trainer.fit(checkpoint=session.checkpoint)
+
+
+def _first(path: Path) -> dict[str, Any] | None:
+    """What the first session ran on; None in the first one.
+
+    Raises:
+        Refused: The file is damaged, so nobody can tell what the rest of the run must be like.
+    """
+    if not path.is_file():
+        return None
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+        int(found["stack"]["threads"])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise Refused(
+            f"is damaged: {error}", where=path, fix="remove it; this machine then counts as the first one"
+        ) from error
+    return dict(found)
 
 
 def build(package: Package, session: Session, project: str, device: str) -> Trainer:
