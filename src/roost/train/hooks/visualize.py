@@ -33,6 +33,7 @@ class Visualize(Hook):
         self.every = [] if every is None else every
 
     def on_step(self, trainer: Trainer) -> None:
+        """Shows the first validation batch, or the first of training where there is no validation."""
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         try:
             with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
