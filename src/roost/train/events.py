@@ -112,16 +112,19 @@ def _stacked(values: list[Any]) -> Tensor:
     tensors = [value for value in values if isinstance(value, Tensor)]
     if not tensors:
         return torch.tensor(values, dtype=torch.float64).reshape(len(values))
+    # Of one type, or stacking would round a large whole number to the type of a loss beside it.
+    if len(tensors) == len(values) and len({tensor.dtype for tensor in tensors}) == 1:
+        try:
+            return torch.stack(values).detach().to(_wide(tensors[0].device)).reshape(len(values))
+        except RuntimeError:
+            return _one_by_one(values, tensors)  # on several devices, or of shapes like () and (1,)
+    return _one_by_one(values, tensors)
+
+
+def _one_by_one(values: list[Any], tensors: list[Tensor]) -> Tensor:
     # Those of a checkpoint come back on the CPU; they go to the others, not the others to them.
     device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
-    dtype = tensors[0].dtype
-    wide = _wide(device)
-    # One type for all, or stacking would round a large whole number to the type of a loss beside it.
-    if len(tensors) == len(values) and all(
-        t.dim() == 0 and t.dtype == dtype and t.device == device for t in tensors
-    ):
-        return torch.stack(values).detach().to(wide)
-    return torch.stack([_scalar(value, device, wide) for value in values])
+    return torch.stack([_scalar(value, device, _wide(device)) for value in values])
 
 
 def _scalar(value: Any, device: torch.device, wide: torch.dtype) -> Tensor:
