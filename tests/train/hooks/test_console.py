@@ -53,4 +53,4 @@ def test_a_stop_and_going_on(tmp_path: object, capsys: pytest.CaptureFixture[str
 def test_numbers_are_short_and_stand_under_their_split() -> None:
     trainer = plain(built(MLP), Still(), until="90min")
     row = {"train/a": 0.123456, "lr": 1e-9, "valid/x/a": float("nan"), "train/b": 2.0}
-    assert line(trainer, row) == "epoch 0  step 0  train: a 0.1235 b 2  valid/x: a nan  lr 1e-09"
+    assert line(trainer, row) == "epoch 0  step 0  train: a 0.123 b 2  valid/x: a nan  lr 1e-09"

@@ -68,7 +68,7 @@ def metrics(row: dict[str, float]) -> str:
     groups: dict[str, list[str]] = {}
     for name, value in row.items():
         split, slash, short = name.rpartition("/")
-        groups.setdefault(split, []).append(f"{short if slash else name} {value:.4g}")
+        groups.setdefault(split, []).append(f"{short if slash else name} {value:.3g}")
     # What belongs to no split (the learning rate) comes last.
     ordered = sorted(groups.items(), key=lambda group: group[0] == "")
     return "  ".join(f"{split}: {' '.join(shown)}" if split else " ".join(shown) for split, shown in ordered)
