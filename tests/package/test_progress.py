@@ -73,7 +73,6 @@ def test_the_next_session_goes_on_in_the_same_file(tmp_path: Path) -> None:
     first = Board(path)
     for number in range(1, 8):
         publish(first, number)
-    first.close()
     second = Board(path)
     found = progress.read(path)
     assert found is not None and found.step == 7  # until it has something to say

@@ -9,13 +9,10 @@ from tests.train.parts import bits
 
 def test_counts_steps_batches_epochs_samples() -> None:
     progress = Progress()
-    assert not progress.at_epoch_edge
     progress.advance(batches=3, samples=12, last=False)
     assert (progress.step, progress.epoch, progress.batch, progress.samples) == (1, 0, 3, 12)
-    assert not progress.at_epoch_edge
     progress.advance(batches=1, samples=2, last=True)
     assert (progress.step, progress.epoch, progress.batch, progress.samples) == (2, 1, 0, 14)
-    assert progress.at_epoch_edge
     progress.advance(batches=3, samples=12, last=False)
     assert (progress.step, progress.epoch, progress.batch) == (3, 1, 3)
 

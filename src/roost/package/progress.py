@@ -98,10 +98,6 @@ class Board:
         at = sequence % 2 * _SLOT
         self._map[at : at + len(body) + 4] = body + _CHECK.pack(zlib.crc32(body))
 
-    def close(self) -> None:
-        """Lets the file go; what was published stays in it."""
-        self._map.close()
-
 
 def reset(path: Path) -> None:
     """Forgets what was published; a new session begins with this, long before it can publish."""

@@ -137,6 +137,11 @@ class _Builder:
     where: Where
 
     def optim(self, one: OptimizerSettings, chosen: dict[str, Tensor]) -> Optim:
+        """The optimizer of ``chosen``, with its groups and its schedule.
+
+        Raises:
+            ConfigError: A class path, an argument or a glob does not fit; names the key and the place.
+        """
         spec = {"class": one.class_, **self._filled(one.arguments, self.key)}
         assumed: dict[str, Any] = {}
         if self._has_fused(one):

@@ -41,11 +41,6 @@ class Progress:
         self.batch = 0 if last else self.batch + batches
         self.epoch += last
 
-    @property
-    def at_epoch_edge(self) -> bool:
-        """Whether the last step ended an epoch."""
-        return self.batch == 0 and self.step > 0
-
     def state_dict(self) -> dict[str, Any]:
         """All but the totals."""
         return {name: getattr(self, name) for name in _SAVED}
