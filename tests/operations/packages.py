@@ -120,4 +120,3 @@ def publish(made: Package, *, step: int, total_steps: int) -> None:
     """Puts a progress record into the package."""
     board = Board(made.progress)
     board.publish(step, step // 10, 0, 1, total_steps, 10, step * 4, 1.0, 100.0, step / total_steps)
-    board.close()
