@@ -111,6 +111,13 @@ def test_defaults_hold_what_a_person_wants_to_see(tmp_path: Path) -> None:
         "test_at_end": "best",
         "data": {"batch_size": 32, "num_workers": "auto", "shuffle": True, "drop_last": False},
         "checkpoint": {"every": "1ep", "fast": 2, "slow": 0, "slow_every": 100, "held": 1},
+        "limits": {
+            "grace": "60s",
+            "stall_timeout": "30min",
+            "on_stall": "report",
+            "output_mb": 200,
+            "core_mb": 0,
+        },
     }
 
 

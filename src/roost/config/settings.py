@@ -7,19 +7,16 @@ other key is an argument of the class.
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import NODEFAULT, Meta, Struct, field
+from msgspec import Meta, Struct, field
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
-from roost.base.suggest import nearest, proposal
-
-Where = Callable[[str], str | None]
-"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
+from roost.base.suggest import nearest
+from roost.config import sections
+from roost.config.sections import Where as Where
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Natural = Annotated[int, Meta(ge=0)]
@@ -113,6 +110,21 @@ class EarlyStoppingSettings(Struct, frozen=True, kw_only=True):
     min_delta: Annotated[Annotated[float, Meta(ge=0)], _about("least change that is an improvement")] = 0.0
 
 
+class LimitSettings(Struct, frozen=True, kw_only=True):
+    """``limits``: what a session may use, held by its supervisor."""
+
+    wall_time: Annotated[
+        str | None, _about("time after which a session saves and ends, such as 11h30min")
+    ] = None
+    grace: Annotated[str, _about("time to save in, once a limit was reached; then it is killed")] = "60s"
+    stall_timeout: Annotated[
+        str | None, _about("time without a step or output after which all stacks are kept; null: never")
+    ] = "30min"
+    on_stall: Annotated[Literal["report", "end"], _about("whether a stalled run is ended, too")] = "report"
+    output_mb: Annotated[_Positive, _about("of more output only the first and the last half are kept")] = 200
+    core_mb: Annotated[_Natural, _about("largest core dump")] = 0
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything roost itself reads of a config."""
 
@@ -138,6 +150,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     optimizers: Annotated[dict[str, OptimizerSettings], _about("optimizers by name")] = {}
     checkpoint: Annotated[CheckpointSettings, _about("when to save, what to keep")] = CheckpointSettings()
     early_stopping: Annotated[EarlyStoppingSettings | None, _about("ends a run that got no better")] = None
+    limits: Annotated[LimitSettings, _about("what a session may use")] = LimitSettings()
 
 
 def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Settings:
@@ -152,37 +165,26 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
             nothing ends the run.
     """
     for key in values:
-        if key not in _parts(Settings):
+        if key not in sections.parts(Settings):
             _refuse_near_miss(key, where)
-    settings: Settings = _section(Settings, values, "", where)
+    settings = sections.read(Settings, values, where=where, is_open=True)
     _check(settings, where)
     return settings
 
 
 def top_level_keys() -> tuple[str, ...]:
     """The keys at the top of a config that are roost's."""
-    return tuple(_parts(Settings))
+    return tuple(sections.parts(Settings))
 
 
 def describe(key: str) -> str | None:
     """One line of help for a dotted key, or None if it is the user's."""
-    struct: type[Struct] | None = Settings
-    text = None
-    names = [name for name in key.split(".") if not name.isdigit()]
-    while names:
-        part = _parts(struct).get(names.pop(0)) if struct is not None else None
-        if part is None:
-            is_argument = struct is not None and _takes_arguments(struct)
-            return "an argument of the class" if is_argument else None
-        struct, text = part.struct, part.help
-        if part.shape == "named" and names:
-            names.pop(0)
-    return text
+    return sections.describe(Settings, key)
 
 
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:
     """Every dotted key that roost names, given the names that ``values`` holds (those of optimizers)."""
-    yield from _known(Settings, values, "")
+    yield from sections.known(Settings, values)
 
 
 def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,133 +192,7 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
     A section that is optional has defaults only where ``values`` holds that section.
     """
-    return _defaults(Settings, values)
-
-
-# --- how the structs above are read -------------------------------------------------------------------
-
-
-class _Part(NamedTuple):
-    """One field of a struct."""
-
-    name: str
-    kind: Any
-    shape: Literal["plain", "one", "named", "listed"]
-    struct: type[Struct] | None
-    optional: bool
-    required: bool
-    default: Any
-    help: str | None
-
-
-@functools.cache
-def _parts(struct: type[Struct]) -> dict[str, _Part]:
-    found = msgspec.structs.fields(struct)
-    return {info.encode_name: _part(info) for info in found if info.name != "arguments"}
-
-
-def _takes_arguments(struct: type[Struct]) -> bool:
-    return "arguments" in struct.__struct_fields__
-
-
-def _part(info: Any) -> _Part:
-    metas = getattr(info.type, "__metadata__", ())
-    kind = get_args(info.type)[0] if metas else info.type
-    help = next((meta.description for meta in metas if meta.description), None)
-    default = info.default if info.default_factory is NODEFAULT else info.default_factory()
-    members = [member for member in _members(kind) if member is not type(None)]
-    shape: Literal["plain", "one", "named", "listed"] = "plain"
-    struct = members[0]
-    if get_origin(struct) in (dict, list):
-        shape = "named" if get_origin(struct) is dict else "listed"
-        struct = get_args(struct)[-1]
-    if not (isinstance(struct, type) and issubclass(struct, Struct)):
-        shape, struct = "plain", None
-    elif shape == "plain":
-        shape = "one"
-    optional = len(members) < len(_members(kind))
-    return _Part(info.name, info.type, shape, struct, optional, info.required, default, help)
-
-
-def _members(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _join(key: str, name: object) -> str:
-    return f"{key}.{name}" if key else str(name)
-
-
-def _section(struct: type[Struct], values: Any, key: str, where: Where) -> Any:
-    if not isinstance(values, Mapping):
-        raise ConfigError(
-            "is a section", setting=key, received=values, where=where(key), fix="write its keys"
-        )
-    parts = _parts(struct)
-    extra = {name: value for name, value in values.items() if name not in parts}
-    if extra and struct is not Settings and not _takes_arguments(struct):
-        _refuse_unknown(next(iter(extra)), key, parts, where)
-    made = {}
-    for name, part in parts.items():
-        inner = _join(key, name)
-        # `checkpoint:` with nothing below it is null in YAML, and means its defaults.
-        is_empty = values.get(name) is None and (part.shape != "plain" or part.default == [])
-        if name in values and not is_empty:
-            made[part.name] = _value(part, values[name], inner, where)
-        elif part.required:
-            raise ConfigError("is missing", setting=inner, where=where(key), fix=f"give it: {part.help}")
-    if _takes_arguments(struct):
-        made["arguments"] = extra
-    return struct(**made)
-
-
-def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
-    if part.struct is None:
-        return _plain(part.kind, value, key, where)
-    if part.shape == "one":
-        return _section(part.struct, value, key, where)
-    wanted = dict if part.shape == "named" else list
-    if not isinstance(value, wanted):
-        what = "names, each with a section" if part.shape == "named" else "a list of sections"
-        raise ConfigError(f"expected {what}", setting=key, received=value, where=where(key))
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    made = {name: _section(part.struct, item, _join(key, name), where) for name, item in items}
-    return made if part.shape == "named" else list(made.values())
-
-
-def _plain(kind: Any, value: Any, key: str, where: Where) -> Any:
-    # `max_steps: 1e6` is a float in YAML, and what is meant is plain.
-    is_whole = isinstance(value, float) and value.is_integer()
-    for candidate in (value, int(value)) if is_whole else (value,):
-        try:
-            return msgspec.convert(candidate, kind)
-        except msgspec.ValidationError:
-            continue
-    raise ConfigError(f"expected {_expected(kind)}", setting=key, received=value, where=where(key))
-
-
-_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
-
-
-def _expected(kind: Any) -> str:
-    if metas := getattr(kind, "__metadata__", ()):
-        signs = {"ge": ">=", "gt": ">", "le": "<=", "min_length": "with a length >="}
-        bounds = [f" {sign} {limit}" for meta in metas for name, sign in signs.items()
-                  if (limit := getattr(meta, name)) is not None]  # fmt: skip
-        return _expected(get_args(kind)[0]) + " and".join(bounds)
-    if get_origin(kind) is Literal:
-        return " or ".join(repr(choice) for choice in get_args(kind))
-    if get_origin(kind) is list:
-        return f"a list, each {_expected(get_args(kind)[0])}"
-    members = _members(kind)
-    return " or ".join(map(_expected, members)) if len(members) > 1 else _NAMES.get(kind, str(kind))
-
-
-def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where) -> None:
-    raise ConfigError(
-        f"{key} has no setting {name!r}",
-        where=where(_join(key, name)),
-        fix=f"{proposal(name, known)}it knows {', '.join(known)}",
-    )
+    return sections.defaults(Settings, values)
 
 
 def _refuse_near_miss(key: str, where: Where) -> None:
@@ -356,8 +232,16 @@ def _check(settings: Settings, where: Where) -> None:
     for key, value in intervals.items():
         if value is not None:
             _syntax(functools.partial(Interval.parse, value, setting=key), value, key, where)
-    if (limit := settings.max_time) is not None:
-        _syntax(functools.partial(parse_duration, limit, setting="max_time"), limit, "max_time", where)
+    limits = settings.limits
+    durations = {
+        "max_time": settings.max_time,
+        "limits.wall_time": limits.wall_time,
+        "limits.grace": limits.grace,
+        "limits.stall_timeout": limits.stall_timeout,
+    }
+    for key, value in durations.items():
+        if value is not None:
+            _syntax(functools.partial(parse_duration, value, setting=key), value, key, where)
 
 
 def _syntax(parse: Callable[[], object], value: object, key: str, where: Where) -> None:
@@ -367,30 +251,3 @@ def _syntax(parse: Callable[[], object], value: object, key: str, where: Where) 
         raise ConfigError(
             error.message, setting=key, received=value, where=where(key), fix=error.fix
         ) from None
-
-
-def _known(struct: type[Struct], values: Any, key: str) -> Iterator[str]:
-    given = values if isinstance(values, Mapping) else {}
-    for name, part in _parts(struct).items():
-        inner, value = _join(key, name), given.get(name)
-        yield inner
-        if part.struct is not None and part.shape == "one":
-            yield from _known(part.struct, value, inner)
-        elif part.struct is not None and part.shape == "named" and isinstance(value, Mapping):
-            for own in value:
-                yield _join(inner, own)
-                yield from _known(part.struct, value[own], _join(inner, own))
-
-
-def _defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    given = values if isinstance(values, Mapping) else {}
-    for name, part in _parts(struct).items():
-        value = given.get(name)
-        if part.struct is None:
-            made[name] = None if part.required else part.default
-        elif part.shape == "one" and (not part.optional or isinstance(value, Mapping)):
-            made[name] = _defaults(part.struct, value)
-        elif part.shape == "named" and isinstance(value, Mapping):
-            made[name] = {own: _defaults(part.struct, item) for own, item in value.items()}
-    return {name: value for name, value in made.items() if value is not None and value not in ([], {})}

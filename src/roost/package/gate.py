@@ -27,6 +27,7 @@ SAFE = (
     "data.num_workers",
     "data.valid.num_workers",
     "data.test.num_workers",
+    "limits",
 )
 """Settings, sections with all they hold, that may change between two sessions: the weights take the same way.
 They say when a run ends, and what it keeps, shows and writes down. Everything else, your own keys too, is

@@ -240,14 +240,19 @@ class Trainer:
             ConfigError: There is no such split.
         """
         loaders = self._split(split)
-        self.publish("testing" if split == "test" else "validating")
+        phase = "testing" if split == "test" else "validating"
         results: dict[str, float] = {}
+
+        def look() -> bool:
+            self.publish(phase)  # at each batch: whoever watches for a stall must see that it goes on
+            return self._stop is not None
+
         with (
             evaluation.mode(self.runner),
             seeding.isolated(seeding.mix(self.seed, split, self.progress.step)),
         ):
             for name, loader in loaders.items():
-                values = evaluation.run(self.runner, loader, name, stop=self._interrupted)
+                values = evaluation.run(self.runner, loader, name, stop=look)
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         return results
 
@@ -273,9 +278,6 @@ class Trainer:
             have = ", ".join(self.loaders)
             raise ConfigError(f"no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
         return loaders
-
-    def _interrupted(self) -> bool:
-        return self._stop is not None
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""

@@ -1,0 +1,206 @@
+"""How a frozen struct describes a section of a config: reading values into it, its keys, defaults and help.
+
+A field named ``arguments`` takes every key of the section that the struct does not name.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from roost.base.errors import ConfigError
+from roost.base.suggest import proposal
+
+Where = Callable[[str], str | None]
+"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
+
+S = TypeVar("S", bound=Struct)
+
+
+class _Part(NamedTuple):
+    """One field of a struct."""
+
+    name: str
+    kind: Any
+    shape: Literal["plain", "one", "named", "listed"]
+    struct: type[Struct] | None
+    optional: bool
+    required: bool
+    default: Any
+    help: str | None
+
+
+@functools.cache
+def parts(struct: type[Struct]) -> dict[str, _Part]:
+    """The fields of a struct by the keys that a config gives them."""
+    found = msgspec.structs.fields(struct)
+    return {info.encode_name: _part(info) for info in found if info.name != "arguments"}
+
+
+def _takes_arguments(struct: type[Struct]) -> bool:
+    return "arguments" in struct.__struct_fields__
+
+
+def _part(info: Any) -> _Part:
+    metas = getattr(info.type, "__metadata__", ())
+    kind = get_args(info.type)[0] if metas else info.type
+    help = next((meta.description for meta in metas if meta.description), None)
+    default = info.default if info.default_factory is NODEFAULT else info.default_factory()
+    members = [member for member in _members(kind) if member is not type(None)]
+    shape: Literal["plain", "one", "named", "listed"] = "plain"
+    struct = members[0]
+    if get_origin(struct) in (dict, list):
+        shape = "named" if get_origin(struct) is dict else "listed"
+        struct = get_args(struct)[-1]
+    if not (isinstance(struct, type) and issubclass(struct, Struct)):
+        shape, struct = "plain", None
+    elif shape == "plain":
+        shape = "one"
+    optional = len(members) < len(_members(kind))
+    return _Part(info.name, info.type, shape, struct, optional, info.required, default, help)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _join(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def read(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: bool = False) -> S:
+    """A section as its struct.
+
+    Args:
+        struct: What the section may hold.
+        values: What it holds.
+        key: The section's dotted key, empty for the whole config.
+        where: Where a dotted key was set, for messages.
+        is_open: Whether keys that the struct does not name are passed over: they are the user's.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or has the wrong type or range.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(
+            "is a section", setting=key, received=values, where=where(key), fix="write its keys"
+        )
+    found = parts(struct)
+    extra = {name: value for name, value in values.items() if name not in found}
+    if extra and not is_open and not _takes_arguments(struct):
+        _refuse_unknown(next(iter(extra)), key, found, where)
+    made = {}
+    for name, part in found.items():
+        inner = _join(key, name)
+        # `checkpoint:` with nothing below it is null in YAML, and means its defaults.
+        is_empty = values.get(name) is None and (part.shape != "plain" or part.default == [])
+        if name in values and not is_empty:
+            made[part.name] = _value(part, values[name], inner, where)
+        elif part.required:
+            raise ConfigError("is missing", setting=inner, where=where(key), fix=f"give it: {part.help}")
+    if _takes_arguments(struct):
+        made["arguments"] = extra
+    return struct(**made)
+
+
+def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
+    if part.struct is None:
+        return _plain(part.kind, value, key, where)
+    if part.shape == "one":
+        return read(part.struct, value, key=key, where=where)
+    wanted = dict if part.shape == "named" else list
+    if not isinstance(value, wanted):
+        what = "names, each with a section" if part.shape == "named" else "a list of sections"
+        raise ConfigError(f"expected {what}", setting=key, received=value, where=where(key))
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    made = {name: read(part.struct, item, key=_join(key, name), where=where) for name, item in items}
+    return made if part.shape == "named" else list(made.values())
+
+
+def _plain(kind: Any, value: Any, key: str, where: Where) -> Any:
+    # `max_steps: 1e6` is a float in YAML, and what is meant is plain.
+    is_whole = isinstance(value, float) and value.is_integer()
+    for candidate in (value, int(value)) if is_whole else (value,):
+        try:
+            return msgspec.convert(candidate, kind)
+        except msgspec.ValidationError:
+            continue
+    raise ConfigError(f"expected {_expected(kind)}", setting=key, received=value, where=where(key))
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+
+
+def _expected(kind: Any) -> str:
+    if metas := getattr(kind, "__metadata__", ()):
+        signs = {"ge": ">=", "gt": ">", "le": "<=", "min_length": "with a length >="}
+        bounds = [f" {sign} {limit}" for meta in metas for name, sign in signs.items()
+                  if (limit := getattr(meta, name)) is not None]  # fmt: skip
+        return _expected(get_args(kind)[0]) + " and".join(bounds)
+    if get_origin(kind) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(kind))
+    if get_origin(kind) is list:
+        return f"a list, each {_expected(get_args(kind)[0])}"
+    members = _members(kind)
+    return " or ".join(map(_expected, members)) if len(members) > 1 else _NAMES.get(kind, str(kind))
+
+
+def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where) -> None:
+    raise ConfigError(
+        f"{key} has no setting {name!r}",
+        where=where(_join(key, name)),
+        fix=f"{proposal(name, known)}it knows {', '.join(known)}",
+    )
+
+
+def known(struct: type[Struct], values: Any, *, key: str = "") -> Iterator[str]:
+    """Every dotted key that a struct names, given the names that ``values`` holds (those of optimizers)."""
+    given = values if isinstance(values, Mapping) else {}
+    for name, part in parts(struct).items():
+        inner, value = _join(key, name), given.get(name)
+        yield inner
+        if part.struct is not None and part.shape == "one":
+            yield from known(part.struct, value, key=inner)
+        elif part.struct is not None and part.shape == "named" and isinstance(value, Mapping):
+            for own in value:
+                yield _join(inner, own)
+                yield from known(part.struct, value[own], key=_join(inner, own))
+
+
+def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
+    """What is assumed for the settings that ``values`` may leave out, of those that are not empty.
+
+    A section that is optional has defaults only where ``values`` holds that section.
+    """
+    made: dict[str, Any] = {}
+    given = values if isinstance(values, Mapping) else {}
+    for name, part in parts(struct).items():
+        value = given.get(name)
+        if part.struct is None:
+            made[name] = None if part.required else part.default
+        elif part.shape == "one" and (not part.optional or isinstance(value, Mapping)):
+            made[name] = defaults(part.struct, value)
+        elif part.shape == "named" and isinstance(value, Mapping):
+            made[name] = {own: defaults(part.struct, item) for own, item in value.items()}
+    return {name: value for name, value in made.items() if value is not None and value not in ([], {})}
+
+
+def describe(root: type[Struct], key: str) -> str | None:
+    """One line of help for a dotted key, or None if the struct does not name it."""
+    struct: type[Struct] | None = root
+    text = None
+    names = [name for name in key.split(".") if not name.isdigit()]
+    while names:
+        part = parts(struct).get(names.pop(0)) if struct is not None else None
+        if part is None:
+            is_argument = struct is not None and _takes_arguments(struct)
+            return "an argument of the class" if is_argument else None
+        struct, text = part.struct, part.help
+        if part.shape == "named" and names:
+            names.pop(0)
+    return text

@@ -1,0 +1,78 @@
+"""The reading of sections on a small struct; what roost's own settings make of it is in test_settings.py."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from msgspec import Meta, Struct, field
+
+from roost.base.errors import ConfigError
+from roost.config import sections
+
+
+class Wheel(Struct, frozen=True, kw_only=True):
+    size: Annotated[int, Meta(ge=1, description="inches")] = 28
+    class_: Annotated[str, Meta(description="its class")] = field(name="class")
+    arguments: dict[str, Any] = {}
+
+
+class Bicycle(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(description="what it is called")]
+    front: Wheel = Wheel(class_="plain")
+    spare: Wheel | None = None
+    wheels: Annotated[dict[str, Wheel], Meta(description="by name")] = {}
+    stops: list[Wheel] = []
+
+
+def read(values: dict[str, Any], *, is_open: bool = False) -> Bicycle:
+    return sections.read(Bicycle, values, where=lambda key: f"line of {key}", is_open=is_open)
+
+
+def test_reads_sections_names_lists_and_arguments() -> None:
+    read_in = read(
+        {
+            "name": "a",
+            "front": {"class": "x", "spokes": 32},
+            "wheels": {"left": {"class": "y", "size": 20.0}},
+            "stops": [{"class": "z"}],
+            "spare": None,
+        }
+    )
+    assert read_in.front == Wheel(class_="x", arguments={"spokes": 32})
+    assert read_in.wheels["left"].size == 20
+    assert read_in.stops == [Wheel(class_="z")]
+    assert read_in.spare is None
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "name: is missing"),
+        ({"name": 3}, "name: expected a text"),
+        ({"name": "a", "wheel": {}}, "did you mean 'wheels'?"),
+        ({"name": "a", "wheels": {"left": {"class": "y", "size": 0}}}, "wheels.left.size: expected a whole"),
+        ({"name": "a", "stops": {"class": "z"}}, "stops: expected a list of sections"),
+        ({"name": "a", "front": 3}, "front: is a section"),
+    ],
+)
+def test_says_what_is_wrong_and_where(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(values)
+    assert said in str(caught.value) and "(at line of" in str(caught.value)
+
+
+def test_an_open_section_passes_over_what_is_not_its_own() -> None:
+    assert read({"name": "a", "mine": 1}, is_open=True) == read({"name": "a"})
+
+
+def test_keys_defaults_and_help() -> None:
+    values = {"name": "a", "wheels": {"left": {}}}
+    assert list(sections.known(Bicycle, values)) == [
+        "name", "front", "front.size", "front.class", "spare", "spare.size", "spare.class",
+        "wheels", "wheels.left", "wheels.left.size", "wheels.left.class", "stops",
+    ]  # fmt: skip
+    assert sections.defaults(Bicycle, values) == {"front": {"size": 28}, "wheels": {"left": {"size": 28}}}
+    assert sections.describe(Bicycle, "wheels.left.size") == "inches"
+    assert sections.describe(Bicycle, "front.spokes") == "an argument of the class"
+    assert sections.describe(Bicycle, "mine") is None
