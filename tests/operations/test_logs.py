@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
-from roost.operations.logs import logs, tail_offset
+from roost.operations.logs import logs
 from tests.operations.packages import package
 from tests.waiting import wait_for
 
@@ -31,12 +31,6 @@ def test_the_last_lines(tmp_path: Path, lines: int, end: bytes) -> None:
     made.output.write_bytes(b"\n".join(said) + end)
     expected = b"\n".join(said[-lines:]) + end if lines else b""
     assert b"".join(logs(made.path, lines=lines)) == expected
-
-
-def test_the_tail_of_nothing(tmp_path: Path) -> None:
-    assert tail_offset(tmp_path / "none", 3) == 0
-    (tmp_path / "empty").write_bytes(b"")
-    assert tail_offset(tmp_path / "empty", 3) == 0
 
 
 def test_follows_to_the_last_byte(tmp_path: Path) -> None:

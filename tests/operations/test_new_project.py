@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from roost.base.errors import NotFound, Refused
-from roost.operations.new_project import new_project, templates
+from roost.config import layers
+from roost.operations import new_project as module
+from roost.operations.new_project import TEMPLATES, new_project
+from roost.package.project_files import checked, named_files
+
+SOURCE = Path(module.__file__).parents[1] / "templates"
 
 
-@pytest.mark.parametrize("template", ["clean", "digits"])
+@pytest.mark.parametrize("template", TEMPLATES)
 def test_copies_everything(tmp_path: Path, template: str) -> None:
     created = new_project(tmp_path / "a" / "b", template=template)
     files = {path.relative_to(created.path).as_posix() for path in created.path.rglob("*") if path.is_file()}
     assert files == set(created.files)
     assert {"config.yaml", ".gitignore", "README.md", "Model/Runner.py", "Dataset/Dataset.py"} <= files
     assert not [name for name in files if "__pycache__" in name]
-    assert "run" in created.next_command
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_next_commands_go_into_it_run_it_and_analyze_it(tmp_path: Path, template: str) -> None:
+    enter, run, analyze = new_project(tmp_path / "my project", template=template).next_commands
+    assert enter == f"cd '{tmp_path / 'my project'}'" and run == "roost run -c config.yaml"
+    script = tmp_path / "my project" / "AnalyzeScripts" / f"{analyze.split()[-1]}.py"
+    assert analyze.startswith("roost analyze runs/NAME -s ") and script.is_file()
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_is_understood_and_named_whole(tmp_path: Path, template: str) -> None:
+    project = new_project(tmp_path / "a", template=template).path
+    for config in project.glob("*.yaml"):
+        tuning = config if config.name != "config.yaml" else None
+        loaded = layers.load(project / "config.yaml", tuning=tuning)
+        settings = checked(loaded.values, project=project, package="runs/one", where=loaded.where)
+        assert named_files(settings, root=project, where=loaded.where)
+    readme = (project / "README.md").read_text()
+    for script in (project / "AnalyzeScripts").glob("*.py"):
+        said = ast.get_docstring(ast.parse(script.read_text())) or ""
+        assert said.endswith(f"roost analyze runs/NAME -s {script.stem}") and script.name in readme
+
+
+def test_templates_that_show_the_same_show_it_in_the_same_words() -> None:
+    for script in (SOURCE / "digits" / "AnalyzeScripts").glob("*.py"):
+        assert script.read_text() == (SOURCE / "mnist" / "AnalyzeScripts" / script.name).read_text()
 
 
 def test_an_empty_folder_will_do(tmp_path: Path) -> None:
@@ -32,7 +64,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_an_unknown_template_names_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"did you mean 'digits'.*clean, digits"):
+    with pytest.raises(NotFound, match=r"did you mean 'digits'.*clean, digits, mnist"):
         new_project(tmp_path / "a", template="digit")
     assert not (tmp_path / "a").exists()
-    assert templates() == ["clean", "digits"]
+    assert list(TEMPLATES) == sorted(path.name for path in SOURCE.iterdir())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused
-from roost.operations.starting import begin, environment, write_description
-from tests.operations.packages import package
+from roost.config.settings import typed
+from roost.operations.starting import begin, environment
+from tests.operations.packages import VALUES, package
 
 
 def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
@@ -18,12 +19,12 @@ def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
     made.output.write_bytes(b"before\n")
     lock_fd = made.lock()
     try:
-        started = begin(made, lock_fd, {"kind": "train", "device": "cpu"}, seed=0)
+        started = begin(made, lock_fd, {"kind": "train", "device": "cpu"}, typed(VALUES))
     finally:
         os.close(lock_fd)
     with pytest.raises(Refused, match="in use by session 1"):
         made.lock()
-    assert started.session == 1 and started.output_offset == len(b"before\n")
+    assert started.running is not None and started.running.offset == len(b"before\n")
     assert started.process is not None and started.process.wait(60) == 4
     os.close(made.lock())
     assert made.output.read_bytes().startswith(b"before\nerror: runner: ")
@@ -38,12 +39,3 @@ def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.Monke
     assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "7" and made["CUDA_VISIBLE_DEVICES"] == "3"
     assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
     assert environment(seed=0, cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
-
-
-def test_the_description_is_a_file_that_a_listing_shows(tmp_path: Path) -> None:
-    made = package(tmp_path / "runs", state="new")
-    write_description(made, "a/b: more")
-    assert (made.path / "_desc: a_b: more").read_text() == "a/b: more\n"
-    before = sorted(made.path.iterdir())
-    write_description(made, None)
-    assert sorted(made.path.iterdir()) == before

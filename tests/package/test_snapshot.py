@@ -363,7 +363,7 @@ def test_an_ignored_folder_of_data_is_linked_where_it_lies(repository: Path, tmp
     target = copied(selection, tmp_path)
     assert (target / "data" / "train" / "1.bin").read_bytes() == b"data/train/1.bin"
     assert (target / "sets" / "y" / "z.bin").read_bytes() == b"sets/y/z.bin"
-    assert {"path": "data", "reason": "ignored by git"} in selection.left_out
+    assert {"path": "data", "reason": "ignored (.gitignore)"} in selection.left_out
 
 
 def test_a_named_file_in_an_ignored_folder_is_copied_and_its_neighbours_linked(
@@ -441,6 +441,19 @@ def test_without_the_program_git_the_tree_is_walked(
     (repository / ".gitignore").write_text("*.log\n")
     monkeypatch.setenv("PATH", "/nowhere")
     assert snapshot.select(repository).files == [".gitignore", "a.py", "b.log"]
+
+
+def test_what_gitignore_names_in_plain_words_is_linked_without_git_too(tmp_path: Path) -> None:
+    """Data that a project downloads must not go into each of its packages."""
+    project = fill(
+        tmp_path / "project", "a.py", "data/1.gz", "deep/data/2.gz", "deep/raw/3", "raw/4", "local.txt"
+    )
+    (project / ".gitignore").write_text("# data\ndata/\n\n/deep/raw\nlocal.txt\n*.py\n!a.py\n")
+    selection = snapshot.select(project, named=[project / "deep" / "data" / "2.gz"])
+    assert selection.files == [".gitignore", "a.py", "deep/data/2.gz", "raw/4"]
+    assert sorted(selection.links) == ["data", "deep/raw", "local.txt"]
+    assert {"path": "data", "reason": "ignored (.gitignore)"} in selection.left_out
+    assert (copied(selection, tmp_path) / "data" / "1.gz").read_bytes() == b"data/1.gz"
 
 
 # --- links that have to be renewed ------------------------------------------------------------------------

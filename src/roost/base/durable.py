@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,7 @@ def _before(operation: str, path: str | os.PathLike[str]) -> None:
 
 def staging_name(final: Path) -> Path:
     """A fresh name beside ``final`` that readers ignore: ``.<name>.tmp-<random>``."""
-    return final.with_name(f".{final.name}.tmp-{secrets.token_hex(6)}")
+    return final.with_name(f".{final.name}.tmp-{os.urandom(6).hex()}")
 
 
 def is_staging(name: str) -> bool:
@@ -79,14 +76,27 @@ def write_new(path: Path, chunks: Iterable[bytes | memoryview[Any]], *, mode: in
     Raises:
         OSError: Any failure; the file is removed.
     """
+    import hashlib  # with it comes OpenSSL, 4 MB: a supervisor, which lives for days, only calls `write`
+
     digest, size = hashlib.sha256(), 0
+
+    def measured() -> Iterator[bytes | memoryview[Any]]:
+        nonlocal size
+        for chunk in chunks:
+            yield chunk
+            digest.update(chunk)
+            size += memoryview(chunk).nbytes
+
+    _write_synced(path, measured(), mode)
+    return FileDigest(size, digest.hexdigest())
+
+
+def _write_synced(path: Path, chunks: Iterable[bytes | memoryview[Any]], mode: int) -> None:
     _before("open", path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         for chunk in chunks:
             _write_all(fd, chunk, path)
-            digest.update(chunk)
-            size += memoryview(chunk).nbytes
         _before("fsync", path)
         os.fsync(fd)
     except BaseException:
@@ -94,7 +104,6 @@ def write_new(path: Path, chunks: Iterable[bytes | memoryview[Any]], *, mode: in
         discard(path)
         raise
     os.close(fd)
-    return FileDigest(size, digest.hexdigest())
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -105,7 +114,7 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
             new data stands, and a power cut may still bring the old back.
     """
     staging = staging_name(path)
-    write_new(staging, [data], mode=mode)
+    _write_synced(staging, [data], mode)
     try:
         _before("rename", path)
         staging.rename(path)
@@ -145,6 +154,13 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
         if not exist_ok:
             raise
     fsync_folder(path.parent)
+
+
+def make_folders(path: Path) -> None:
+    """Makes a folder with all those above it that are missing."""
+    for folder in reversed([path, *path.absolute().parents]):
+        if not folder.is_dir():
+            make_folder(folder, exist_ok=True)
 
 
 def make_staging_folder(final: Path) -> Path:
@@ -202,6 +218,8 @@ def discard(staging: Path) -> None:
     with contextlib.suppress(OSError):
         _before("unlink", staging)
         if staging.is_dir() and not staging.is_symlink():
+            import shutil
+
             shutil.rmtree(staging, ignore_errors=True)
         else:
             staging.unlink(missing_ok=True)

@@ -204,8 +204,8 @@ def pack(tree: Any) -> tuple[Skeleton, dict[str, Leaf]]:
 
 
 class _Unpacker:
-    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"]) -> None:
-        self._leaves, self._to = leaves, to
+    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"], device: str) -> None:
+        self._leaves, self._to, self._device = leaves, to, device
         self._made: dict[tuple[str, str], Any] = {}
 
     def unpack(self, skeleton: Skeleton, depth: int = 0) -> Any:
@@ -255,7 +255,8 @@ class _Unpacker:
                 raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
             shape = tuple(int(n) for n in body["shape"])
             if kind == "tensor" and self._to == "torch":
-                self._made[key] = _to_tensor(leaf.data, str(body["dtype"]), shape, body.get("order"))
+                tensor = _to_tensor(leaf.data, str(body["dtype"]), shape, body.get("order"))
+                self._made[key] = tensor.to(self._device)
             else:
                 array = _to_array(leaf.data, str(body["dtype"]), shape)
                 self._made[key] = array[()] if kind == "scalar" else array
@@ -303,8 +304,15 @@ def _to_array(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) ->
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
-def unpack(skeleton: Skeleton, leaves: Mapping[str, Leaf], *, to: Literal["torch", "numpy"] = "torch") -> Any:
-    """The tree again. With ``to="numpy"`` tensors come as arrays and torch is not imported.
+def unpack(
+    skeleton: Skeleton,
+    leaves: Mapping[str, Leaf],
+    *,
+    to: Literal["torch", "numpy"] = "torch",
+    device: str = "cpu",
+) -> Any:
+    """The tree again, its tensors on ``device``. With ``to="numpy"`` they come as arrays and torch is not
+    imported.
 
     Raises:
         CheckpointError: The skeleton and the leaves do not belong together.
@@ -312,6 +320,6 @@ def unpack(skeleton: Skeleton, leaves: Mapping[str, Leaf], *, to: Literal["torch
     if to == "torch":
         import torch  # noqa: F401  - the lookups in sys.modules need it
     try:
-        return _Unpacker(leaves, to).unpack(skeleton)
+        return _Unpacker(leaves, to, device).unpack(skeleton)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error

@@ -17,6 +17,8 @@ COMMANDS = {
     "new": "Make a project from a template.",
     "run": "Train a project in a new package.",
     "continue": "Go on with a package, exactly where it was.",
+    "attach": "Show a run that goes on by itself.",
+    "analyze": "Run a script on a trained package.",
     "stop": "Ask a running package to save and end.",
     "ls": "List the packages of a folder.",
     "show": "Show one package: sessions, metrics, checkpoints.",

@@ -29,12 +29,13 @@ class Bar:
     Args:
         package: The package that is followed.
         session: The session's number.
+        began: When it began, Unix time; now when None.
     """
 
-    def __init__(self, package: Path, session: int) -> None:
+    def __init__(self, package: Path, session: int, *, began: float | None = None) -> None:
         self._progress = package / "progress"
         self._newest = Newest(package / "records" / f"{session}.jsonl")
-        self._began = time.time()
+        self._began = time.time() if began is None else began
         self._eta = Eta()
         self._drawn = 0.0
         self._decode = terminal.Decoder()
@@ -68,6 +69,14 @@ class Bar:
         if now - self._drawn >= _DRAW_SECONDS:
             self._drawn = now
             self._live.update(self._picture(now), refresh=True)
+
+    def pause(self) -> None:
+        """Takes the bar away, for a question."""
+        self._live.stop()
+
+    def resume(self) -> None:
+        """Draws it again."""
+        self._live.start()
 
     def close(self) -> None:
         """Takes the bar away and prints what is left of the output."""

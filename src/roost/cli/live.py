@@ -1,25 +1,24 @@
-"""Following a run from the terminal that started it. The run needs none of this: it goes on without."""
+"""Following a run from a terminal: the one that started it, or another. The run needs none of this."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from types import FrameType
 from typing import Protocol, Self
 
 from roost.cli import terminal
 from roost.cli.plain import Plain
-from roost.operations.logs import read_from
+from roost.operations.running import Running, ask, follow
 from roost.operations.starting import Started
 from roost.package import checkpoint, progress
 from roost.package.package import Package
 from roost.package.sessions import Session
 
-_TICK_SECONDS = 0.05
-_FIRST_LINE = "session {} runs by itself, with or without this terminal; Ctrl-C saves and stops it"
+_STARTED = "session {} runs by itself, with or without this terminal; Ctrl-C saves and stops it"
+_ATTACHED = "session {}, attached; Ctrl-C asks whether to detach or to stop it"
+_QUESTION = "d: detach, the run goes on   s: save and stop it   any other key: go on watching"
 
 
 class Screen(Protocol):
@@ -34,38 +33,37 @@ class Screen(Protocol):
     def tick(self) -> None:
         """Comes by twenty times a second."""
 
+    def pause(self) -> None:
+        """Leaves the terminal to a question."""
+
+    def resume(self) -> None:
+        """Goes on after it."""
+
     def close(self) -> None:
         """Leaves the terminal as it was."""
 
 
-class Asked:
-    """Ctrl-C and SIGTERM, passed on to the supervisor: the first saves and stops, the second ends at once.
+class Answer(Protocol):
+    """What is done about Ctrl-C and SIGTERM."""
 
-    SIGHUP keeps its meaning: the terminal is gone, this program goes, the run stays.
-    """
+    def __call__(self, running: Running, screen: Screen, number: int) -> bool:
+        """Answers the ``number``-th of them; gives whether to go on watching."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self._arrived = 0
-        self._passed_on = 0
+
+class _Pressed:
+    """Counts Ctrl-C and SIGTERM. SIGHUP keeps its meaning: the terminal is gone, this program goes, the run
+    stays."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number += 1
+
+    def __enter__(self) -> Self:
         self._before = {
             number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
         }
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._arrived += 1
-
-    def pass_on(self, screen: Screen) -> None:
-        """Sends on what has arrived since the last call; the process must not be reaped yet."""
-        while self._passed_on < min(self._arrived, 2):
-            self._passed_on += 1
-            first = self._passed_on == 1
-            os.kill(self._process.pid, signal.SIGTERM if first else signal.SIGQUIT)
-            screen.say(
-                "saving at the next step edge; Ctrl-C again ends it at once" if first else "ending at once"
-            )
-
-    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,54 +71,106 @@ class Asked:
             signal.signal(number, handler)
 
 
-def follow(started: Started) -> int:
-    """Shows a session until it ends; gives the exit code of the program.
+def show(started: Started) -> int:
+    """Shows what an operation started until it ends; gives the exit code of the program.
 
-    Args:
-        started: What an operation started; if it started nothing, its notes are said and that is all.
+    If it started nothing, its notes are said and that is all.
     """
     shown = terminal.short(started.package)
-    if started.process is None or started.session is None:
-        terminal.say("\n".join([*started.notes, shown]))
+    for note in started.notes:
+        terminal.say(note)
+    if started.running is None:
+        terminal.say(shown)
         return 0
-    with Asked(started.process) as asked:
-        for note in started.notes:
-            terminal.say(note)
-        terminal.say(f"{shown}: {_FIRST_LINE.format(started.session)}")
-        code = _watch(started, started.process, asked)
-    package = Package.open(started.package)
-    ended = next(one for one in package.sessions() if one.number == started.session)
-    _tell_the_end(package, ended, shown)
+    code = watch(started.running, stop_or_end, _STARTED)
+    if started.process is not None:
+        started.process.wait()
     return code
 
 
-def _watch(started: Started, process: subprocess.Popen[bytes], asked: Asked) -> int:
-    output, offset = started.package / "_output.txt", started.output_offset
-    screen = _screen(started)
+def tell_detached(started: Started) -> int:
+    """Says where the run is, and leaves it alone; the package's path is the only thing on stdout."""
+    shown = terminal.short(started.package)
+    for note in started.notes:
+        terminal.say(note)
+    print(shown)
+    if started.running is not None:
+        terminal.say(f"session {started.session} runs by itself; to watch it: roost attach {shown}")
+    return 0
+
+
+def show_attached(running: Running) -> int:
+    """Shows a session that runs already; gives its exit code, 0 for a person who left before its end."""
+    return watch(running, detach_or_stop, _ATTACHED)
+
+
+def watch(running: Running, answer: Answer, first_line: str) -> int:
+    """Shows a session until it ends; gives its exit code."""
+    shown = terminal.short(running.package)
+    with _Pressed() as pressed:  # before the line that tells of Ctrl-C
+        terminal.say(f"{shown}: {first_line.format(running.number)}")
+        ended = _watch(running, answer, pressed)
+    if ended is None:
+        terminal.say(f"detached; the run goes on. To watch it again: roost attach {shown}")
+        return 0
+    _tell_the_end(Package.open(running.package), ended, shown)
+    code = (ended.record or {}).get("exit_code")
+    return code if isinstance(code, int) else 1
+
+
+def _watch(running: Running, answer: Answer, pressed: _Pressed) -> Session | None:
+    """The session when it has ended; None when nobody watches any more."""
+    answered = 0
+    screen = _screen(running)
     try:
-        while True:
-            # Before the output is read: what was printed before the end must not be missed.
-            code = process.poll()
-            for piece in read_from(output, offset):
-                offset += len(piece)
-                screen.write(piece)
-                if code is None:  # a run that prints without end must still hear a Ctrl-C
-                    asked.pass_on(screen)
-            if code is not None:
-                return code if code >= 0 else 1
-            asked.pass_on(screen)
-            screen.tick()
-            time.sleep(_TICK_SECONDS)
+        for event in follow(running):
+            if isinstance(event, Session):
+                return event
+            if event:
+                screen.write(event)
+            else:
+                screen.tick()
+            while answered < pressed.number:
+                answered += 1
+                if not answer(running, screen, answered):
+                    return None
     finally:
         screen.close()
+    raise AssertionError("following ends with a session")
 
 
-def _screen(started: Started) -> Screen:
-    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+def stop_or_end(running: Running, screen: Screen, number: int) -> bool:
+    """For whoever started it: the first saves and stops, the second ends it at once."""
+    if number <= 2:
+        ask(running.session(), now=number == 2)
+        screen.say(
+            "saving at the next step edge; Ctrl-C again ends it at once" if number == 1 else "ending at once"
+        )
+    return True
+
+
+def detach_or_stop(running: Running, screen: Screen, number: int) -> bool:
+    """For whoever came by later: asks, where somebody can answer; otherwise detaches."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    screen.pause()
+    key = terminal.asked_key(_QUESTION)
+    screen.resume()
+    if key == "s":
+        ask(running.session())
+        screen.say("saving at the next step edge")
+    return key not in ("d", "\x03", "\x04", "")  # Ctrl-C once more, Ctrl-D, a closed stdin
+
+
+def _screen(running: Running) -> Screen:
+    session = running.session()
+    undrawable = not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    if undrawable or session.request.get("terminal"):  # which the run has for itself, for pdb
         return Plain()
     from roost.cli.bar import Bar  # rich, 45 ms
 
-    return Bar(started.package, started.session or 0)
+    began = (session.record or {}).get("started")
+    return Bar(running.package, running.number, began=began)
 
 
 def _tell_the_end(package: Package, session: Session, shown: str) -> None:
@@ -131,7 +181,10 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
         terminal.say(f"package: {shown}")
     elif session.state == "stopped":
         seen = progress.read(package.progress)
-        terminal.say(f"{state} at step {seen.step if seen else 0}  {last}".rstrip())
+        why = (
+            f" ({session.record['reason']})" if session.record and "limit" in session.record["reason"] else ""
+        )
+        terminal.say(f"{state}{why} at step {seen.step if seen else 0}  {last}".rstrip())
         terminal.say(f"to go on: roost continue {shown}")
     else:
         terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")

@@ -29,5 +29,11 @@ class Plain:
     def tick(self) -> None:
         return
 
+    def pause(self) -> None:
+        return
+
+    def resume(self) -> None:
+        return
+
     def close(self) -> None:
         return

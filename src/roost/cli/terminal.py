@@ -51,6 +51,23 @@ def write(data: bytes) -> None:
         view = view[os.write(sys.stdout.fileno(), view) :]
 
 
+def asked_key(question: str) -> str:
+    """Asks on the terminal that is stdin and waits for one key; Ctrl-C is one like any other. Empty: nobody
+    types any more."""
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    keys = termios.tcgetattr(fd)
+    keys[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
+    try:
+        termios.tcsetattr(fd, termios.TCSANOW, keys)  # before the question: an answer may come at once
+        say(question)
+        return os.read(fd, 1).decode(errors="replace").lower()
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
 def error(text: str) -> None:
     """One line about what is wrong; it may quote names that somebody else chose."""
     say(f"{click.style('error:', fg='red', bold=True)} {harmless(text)}")

@@ -153,6 +153,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: Annotated[LimitSettings, _about("what a session may use")] = LimitSettings()
 
 
+class StateSettings(Struct, frozen=True, kw_only=True):
+    """What roost reads of a config that trains nothing: where its package goes, and what that one keeps."""
+
+    save_root: str = "runs"
+    description: str | None = None
+    checkpoint: CheckpointSettings = CheckpointSettings()
+
+
 def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Settings:
     """The settings of a merged config; keys at the top that roost does not name are passed over.
 
@@ -170,6 +178,15 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
     settings = sections.read(Settings, values, where=where, is_open=True)
     _check(settings, where)
     return settings
+
+
+def typed_state(values: Mapping[str, Any], *, where: Where = lambda key: None) -> StateSettings:
+    """What roost reads of a config that trains nothing; every other key is the user's.
+
+    Raises:
+        ConfigError: As `typed` does.
+    """
+    return sections.read(StateSettings, values, where=where, is_open=True)
 
 
 def top_level_keys() -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, Refused
 from roost.config import layers
 from roost.operations import intact
-from roost.operations.project_files import Where, checked, named_files
-from roost.operations.starting import Started, begin, write_description
+from roost.operations.starting import Started, begin
 from roost.package import gate, snapshot
 from roost.package.package import Package
+from roost.package.project_files import Where, checked, named_files
 
 CommandLine = Sequence[str]
 
@@ -32,6 +32,8 @@ class ContinueRequest:
     force: bool = False
     project: Path | None = None
     """Where the project is now, for links to what was not copied; None: where it was."""
+    terminal: str = ""
+    """A terminal for the run itself, for pdb; none when empty."""
     command: CommandLine = ()
 
 
@@ -57,6 +59,12 @@ def continue_(request: ContinueRequest) -> Started:
 
 
 def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> Started:
+    if package.args.get("runner") is None:
+        raise Refused(
+            "the package names no Runner: it was made from Python, and only a program can go on with it",
+            where=package.path,
+            fix=f"with roost.open_package({str(package.path)!r}) as run: run.load()",
+        )
     found = gate.check(package, request.overrides)
     if request.checkpoint is not None:
         package.store().path(request.checkpoint)
@@ -78,10 +86,12 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
         "description": request.description,
         "force": found.needs_force,
         "inexact": found.reasons(),
+        "terminal": request.terminal,
     }
     notes = [*_notes(found), *_renew_links(package, project)]
-    write_description(package, request.description)
-    started = begin(package, lock_fd, body, seed=settings.seed)
+    if request.description:
+        package.describe(request.description)
+    started = begin(package, lock_fd, body, settings)
     started.notes = notes
     return started
 
@@ -94,13 +104,12 @@ def _project(package: Package, given: Path | None) -> Path:
         if not given.is_dir():
             raise NotFound("there is no such folder", setting="--project", received=str(given))
         return given.resolve()
-    before = [session.request.get("project") for session in package.sessions()]
-    return Path(str(next(filter(None, reversed([package.request.get("project"), *before])), package.path)))
+    return package.project
 
 
 def _device_before(package: Package) -> str:
-    before = package.sessions()
-    return str(before[-1].request.get("device", "auto")) if before else "auto"
+    asked = [session.request.get("device") for session in package.sessions()]
+    return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
 
 
 def _where(package: Package, overrides: Sequence[str]) -> Where:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from roost.base import regular
 from roost.operations import intact
+from roost.operations.output import Output, tail_offset
 from roost.package.package import Package
 
-_CHUNK = 1 << 16
 _TICK_SECONDS = 0.05
 _ENDED = frozenset(["new", "succeeded", "failed", "stopped", "crashed"])
 
 
 def logs(package: Path | str, *, follow: bool = False, lines: int | None = None) -> Iterator[bytes]:
-    """The output of a package, byte for byte.
+    """The output of a package, byte for byte; where it was too long to be kept whole, a line says so.
 
     Args:
         package: The package.
@@ -34,63 +32,17 @@ def logs(package: Path | str, *, follow: bool = False, lines: int | None = None)
     """
     opened = Package.open(package)
     offset = 0 if lines is None else tail_offset(opened.output, lines)
-    while True:
-        # In this order: what was printed before the end was seen must still be read.
-        ended = not follow or _state(opened) in _ENDED
-        for piece in read_from(opened.output, offset):
-            offset += len(piece)
-            yield piece
-        if ended:
-            return
-        yield b""
-        time.sleep(_TICK_SECONDS)
+    with Output(opened.output, offset=offset) as output:
+        while True:
+            # In this order: what was printed before the end was seen must still be read.
+            ended = not follow or _state(opened) in _ENDED
+            yield from output.new()
+            if ended:
+                return
+            yield b""
+            time.sleep(_TICK_SECONDS)
 
 
 def _state(package: Package) -> str:
     found = intact.sessions(package.path)
     return found[-1].state if found else "new"
-
-
-def read_from(path: Path, offset: int) -> Iterator[bytes]:
-    """What stands in a file from ``offset`` on; nothing while there is no file.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    try:
-        fd = regular.open_fd(path)
-    except FileNotFoundError:
-        return
-    try:
-        while piece := os.pread(fd, _CHUNK, offset):
-            offset += len(piece)
-            yield piece
-    finally:
-        os.close(fd)
-
-
-def tail_offset(path: Path, lines: int) -> int:
-    """Where the last ``lines`` lines of a file begin, in bytes; reads from its end only."""
-    try:
-        fd = regular.open_fd(path)
-    except FileNotFoundError:
-        return 0
-    with open(fd, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if lines <= 0:
-            return size
-        # A line that is not ended yet counts: then there is one newline less to pass.
-        wanted = lines
-        end = size
-        while end:
-            start = max(0, end - _CHUNK)
-            piece = os.pread(file.fileno(), end - start, start)
-            if end == size and piece.endswith(b"\n"):
-                wanted += 1
-            at = len(piece)
-            while (at := piece.rfind(b"\n", 0, at)) >= 0:
-                wanted -= 1
-                if wanted == 0:
-                    return start + at + 1
-            end = start
-    return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.base.errors import ConfigError, NotFound, Refused, UsageError
+from roost.base.errors import NotFound, Refused, UsageError
 from roost.config import layers
-from roost.config.layers import Config
-from roost.config.settings import Settings
 from roost.operations import intact
 from roost.operations.continue_ import FINISHED, ContinueRequest, continue_
-from roost.operations.project_files import checked, named_files
-from roost.operations.starting import Started, begin, write_description
-from roost.package import environment, gate, names, snapshot
+from roost.operations.starting import Started, begin
+from roost.package import gate, names, snapshot
 from roost.package.package import Package
-from roost.package.snapshot import Selection
+from roost.package.prepared import PreparedTraining, prepare_training
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
@@ -47,20 +43,9 @@ class RunRequest:
     """Call it by its description."""
     device: str | None = None
     """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
+    terminal: str = ""
+    """A terminal for the run itself, for pdb; none when empty."""
     command: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Everything that is known before anything is made."""
-
-    request: RunRequest
-    config: Config
-    settings: Settings
-    project: Path
-    root: Path
-    selection: Selection
-    description: str | None
 
 
 def run(request: RunRequest) -> Started:
@@ -73,36 +58,16 @@ def run(request: RunRequest) -> Started:
         UsageError: A name or a description makes no folder name.
         OSError: The package cannot be written; what was made is removed.
     """
-    plan = _plan(request)
+    config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
+    plan = prepare_training(config, description=request.description)
     name = _name(request, plan.description)
     if request.name is None:
-        return _begin(plan, name)
+        return _begin(request, plan, name)
     with _alone(plan.root):
         package = plan.root / request.name
-        return _again(plan, package) if os.path.lexists(package) else _begin(plan, name)
-
-
-def _plan(request: RunRequest) -> _Plan:
-    config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
-    project = config.path.parent
-    settings = checked(config.values, project=project, package="${package}", where=config.where)
-    # Without `..`: the package must be found when the project is gone.
-    root = Path(os.path.normpath(project / _expanded(settings.save_root)))
-    if root.resolve() == project.resolve():
-        raise ConfigError(
-            "is the project's own folder",
-            setting="save_root",
-            received=settings.save_root,
-            where=config.where("save_root"),
-            fix="name a folder of its own, such as runs",
-        )
-    files = named_files(settings, root=project, where=config.where)
-    files += [file for file in config.files if file.resolve().is_relative_to(project.resolve())]
-    inside = [root] if root.resolve().is_relative_to(project.resolve()) else []
-    selection = snapshot.select(project, named=files, exclude=inside)
-    return _Plan(
-        request, config, settings, project, root, selection, request.description or settings.description
-    )
+        if os.path.lexists(package):
+            return _again(request, plan, package)
+        return _begin(request, plan, name)
 
 
 def _name(request: RunRequest, description: str | None) -> str | None:
@@ -119,15 +84,6 @@ def _name(request: RunRequest, description: str | None) -> str | None:
     return names.folder_name(description)
 
 
-def _expanded(save_root: str) -> Path:
-    try:
-        return Path(save_root).expanduser()
-    except RuntimeError as error:
-        raise ConfigError(
-            str(error), setting="save_root", received=save_root, fix="write the whole path"
-        ) from None
-
-
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
     """Holds off everybody who would make a package of the same name here at the same time."""
@@ -142,57 +98,35 @@ def _alone(root: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _begin(plan: _Plan, name: str | None) -> Started:
-    request = plan.request
-    if plan.description:
-        names.folder_name(plan.description)  # refused before anything is made
-    asked = {
-        "kind": "train",
-        "command": list(request.command),
-        "description": plan.description,
-        "git": environment.git_state(plan.project),
-        "project": str(plan.project),
-        "created": round(time.time(), 3),
-    }
-    config = plan.config
-    package = Package.create(
-        plan.root,
-        name=name,
-        values=config.values,
-        provenance=config.provenance,
-        request=asked,
-        selection=plan.selection,
-    )
-    write_description(package, plan.description)
+def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Started:
+    package = plan.create(name, command=request.command)
     lock_fd = package.lock()
     try:
-        started = begin(package, lock_fd, _session(plan), seed=plan.settings.seed)
+        started = begin(package, lock_fd, _session(request, plan), plan.settings)
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = [
-        f"{one['path']} is linked, not copied: {one['reason']}" for one in plan.selection.left_out
-    ]
+    started.notes = plan.left_out()
     return started
 
 
-def _session(plan: _Plan) -> dict[str, Any]:
+def _session(request: RunRequest, plan: PreparedTraining) -> dict[str, Any]:
     """The first session's request. Its overrides are in args.json already."""
     return {
         "kind": "train",
-        "command": list(plan.request.command),
+        "command": list(request.command),
         "overrides": [],
         "checkpoint": None,
         "project": str(plan.project),
-        "device": plan.request.device or "auto",
+        "device": request.device or "auto",
         "description": plan.description,
         "force": False,
+        "terminal": request.terminal,
     }
 
 
-def _again(plan: _Plan, path: Path) -> Started:
+def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
     """The same command again: goes on where it was, if it is the same run."""
-    request = plan.request
     try:
         package = intact.opened(path)
     except NotFound as error:
@@ -216,12 +150,13 @@ def _again(plan: _Plan, path: Path) -> Started:
             else None,
             device=request.device,
             project=plan.project,
+            terminal=request.terminal,
             command=request.command,
         )
     )
 
 
-def _differences(plan: _Plan, package: Package) -> list[str]:
+def _differences(plan: PreparedTraining, package: Package) -> list[str]:
     """What the project has that the package, made at another time, has not: settings, then files."""
     before = package.args
     different = [gate.shown(one) for one in layers.differences(before, plan.config.values)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,33 +11,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roost.base import durable
+from roost.config.settings import Settings
 from roost.lab import start
 from roost.lab.supervisor import Spec
-from roost.package import names
+from roost.operations.running import Running
 from roost.package.package import Package
 
 
 @dataclass
 class Started:
-    """A session that runs by itself from now on, or none because there was nothing to do."""
+    """What runs by itself from now on; or nothing, because there was nothing to do."""
 
     package: Path
-    session: int | None = None
-    """The session's number; None when the run had ended before."""
-    pid: int | None = None
-    """The supervisor's."""
+    running: Running | None = None
+    """None when the run had ended before."""
     process: subprocess.Popen[bytes] | None = None
-    """The supervisor, for whoever waits for it."""
-    output_offset: int = 0
-    """Where in the output this session begins, in bytes."""
+    """For whoever stays: to be waited for, or a zombie remains. Its end is that of everything it started."""
     is_new: bool = False
     """Whether the package was made by this call."""
     notes: list[str] = field(default_factory=list)
     """What a person should hear about it, one line each."""
 
+    @property
+    def session(self) -> int | None:
+        """The session's number; None when nothing was started."""
+        return self.running.number if self.running is not None else None
 
-def begin(package: Package, lock_fd: int, request: Mapping[str, Any], *, seed: int) -> Started:
+
+def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: Settings) -> Started:
     """Adds a session to a package and starts it.
 
     Args:
@@ -44,25 +46,32 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], *, seed: i
         lock_fd: Holds the package's lock. The supervisor gets a copy; the caller then closes its own, which
             would keep the package locked after the run.
         request: What is asked of this session.
-        seed: The seed in effect; fixes the order of sets and of text hashes too.
+        settings: Those in effect.
 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
     """
-    number = package.new_session(request)
-    offset = package.output.stat().st_size if package.output.exists() else 0
+    token = secrets.token_hex(16)
+    number = package.new_session({**request, "token": token})
+    running = Running(
+        package.path,
+        number,
+        request=package.path / "sessions" / f"{number}.request.json",
+        record=package.path / "sessions" / f"{number}.json",
+        output=package.output,
+        offset=package.output.stat().st_size if package.output.exists() else 0,
+    )
     spec = Spec(
         argv=[sys.executable, "-P", "-m", "roost.worker", str(package.path), str(number)],
         cwd=str(package.path),
-        env=environment(seed=seed, cpu=request.get("device") == "cpu"),
+        env=environment(seed=settings.seed, cpu=request.get("device") == "cpu"),
         package=str(package.path),
         session=number,
-        output=str(package.output),
-        session_file=str(package.path / "sessions" / f"{number}.json"),
+        output=str(running.output),
+        session_file=str(running.record),
     )
-    process = start.start(spec, lock_fd=lock_fd)
-    return Started(package.path, number, process.pid, process, offset)
+    return Started(package.path, running, start.start(spec, lock_fd=lock_fd))
 
 
 def environment(*, seed: int, cpu: bool) -> dict[str, str]:
@@ -78,15 +87,3 @@ def environment(*, seed: int, cpu: bool) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         **({"CUDA_VISIBLE_DEVICES": ""} if cpu else {}),
     }
-
-
-def write_description(package: Package, description: str | None) -> None:
-    """The marker file of document 000: an empty-handed look at the folder tells what the run is about.
-
-    Raises:
-        OSError: It cannot be written.
-        UsageError: The description makes no file name.
-    """
-    if description:
-        name = f"_desc: {names.folder_name(description)}"
-        durable.write(package.path / name, description.encode() + b"\n")

@@ -228,8 +228,17 @@ def verify(path: Path) -> Info:
     return info
 
 
+def parts(info: Info) -> list[str]:
+    """The names of the states that a checkpoint holds."""
+    return [name.removesuffix(".json") for name in info.files if name.endswith(".json")]
+
+
 def read(
-    path: Path, *, only: Iterable[str] | None = None, to: Literal["torch", "numpy"] = "torch"
+    path: Path,
+    *,
+    only: Iterable[str] | None = None,
+    to: Literal["torch", "numpy"] = "torch",
+    device: str = "cpu",
 ) -> tuple[Info, dict[str, Any]]:
     """The manifest and the states by name, each byte compared with its digest first.
 
@@ -237,6 +246,7 @@ def read(
         path: The checkpoint's folder.
         only: Names of the states to read; all when None.
         to: What tensors become; with "numpy" torch is not needed.
+        device: Where torch's tensors go.
 
     Raises:
         NotFound: There is no such checkpoint.
@@ -247,7 +257,7 @@ def read(
     from roost.base import tensors, tree
 
     info = read_info(path)
-    names = [name.removesuffix(".json") for name in info.files if name.endswith(".json")]
+    names = parts(info)
     states = {}
     for name in names if only is None else only:
         if f"{name}.json" not in info.files:
@@ -257,7 +267,7 @@ def read(
         data = _checked(path, f"{name}.safetensors", stored) if stored else None
         try:
             leaves = tensors.parse(data) if data is not None else {}
-            states[name] = tree.unpack(json.loads(text), leaves, to=to)
+            states[name] = tree.unpack(json.loads(text), leaves, to=to, device=device)
         # Its digest is right, so these bytes were written: by a newer roost, or by nothing of ours.
         except (CheckpointError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error

@@ -42,7 +42,7 @@ def _cleaned(text: str) -> str:
     return f"_{name}" if name[0] in ".-" else name
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str, *, setting: str = "--name") -> str:
     """The name itself.
 
     Raises:
@@ -51,7 +51,7 @@ def checked_name(name: str) -> str:
     if not name or _cleaned(name) != name:
         raise UsageError(
             "is no folder name",
-            setting="--name",
+            setting=setting,
             received=name,
             fix="use letters, digits, '-', '_', '.' and no '/'; do not begin with '.' or '-'",
         )

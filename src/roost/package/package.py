@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from roost.base import durable, regular
 from roost.base.errors import NotFound, Refused
@@ -82,7 +82,7 @@ class Package:
         return cls(path)
 
     @classmethod
-    def open(cls, path: Path | str) -> Package:
+    def open(cls, path: Path | str) -> Self:
         """Opens the package at ``path``.
 
         Raises:
@@ -148,6 +148,13 @@ class Package:
         return {id for found in lists if isinstance(found, list) for id in found if isinstance(id, int)}
 
     @property
+    def project(self) -> Path:
+        """Where the project was when the newest session began, for ``${project}`` and for links; it may be
+        gone."""
+        asked = [self.request, *(session.request for session in self.sessions())]
+        return Path(next((str(one["project"]) for one in reversed(asked) if one.get("project")), self.path))
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "Checkpoints"
@@ -207,21 +214,24 @@ class Package:
                 # What a killed session left behind is still being taken down by the kernel: soon it is free.
                 if self.state() in ("running", "starting") or time.monotonic() > deadline:
                     os.close(fd)
-                    raise Refused(
-                        f"the package is in use{self._user()}",
-                        where=self.path,
-                        fix="watch it with `roost logs -f`, or end it with `roost stop`",
-                    ) from None
+                    raise self._in_use() from None
                 time.sleep(0.01)
 
-    def _user(self) -> str:
+    def _in_use(self) -> Refused:
         found = self.sessions()
-        record = (found[-1].record or found[-1].request) if found else {}
-        return (
-            f" by session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
-            if found
-            else ""
-        )
+        if not found:
+            return Refused("the package is in use", where=self.path, fix="try again")
+        record = found[-1].record or found[-1].request
+        who = f"session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
+        if found[-1].state not in ("running", "starting"):
+            fix = "end that process; `fuser lock` in the package names it"
+            return Refused(
+                f"the package is in use by a process that {who} left behind", where=self.path, fix=fix
+            )
+        fix = "watch it with `roost logs -f`, or end it with `roost stop`"
+        if found[-1].is_python:
+            who, fix = f"a Python program, {who}", "let it leave its `with` block, or end it"
+        return Refused(f"the package is in use by {who}", where=self.path, fix=fix)
 
     def records(self) -> records.Columns:
         """The folded history of all sessions."""
@@ -236,6 +246,17 @@ class Package:
         found = checkpoint.infos(self.checkpoints)
         unsaved = branches and all(info.session < branches[-1].number for info in found)
         return Store(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)
+
+    def describe(self, text: str) -> None:
+        """The marker file of document 000: an empty-handed look at the folder tells what the run is about. It
+        changes nothing of the run, so it may be added at any time.
+
+        Raises:
+            UsageError: The text makes no file name.
+            OSError: It cannot be written.
+        """
+        name = f"_desc: {names.folder_name(text)}"
+        durable.write(self.path / name, text.encode(errors="surrogateescape") + b"\n")
 
     def write_derived(self, tracks: Mapping[str, list[int]], inexact: list[str]) -> None:
         """Writes _package.json, with document 000's keys. Only the worker calls this."""

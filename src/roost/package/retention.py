@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from roost.config.settings import CheckpointSettings
 from roost.package.checkpoint import Info
 
 
@@ -26,6 +27,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     slow_every: int = 100
     held: int = 1
     best: tuple[Best, ...] = ()
+
+
+def policy_of(given: CheckpointSettings) -> Policy:
+    """What the section ``checkpoint`` says of keeping."""
+    best = tuple(Best(monitor=one.monitor, mode=one.mode, top_k=one.top_k) for one in given.best)
+    return Policy(fast=given.fast, slow=given.slow, slow_every=given.slow_every, held=given.held, best=best)
 
 
 def branch(infos: Sequence[Info], *, tip: int | None = None) -> list[Info]:

@@ -41,15 +41,23 @@ class Session:
         return self.request.get("checkpoint")
 
     @property
+    def is_python(self) -> bool:
+        """Whether it is a program that opened the package, in its own process: nobody may signal that."""
+        return self.request.get("kind") == "python"
+
+    @property
     def supervisor_pid(self) -> int | None:
-        """The supervisor's process id while the session runs, else None."""
+        """The supervisor's process id while the session runs, else None; a program of Python has none."""
+        if self.is_python:
+            return None
         return int(self.record["pid"]) if self.record is not None and self.state == "running" else None
 
     @property
     def error(self) -> str | None:
         """The last error line, for a session that failed or crashed."""
         if self.state == "crashed" and (self.record or {}).get("state") != "crashed":
-            return "the supervisor is gone: killed, or the machine went down"
+            who = "program" if self.is_python else "supervisor"
+            return f"the {who} is gone: killed, or the machine went down"
         return self.record.get("error") if self.record else None
 
 
@@ -90,10 +98,12 @@ def _load(path: Path) -> dict[str, Any] | None:
 
 def read_all(folder: Path) -> list[Session]:
     """All sessions, oldest first."""
-    return [
-        Session(n, _load(folder / f"{n}.request.json") or {}, _load(folder / f"{n}.json"))
-        for n in _numbers(folder)
-    ]
+    return [read(folder / f"{n}.request.json", folder / f"{n}.json", number=n) for n in _numbers(folder)]
+
+
+def read(request: Path, record: Path, *, number: int) -> Session:
+    """One session by its two files; what cannot be read counts as not written yet."""
+    return Session(number, _load(request) or {}, _load(record))
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -114,3 +124,19 @@ def write_request(folder: Path, request: dict[str, Any]) -> int:
     body = {"session": number, **identity(), **request}
     durable.write(folder / f"{number}.request.json", to_json(body))
     return number
+
+
+def write_record(folder: Path, number: int, record: dict[str, Any]) -> None:
+    """Writes ``<n>.json`` of a session that records itself. On a full disk the end of one goes into the block
+    that its start has already.
+
+    Raises:
+        OSError: Not even that is possible.
+    """
+    path = folder / f"{number}.json"
+    try:
+        durable.write(path, to_json(record))
+    except OSError:
+        if not path.exists():
+            raise
+        durable.overwrite(path, to_json(record))

@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Selection:
 
 def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path] = ()) -> Selection:
     """Chooses what to copy: what the config names, united with what git knows (tracked, and untracked but
-    not ignored), or without git the tree minus the usual junk.
+    not ignored), or without git the tree minus the usual junk and what .gitignore names in plain words.
 
     Large files and what git ignores (data, usually) are linked, so that the run finds them. Submodules and
     repositories inside are part of the tree; environments of Python and other packages are not.
@@ -155,7 +155,19 @@ def _known(root: str, barred: _Barred) -> Iterable[str]:
     """Names of all files; those of another repository inside may be named by its folder alone."""
     if listed := _git_names(root):
         return (name.rstrip("/") for name in listed if name != "./")  # "./": a submodule not fetched
-    return _walk(root, barred)  # no git here, or one further up that ignores the whole project
+    # No git here, or one further up that ignores the whole project.
+    return _walk(root, barred, _plainly_ignored(root))
+
+
+def _plainly_ignored(root: str) -> set[str]:
+    """The lines of the topmost .gitignore without wildcards: ``data`` for a name anywhere, ``/deep/data`` for
+    one place. Its patterns are git's to understand; a folder of data is rarely named by one."""
+    try:
+        lines = Path(root, ".gitignore").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    plain = {line.strip().rstrip("/") for line in lines if not set("*?[\\!#") & set(line)} - {""}
+    return {f"/{name.lstrip('/')}" if "/" in name else name for name in plain}
 
 
 def _git_names(folder: str) -> list[str]:
@@ -172,14 +184,16 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _walk(root: str, barred: _Barred) -> Iterator[str]:
+def _walk(root: str, barred: _Barred, ignored: Collection[str] = ()) -> Iterator[str]:
     for folder, folders, files in os.walk(root, onerror=_raise):
+        prefix = f"{folder}/"[len(root) + 1 :]
+        for names in (folders, files) if ignored else ():
+            names[:] = [name for name in names if not (name in ignored or f"/{prefix}{name}" in ignored)]
         # A link to a folder is listed among the folders and not entered: it is an entry of its own.
         links = [name for name in folders if os.path.islink(f"{folder}/{name}")]
         folders[:] = sorted(
             name for name in folders if name not in links and not barred.folder(f"{folder}/{name}")
         )
-        prefix = f"{folder}/"[len(root) + 1 :]
         yield from (prefix + name for name in [*files, *links])
 
 
@@ -219,7 +233,7 @@ def _link_the_rest(selection: Selection, barred: _Barred) -> None:
         prefix = f"{folder}/" if folder else ""
         for name in sorted(f"{prefix}{below}" for below in os.listdir(f"{barred.root}/{folder}")):
             if name not in known and name not in folders and _is_data(name, barred):
-                reason = "the package has its own" if name in _OWN else "ignored by git"
+                reason = "the package has its own" if name in _OWN else "ignored (.gitignore)"
                 selection.left_out.append({"path": name, "reason": reason})
                 if name not in _OWN:
                     selection.links[name] = os.path.realpath(f"{barred.root}/{name}")

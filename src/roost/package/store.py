@@ -67,14 +67,42 @@ class Store:
             except Damaged as error:
                 aside = checkpoint.set_aside(path)
                 said.append(f"{error.message}; set aside as {aside.name}, the one before it is tried")
+        self._refuse_none(said)
+        return None, said
+
+    def newest_readable(self, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
+        """As `newest_good`, for whoever only looks: damaged ones are passed over and nothing on the disk is
+        changed. A run that goes on meanwhile may remove what is being read; then a newer one stands.
+
+        Returns:
+            What ``load`` gave, None when there is no checkpoint; and a line for each that was passed over.
+
+        Raises:
+            CheckpointError: There are checkpoints, and all are damaged; or what ``load`` raises.
+        """
+        said: list[str] = []
+        tried: set[int] = set()
+        while waiting := [id for id in self._candidates() if id not in tried]:  # a new look: newer ones come
+            tried.add(waiting[0])
+            path = checkpoint.folder_of(self.folder, waiting[0])
+            try:
+                return load(path), said
+            except (Damaged, NotFound, FileNotFoundError) as error:
+                if path.exists():  # else its run removed it just now
+                    said.append(f"{error}; passed over, the one before it is tried")
+        self._refuse_none(said)
+        return None, said
+
+    def _refuse_none(self, said: list[str]) -> None:
+        """Where checkpoints stood and none is good: to begin at step 0, also the second time, would bury
+        what was there."""
         lost = checkpoint.set_asides(self.folder)
-        if lost:  # also the second time: to begin at step 0 would bury what was there
+        if said or lost:
             raise CheckpointError(
                 f"no good checkpoint is left: {'; '.join(said) or ', '.join(lost)}",
                 where=self.folder.parent,
                 fix="start anew with `roost run`, or bring a good copy of one back under its name",
             )
-        return None, said
 
     def _candidates(self) -> list[int]:
         """Ids to try, newest first. Where a manifest is damaged nobody knows the line: it is tried too, and

@@ -10,10 +10,10 @@ import torch
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings, Where
-from roost.package import retention
 from roost.package.package import Package
 from roost.package.progress import Board
-from roost.project.contract import Runner
+from roost.package.retention import policy_of
+from roost.project.contract import Data, Runner
 from roost.project.native import Experiment, places
 from roost.train import hooks as own
 from roost.train.checkpoints import Checkpoints
@@ -40,7 +40,7 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
         loaders,
         stepper,
         hooks=[*_hooks(settings, package, stepper, loaders, session), *experiment.hooks],
-        checkpoints=Checkpoints(package, policy(settings), session=session),
+        checkpoints=Checkpoints(package, policy_of(settings.checkpoint), session=session),
         until=until(settings),
         seed=settings.seed,
         board=Board(package.progress),
@@ -53,61 +53,61 @@ def until(settings: Settings) -> Until:
     return Until(settings.max_steps, settings.max_epochs, seconds)
 
 
-def policy(settings: Settings) -> retention.Policy:
-    """What the settings say of keeping checkpoints."""
-    given = settings.checkpoint
-    best = tuple(retention.Best(monitor=b.monitor, mode=b.mode, top_k=b.top_k) for b in given.best)
-    return retention.Policy(
-        fast=given.fast, slow=given.slow, slow_every=given.slow_every, held=given.held, best=best
-    )
-
-
 def _has(loaders: Mapping[str, Loader], split: str) -> bool:
     return any(name.partition("/")[0] == split for name in loaders)
 
 
-def _loaders(experiment: Experiment) -> dict[str, Loader]:
-    data, settings = experiment.data, experiment.settings.data
-    loaders = {
-        "train": _loader(experiment, data.train, settings.batch_size, settings.num_workers, train=True)
-    }
-    for split, given, own_settings in (
-        ("valid", data.valid, settings.valid),
-        ("test", data.test, settings.test),
-    ):
+def sets(data: Data) -> dict[str, Any]:
+    """The sets by name: train, valid, test; ``valid/NAME`` where there are several."""
+    found = {"train": data.train}
+    for split, given in (("valid", data.valid), ("test", data.test)):
         named = given if isinstance(given, Mapping) else {"": given}
         for name, dataset in named.items():
             if dataset is not None:
-                batch_size = own_settings.batch_size or settings.batch_size
-                workers = (
-                    settings.num_workers if own_settings.num_workers is None else own_settings.num_workers
-                )
-                loaders[f"{split}/{name}" if name else split] = _loader(
-                    experiment, dataset, batch_size, workers
-                )
-    return loaders
+                found[f"{split}/{name}" if name else split] = dataset
+    return found
 
 
-def _loader(
-    experiment: Experiment, dataset: Any, batch_size: int, num_workers: int | str, *, train: bool = False
+def _loaders(experiment: Experiment) -> dict[str, Loader]:
+    data, settings, device = experiment.data, experiment.settings, experiment.runner.device
+    return {
+        name: loader(data, settings, name, device=device, training=name == "train") for name in sets(data)
+    }
+
+
+def loader(
+    data: Data, settings: Settings, name: str, *, device: torch.device, training: bool = False
 ) -> Loader:
-    settings = experiment.settings
+    """The batches of the set ``name`` as an evaluation draws them, or as the training does.
+
+    Args:
+        data: The sets.
+        settings: The run's.
+        name: One of `sets`.
+        device: Where the batches will go.
+        training: Shuffled, and without a short last batch, as the settings ask.
+    """
+    dataset = sets(data)[name]
+    own = {"valid": settings.data.valid, "test": settings.data.test}.get(name.partition("/")[0])
+    batch_size, workers = settings.data.batch_size, settings.data.num_workers
+    if own is not None:
+        batch_size = own.batch_size or batch_size
+        workers = workers if own.num_workers is None else own.num_workers
     plan = BatchPlan(
         len(dataset),
         batch_size,
         seed=settings.seed,
-        shuffle=train and settings.data.shuffle,
-        drop_last=train and settings.data.drop_last,
+        shuffle=training and settings.data.shuffle,
+        drop_last=training and settings.data.drop_last,
     )
-    # "auto" fetches inside the process until it can measure which is faster.
-    workers = 0 if num_workers == "auto" else int(num_workers)
     return Loader(
         dataset,
         plan=plan,
-        collate=experiment.data.collate,
-        num_workers=workers,
+        collate=data.collate,
+        # "auto" fetches inside the process until it can measure which is faster.
+        num_workers=0 if workers == "auto" else int(workers),
         seed=settings.seed,
-        pin_memory=experiment.runner.device.type == "cuda",
+        pin_memory=device.type == "cuda",
     )
 
 
@@ -146,7 +146,7 @@ def _hooks(
     ]
     if any(optim.scheduler is not None for optim in stepper.optimizers.values()):
         hooks.append(own.Schedule())
-    best = policy(settings).best
+    best = policy_of(settings.checkpoint).best
     if settings.test_at_end != "none" and _has(loaders, "test"):
         hooks.append(own.Test(records, best[0] if best and settings.test_at_end == "best" else None))
     if not _has(loaders, "valid"):

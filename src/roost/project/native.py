@@ -79,23 +79,51 @@ def load(package: Package, *, project: str, device: str) -> Experiment:
     """
     values, settings = resolved(package, project)
     where = places(package)
-    dataset = _derived(Dataset, settings.dataset, "dataset", package.path, where)(values)
-    runner_class = _derived(Runner, settings.runner, "runner", package.path, where)
-    _check_loss(runner_class)
+    dataset = dataset_class(settings, package.path, where)(values)
+    made = runner_class(settings, package.path, where)
     hooks = [_hook(path, package.path, values, where) for path in settings.hooks]
+    data = build_data(dataset, settings)
+    runner = build_runner(made, values, settings, info=data.info, device=device)
+    return Experiment(runner, data, hooks, settings)
 
+
+def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]:
+    """The project's Dataset, imported from the package at ``root``."""
+    return _derived(Dataset, settings.dataset, "dataset", root, where)
+
+
+def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
+    """The project's Runner, imported from the package at ``root``."""
+    found = _derived(Runner, settings.runner, "runner", root, where)
+    _check_loss(found)
+    return found
+
+
+def build_data(dataset: Dataset, settings: Settings) -> Data:
+    """What the Dataset builds, seeded as in training."""
     seeding.seed_all(seeding.mix(settings.seed, "data"))
     dataset.prepare()
-    data = checked(dataset.build(), type(dataset))
+    return checked(dataset.build(), type(dataset))
+
+
+def build_runner(
+    made: type[Runner],
+    values: Mapping[str, Any],
+    settings: Settings,
+    *,
+    info: Mapping[str, Any],
+    device: str,
+) -> Runner:
+    """The Runner with its first weights, seeded as in training, whatever the data drew; on ``device``."""
     seeding.seed_all(seeding.mix(settings.seed, "build"))
-    runner = runner_class(values, data.info)
+    runner = made(values, info)
     runner.build()
     if next(runner.parameters(), None) is None:
         raise ContractError(
-            f"{runner_class.__name__} has no parameters after build()",
+            f"{made.__name__} has no parameters after build()",
             fix="assign its modules to self, as in `self.net = Net()`",
         )
-    return Experiment(runner.to(torch.device(device)), data, hooks, settings)
+    return runner.to(torch.device(device))
 
 
 def _derived(base: type[T], path: str, setting: str, root: Path, where: Where) -> type[T]:

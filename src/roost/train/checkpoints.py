@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from roost.package.package import Package
 from roost.package.retention import Policy
 from roost.package.store import Store
 from roost.train.progress import Progress
+
+T = TypeVar("T")
 
 
 class Stateful(Protocol):
@@ -155,13 +157,8 @@ class Checkpoints:
             CheckpointError: It is damaged, or all are, or it needs a newer roost or torch, or does not fit.
             OSError: It could not be read; nothing was set aside.
         """
-        said: list[str] = []
-        if id is not None:
-            found: tuple[Info, dict[str, Any]] | None = checkpoint.read(self.store.path(id))
-        else:
-            found, said = self.store.newest_good(checkpoint.read)
+        found, said = self._found(checkpoint.read, id)
         if found is None:
-            self._refuse_new_beginning()
             return None, said
         info, states = found
         for name, part in parts.items():
@@ -176,6 +173,19 @@ class Checkpoints:
                 ) from error
         self._parent = info
         return info, said
+
+    def go_on(self, *, id: int | None = None) -> tuple[Info | None, list[str]]:
+        """As `load`, but for loading: its bytes are compared, and the next save goes on from there."""
+        self._parent, said = self._found(checkpoint.verify, id)
+        return self._parent, said
+
+    def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
+        if id is not None:
+            return load(self.store.path(id)), []
+        found, said = self.store.newest_good(load)
+        if found is None:
+            self._refuse_new_beginning()
+        return found, said
 
     def best(self, rule: retention.Best) -> Info | None:
         """The best checkpoint of the run so far by ``rule``, None when none was measured."""

@@ -15,6 +15,7 @@ from roost.package import environment
 from roost.package.package import Package
 from roost.package.sessions import Session
 from roost.project import assemble, native
+from roost.project.device import choose_device
 from roost.train.trainer import Trainer
 from roost.worker.stop import StopSignals
 
@@ -78,21 +79,6 @@ def note_kernels(trainer: Trainer, device: str) -> None:
     """Says that a GPU may add up in another order each time, unless the project asked torch not to."""
     if device.startswith("cuda") and not torch.are_deterministic_algorithms_enabled():
         trainer.note_inexact("CUDA without deterministic algorithms (a later version sets them)")
-
-
-def choose_device(asked: str) -> str:
-    """``cpu``, or with ``auto`` the best there is: cuda, mps, cpu.
-
-    Raises:
-        Refused: A device was asked for that this machine lacks.
-    """
-    if asked == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise Refused("this machine has no CUDA device that torch can use", received=asked, fix="use -CPU")
-    return asked
 
 
 def set_threads(settings: Settings, first: dict[str, Any] | None) -> None:

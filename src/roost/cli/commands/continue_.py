@@ -10,6 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.device import asked_device, device_options
+from roost.cli.commands.watching import asked_terminal, watch_options, watched
 
 
 @click.command("continue")
@@ -22,6 +23,7 @@ from roost.cli.commands.device import asked_device, device_options
 )
 @click.option("-d", "--description", help="A few words about this session.")
 @device_options("as the session before")
+@watch_options
 @click.option("--force", is_flag=True, help="Go on though config or code differ; recorded as inexact.")
 @click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
 def command(arguments: tuple[str, ...], package: Path | None, **options: Any) -> int:
@@ -39,11 +41,11 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
         if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
             raise UsageError("no package is named", fix="roost continue runs/NAME")
         package, arguments = Path(arguments[0]), arguments[1:]
-    from roost.cli import live
     from roost.operations.continue_ import ContinueRequest, continue_
 
     device = asked_device(options)
+    detach, tty = asked_terminal(options)
     request = ContinueRequest(
-        package=package, overrides=arguments, device=device, command=sys.argv, **options
+        package=package, overrides=arguments, device=device, terminal=tty, command=sys.argv, **options
     )
-    return live.follow(continue_(request))
+    return watched(continue_(request), detach=detach)

@@ -10,6 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.device import asked_device, device_options
+from roost.cli.commands.watching import asked_terminal, watch_options, watched
 
 
 @click.command("run")
@@ -25,6 +26,7 @@ from roost.cli.commands.device import asked_device, device_options
 )
 @click.option("-sd", "use_description", is_flag=True, help="Call the package by its description.")
 @device_options("auto")
+@watch_options
 @click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
 @click.option("--print-config", is_flag=True, help="Print all settings as merged, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, for --explain and --print-config.")
@@ -38,10 +40,12 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml
     roost run config.yaml max_epochs=5 model.dropout=0.5 -d "more dropout"
     roost run config.yaml --name baseline      # typed again, it goes on
+    roost run config.yaml --detach             # goes on by itself; roost attach shows it
     roost run config.yaml --explain optimizers.main.lr
     """
     config, overrides = _split(options.pop("config"), arguments)
     device = asked_device(options)
+    detach, tty = asked_terminal(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain or print_config:
         from roost.cli.commands.asked_config import tell
@@ -51,11 +55,12 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         raise UsageError(
             "--json is for --explain and --print-config", fix="look at a run with roost show --json"
         )
-    from roost.cli import live
     from roost.operations.run import RunRequest, run
 
-    request = RunRequest(config=config, overrides=overrides, device=device, command=sys.argv, **options)
-    return live.follow(run(request))
+    request = RunRequest(
+        config=config, overrides=overrides, device=device, terminal=tty, command=sys.argv, **options
+    )
+    return watched(run(request), detach=detach)
 
 
 def _split(config: Path | None, arguments: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:

@@ -1,0 +1,28 @@
+"""`roost attach`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("attach")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Lines to begin with."
+)
+def command(package: Path, lines: int) -> int:
+    """Shows a run that somebody started, from where it is, until it ends.
+
+    It may have been started with --detach, or on a terminal that is gone. Ctrl-C asks whether to detach or to
+    stop it. The exit code is that of the run, 0 after detaching.
+
+    \b
+    roost attach runs/NAME
+    roost attach runs/NAME -n 100
+    """
+    from roost.cli import live
+    from roost.operations.attach import attach
+
+    return live.show_attached(attach(package, lines=lines))

@@ -1,0 +1,106 @@
+"""What runs under a supervisor, and following it by the files it writes: whoever started it, and whoever comes
+by later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.base.errors import Refused, RoostError
+from roost.operations.output import Output
+from roost.package import sessions
+from roost.package.package import Package
+from roost.package.sessions import Session
+
+_TICK_SECONDS = 0.05
+_START_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """One session of a package, or one analysis of it."""
+
+    package: Path
+    number: int
+    request: Path
+    """What was asked, written by the operation."""
+    record: Path
+    """What its supervisor writes down."""
+    output: Path
+    """What it prints."""
+    offset: int = 0
+    """Where in the output to begin, in bytes."""
+
+    def session(self) -> Session:
+        """What is known of it now."""
+        return sessions.read(self.request, self.record, number=self.number)
+
+
+def follow(running: Running) -> Iterator[bytes | Session]:
+    """What it prints from ``offset`` on, as it comes; at last the session that has ended.
+
+    Whoever takes these may stop at any time: what runs needs nobody who looks.
+
+    Yields:
+        Output; empty pieces, twenty times a second, while there is none; one `Session`.
+
+    Raises:
+        OSError: The output cannot be read.
+    """
+    with Output(running.output, offset=running.offset) as output:
+        while True:
+            # In this order: what was printed before the end was seen must still be read.
+            session = running.session()
+            yield from output.new()
+            if session.state not in ("starting", "running"):
+                yield session
+                return
+            yield b""
+            time.sleep(_TICK_SECONDS)
+
+
+def ask(session: Session, *, now: bool = False) -> None:
+    """Asks a running session to save at its next step edge and end, or ends it at once.
+
+    Raises:
+        Refused: It runs on another machine, or is a program that opened the package from Python.
+        RoostError: It does not belong to you.
+    """
+    record = session.record or {}
+    if session.is_python:
+        raise Refused(
+            f"session {session.number} is a Python program (pid {record['pid']}) that has the package open",
+            fix="end the program, or let it leave its `with` block",
+        )
+    if record["host"] != socket.gethostname():
+        raise Refused(f"it runs on host {record['host']}", fix="stop it there")
+    try:
+        # Between the look at the state and this line the pid can only have gone: it is not reused so fast.
+        os.kill(int(record["pid"]), signal.SIGQUIT if now else signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise RoostError(f"the run of pid {record['pid']} is not yours", fix="ask its owner") from error
+
+
+def newest(package: Package) -> Session | None:
+    """The newest session, once its supervisor has written it down; None when there is none.
+
+    Raises:
+        RoostError: It has been starting for too long.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        found = package.sessions()
+        if not found or found[-1].state != "starting":
+            return found[-1] if found else None
+        if time.monotonic() > deadline:
+            raise RoostError(
+                f"session {found[-1].number} is still starting", where=package.path, fix="try again"
+            )
+        time.sleep(_TICK_SECONDS)
