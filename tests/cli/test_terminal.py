@@ -69,3 +69,15 @@ def test_paths_as_a_person_would_type_them(tmp_path: Path, monkeypatch: pytest.M
     assert terminal.short(tmp_path / "runs" / "a") == "runs/a"
     assert terminal.short(tmp_path.parent) == str(tmp_path.parent)
     assert terminal.short(tmp_path) == str(tmp_path)
+
+
+def test_a_cell_stays_in_its_line_and_moves_no_cursor() -> None:
+    lines = terminal.columns(["NAME", "VALUE"], [["a\nb", "1"], ["\x1b[2Jc\td", "\x1b[32m2\x1b[0m"]])
+    assert lines == ["NAME         VALUE", "a\\nb         1", "\\x1b[2Jc\\td  \x1b[32m2\x1b[0m"]
+
+
+def test_a_line_is_cut_where_the_terminal_ends() -> None:
+    line = "name  \x1b[32mrunning\x1b[0m  something long"
+    assert terminal.cut(line, 80) == line
+    assert terminal.cut(line, 20) == "name  \x1b[32mrunning\x1b[0m  some…"
+    assert terminal.cut(line, 9) == "name  \x1b[32mru\x1b[0m…"

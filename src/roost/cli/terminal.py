@@ -107,13 +107,35 @@ class Decoder:
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table, each column as wide as its widest cell; one without any cell is left out."""
+    """Lines of a table, each column as wide as its widest cell; one without any cell is left out.
+
+    Names and values come from a person's code: a line end or a control character in one is made visible.
+    """
     # By column, for ten thousand rows: nothing is asked of a single cell in Python.
-    found = [
+    found: list[Sequence[str]] = [
         (name, *cells) for name, cells in zip(header, zip(*rows, strict=True), strict=False) if any(cells)
     ]
+    found = [_flat(column) for column in found]
     padded = [*map(_padded, found[:-1]), *found[-1:]]
     return [line.rstrip() for line in map("  ".join, zip(*padded, strict=True))]
+
+
+def _flat(cells: Sequence[str]) -> Sequence[str]:
+    together = "".join(cells)
+    if together.isprintable():
+        return cells
+    return [harmless(cell.replace("\n", "\\n").replace("\t", "\\t")) for cell in cells]
+
+
+def cut(line: str, width: int) -> str:
+    """The line as far as it fits; colours take no room."""
+    if len(line) <= width or len(click.unstyle(line)) <= width:
+        return line
+    kept, room = "", width - 1
+    for index, part in enumerate(_COLOUR.split(line)):
+        colour = _COLOUR.findall(line)[index - 1] if index else ""
+        kept, room = kept + colour + part[:room], max(0, room - len(part))
+    return f"{kept}…"
 
 
 def _padded(cells: Sequence[str]) -> list[str]:

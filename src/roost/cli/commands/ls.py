@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -39,7 +40,11 @@ def command(directory: Path | None, as_json: bool) -> int:
         sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
     elif rows:
         draw = terminal.state if terminal.colours(sys.stdout) else str
-        sys.stdout.write("\n".join(terminal.columns(_HEADER, [_cells(row, draw) for row in rows])) + "\n")
+        lines = terminal.columns(_HEADER, [_cells(row, draw) for row in rows])
+        if sys.stdout.isatty():  # a line that wraps makes a table unreadable; --json has everything
+            width = shutil.get_terminal_size().columns
+            lines = [terminal.cut(line, width) for line in lines]
+        sys.stdout.write("\n".join(lines) + "\n")
     else:
         terminal.say(f"no packages in {directory or '.'}")
     return 0
