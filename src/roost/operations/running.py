@@ -1,5 +1,5 @@
-"""What runs under a supervisor, and following it by the files it writes: whoever started it, and whoever comes
-by later."""
+"""What runs under a supervisor, and following it by the files it writes: for whoever started it, and for
+whoever comes by later."""
 
 from __future__ import annotations
 

@@ -1,0 +1,50 @@
+"""Stopping in the project's code: on the terminal that ``--pdb`` gave to the run, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from roost.base.errors import Refused
+
+_FIX = "start it with --pdb (roost run --pdb, roost continue --pdb), or take the breakpoint out"
+
+
+class Debugger:
+    """Answers ``breakpoint()``, and opens pdb where an error came from.
+
+    Args:
+        has_terminal: Whether stdin and stdout of this process are a person's terminal.
+    """
+
+    def __init__(self, *, has_terminal: bool) -> None:
+        self._has_terminal, self._pid = has_terminal, os.getpid()
+        self._python = sys.breakpointhook
+        sys.breakpointhook = self._stop
+
+    def _stop(self, *arguments: Any, **named: Any) -> Any:
+        if os.environ.get("PYTHONBREAKPOINT") == "0":
+            return None
+        frame = sys._getframe(1)
+        where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if not self._has_terminal:
+            raise Refused("breakpoint() was called, and nobody can answer it", where=where, fix=_FIX)
+        if os.getpid() != self._pid:
+            raise Refused(
+                "breakpoint() was called in a loader worker, which has no terminal",
+                where=where,
+                fix="set data.num_workers to 0",
+            )
+        if os.environ.get("PYTHONBREAKPOINT"):  # somebody's own debugger; it stops here, one frame too deep
+            return self._python(*arguments, **named)
+        import pdb  # noqa: T100  - stopping is what was asked for
+
+        return pdb.Pdb().set_trace(frame)
+
+    def look_at(self, error: BaseException) -> None:
+        """Opens pdb where ``error`` was raised, if somebody is there; `q` leaves it."""
+        if self._has_terminal and error.__traceback__ is not None:
+            import pdb  # noqa: T100  - likewise
+
+            pdb.post_mortem(error.__traceback__)
