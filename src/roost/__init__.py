@@ -9,10 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roost.package.package import Package as Package
+    from roost.analysis.analyze import analyze as analyze
+    from roost.base.errors import RoostError as RoostError
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
     from roost.project.contract import Runner as Runner
+    from roost.project.download import download as download
+    from roost.project.package import Package as Package
+    from roost.project.package import open_package as open_package
     from roost.train.checkpoints import Checkpoints as Checkpoints
     from roost.train.events import Events as Events
     from roost.train.hook import Hook as Hook
@@ -28,11 +32,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Package": "roost.package.package",
+    "analyze": "roost.analysis.analyze",
+    "Package": "roost.project.package",
+    "open_package": "roost.project.package",
     "Data": "roost.project.contract",
     "Dataset": "roost.project.contract",
     "Media": "roost.train.media",
     "Runner": "roost.project.contract",
+    "RoostError": "roost.base.errors",
+    "download": "roost.project.download",
     "Checkpoints": "roost.train.checkpoints",
     "Events": "roost.train.events",
     "Hook": "roost.train.hook",

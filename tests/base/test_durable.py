@@ -200,6 +200,14 @@ def test_make_folder_and_rename(tmp_path: Path, operations: list[Operation]) -> 
     assert _names(tmp_path) == ["b"]
 
 
+def test_make_folders_makes_what_is_missing_from_the_top(tmp_path: Path, operations: list[Operation]) -> None:
+    (tmp_path / "a").mkdir()
+    durable.make_folders(tmp_path / "a" / "b" / "c")
+    assert operations == [("mkdir", "a/b"), ("fsync", "a"), ("mkdir", "a/b/c"), ("fsync", "a/b")]
+    durable.make_folders(tmp_path / "a" / "b" / "c")
+    assert len(operations) == 4
+
+
 def test_append_keeps_what_is_there_and_says_what_it_does(
     tmp_path: Path, operations: list[Operation]
 ) -> None:

@@ -34,6 +34,9 @@ _OWN = {
     "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints",
 }  # fmt: skip
 """What the package itself keeps at its top, beside the project's files."""
+_NEVER_LINKED = _OWN | {"analysis"}
+"""The numbered folders of analyses stand well beside a project's own code in ``analysis/``; through a link
+they would land in the project."""
 _CHUNK = 1 << 20
 _MOST_SYNCED = 200
 """Files that are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a project with more
@@ -233,9 +236,9 @@ def _link_the_rest(selection: Selection, barred: _Barred) -> None:
         prefix = f"{folder}/" if folder else ""
         for name in sorted(f"{prefix}{below}" for below in os.listdir(f"{barred.root}/{folder}")):
             if name not in known and name not in folders and _is_data(name, barred):
-                reason = "the package has its own" if name in _OWN else "ignored (.gitignore)"
+                reason = "the package has its own" if name in _NEVER_LINKED else "ignored (.gitignore)"
                 selection.left_out.append({"path": name, "reason": reason})
-                if name not in _OWN:
+                if name not in _NEVER_LINKED:
                     selection.links[name] = os.path.realpath(f"{barred.root}/{name}")
 
 

@@ -58,7 +58,7 @@ def download(
         target: Where it shall be. Its folder is made.
         sha256: Its checksum, 64 hexadecimal digits.
         timeout_seconds: A mirror that is silent for so long, or gives next to nothing, is left for the next.
-        advice: What else to do when no mirror gives it; ends the error's text.
+        advice: What else a person can do when no mirror gives it.
 
     Raises:
         RoostError: No mirror gave it, with the cause of each; or a URL or the checksum is none.
@@ -76,7 +76,7 @@ def download(
         if there != sha256:
             aside = target.with_name(f"{target.name}.{there[:12]}") if there else None
             if aside:
-                _say(f"{target.name} is there with another checksum: fetched anew, kept as {aside.name}")
+                _say(f"{target.name} has another checksum: it is fetched anew, and kept as {aside.name}")
             fetched = _from_mirrors(sources, target, sha256, timeout_seconds, advice)
             if aside:
                 durable.rename(target, aside)
@@ -169,12 +169,12 @@ def _from_mirrors(
             durable.discard(staging)
             raise _MirrorFailed(f"gives another file, {found.size} bytes with sha256 {found.sha256}")
         except _MirrorFailed as error:
-            causes.append(f"{url}: {error}")
+            causes.append(f"{url.removesuffix(target.name)}: {error}")
             _say(f"{target.name}: {error}")
-    by_hand = f"look at the network, or put the file there by hand: {target} (sha256 {sha256})"
+    by_hand = f"look at the network, or put the file there by hand: {target}"
     raise RoostError(
-        f"{target.name} could not be downloaded. {'; '.join(causes)}",
-        fix=f"{by_hand}. {advice}" if advice else by_hand,
+        f"{target.name} could not be downloaded: {'; '.join(causes)}",
+        fix=". ".join(filter(None, (by_hand, advice, f"Its sha256 is {sha256}"))),
     )
 
 
@@ -189,7 +189,7 @@ def _pieces(url: str, name: str, timeout_seconds: float) -> Iterator[bytes]:
         opener.add_handler(handler())
     try:
         request = urllib.request.Request(url, headers={"User-Agent": f"roost/{__version__}"})
-        with opener.open(request, timeout=timeout_seconds) as answer:
+        with opener.open(fullurl=request, timeout=timeout_seconds) as answer:
             said = answer.headers.get("Content-Length", "")
             total = int(said) if said.isdecimal() else None
             progress, pace = _Progress(name, total), _Pace(timeout_seconds)

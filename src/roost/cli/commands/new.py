@@ -8,25 +8,34 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
+from roost.operations.new_project import TEMPLATES, new_project
+
+_WORDS = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())
 
 
 @click.command("new")
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @click.option("-d", "option", type=click.Path(path_type=Path), help="The folder, if not given first.")
-@click.option("-t", "--template", default="digits", show_default=True, help="digits, or clean: the smallest.")
-def command(directory: Path | None, option: Path | None, template: str) -> int:
+@click.option("-t", "--template", help=f"{_WORDS}.  [default: digits]")
+@click.option("-MNIST", "mnist", is_flag=True, help="The same as -t mnist.")
+def command(directory: Path | None, option: Path | None, template: str | None, mnist: bool) -> int:
     """Makes a project in a new or empty folder.
 
     \b
     roost new digits
     roost new mine --template clean
+    roost new -d mnist -MNIST
     """
+    if directory and option:
+        raise UsageError("two folders are named", received=f"{directory}, {option}", fix="name one")
     target = directory or option
     if target is None:
         raise UsageError("no folder is named", fix="roost new mine")
-    from roost.operations.new_project import new_project
-
-    created = new_project(target, template=template)
+    if mnist and template not in (None, "mnist"):
+        raise UsageError("-MNIST asks for another template", setting="-t", received=template, fix="give one")
+    created = new_project(target, template="mnist" if mnist else template or "digits")
     click.echo(f"{terminal.short(created.path)}: {', '.join(created.files)}")
-    click.echo(f"next: {created.next_command}")
+    click.echo("next:")
+    for line in created.next_commands:
+        click.echo(f"  {line}")
     return 0

@@ -45,7 +45,7 @@ class Runner(roost.Runner):
         shown = (guesses == labels).int().argsort(stable=True)[:16].tolist()
         for axes, i in zip(figure.subplots(4, 4).flat, shown, strict=False):
             right, guess = int(labels[i]), int(guesses[i])
-            axes.imshow(images[i, 0].cpu(), cmap="gray_r")
+            axes.imshow(images[i, 0].cpu().numpy(), cmap="gray_r")
             axes.set_title(f"{right}" if guess == right else f"{right}, not {guess}", fontsize=9)
             axes.set_axis_off()
         return {"samples": figure}
