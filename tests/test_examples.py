@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import roost
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def plain_loop(folder: Path, *, kill_at: str | None = None) -> list[str]:
-    """Runs it, to its end or until it prints a line that begins so; gives what it printed."""
-    command = [sys.executable, str(EXAMPLES / "plain_loop.py"), str(folder)]
+def ran(name: str, folder: Path, *, kill_at: str | None = None) -> list[str]:
+    """Runs an example, to its end or until it prints a line that begins so; gives what it printed."""
+    command = [sys.executable, str(EXAMPLES / name), str(folder)]
     lines: list[str] = []
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -24,6 +26,10 @@ def plain_loop(folder: Path, *, kill_at: str | None = None) -> list[str]:
                 process.kill()
     assert process.returncode == (0 if kill_at is None else -signal.SIGKILL)
     return lines
+
+
+def plain_loop(folder: Path, *, kill_at: str | None = None) -> list[str]:
+    return ran("plain_loop.py", folder, kill_at=kill_at)
 
 
 def test_the_plain_loop_goes_on_exactly_after_kill_9(tmp_path: Path) -> None:
@@ -39,3 +45,21 @@ def test_the_plain_loop_goes_on_exactly_after_kill_9(tmp_path: Path) -> None:
     assert third[1:] == [
         line for line in whole[1:] if line.startswith("weights") or int(line.split()[1]) > begin
     ]
+
+
+def package(folder: Path, *, kill_at: str | None = None) -> list[str]:
+    return ran("package.py", folder, kill_at=kill_at)
+
+
+def test_the_package_goes_on_after_kill_9_and_from_the_middle(tmp_path: Path) -> None:
+    whole = package(tmp_path / "whole")
+    assert whole[0] == "begin at step 0" and whole[7] == "back to checkpoint 3, step 4000"
+    assert [line.split()[-1] for line in whole[8:]] == ["6", "7"]
+    package(tmp_path / "cut", kill_at="step 1000 ")
+    second = package(tmp_path / "cut")
+    begin = int(second[0].split()[-1])
+    assert begin in range(1000, 6001, 1000)
+    assert second[1:] == [line for line in whole[1:7] if int(line.split()[1]) > begin] + whole[7:]
+    again = roost.open_package(tmp_path / "whole" / "line")
+    assert again.state() == "stopped" and again.current == 7 and again.load(3)["step"] == 4000
+    assert again.records().series["loss"][0] == list(range(1000, 6001, 1000))

@@ -611,3 +611,11 @@ json_like = st.recursive(
 def test_no_skeleton_does_more_than_raise_our_error(skeleton: Any, to: Any) -> None:
     with contextlib.suppress(CheckpointError):
         tree.unpack(skeleton, FOUR, to=to)
+
+
+def test_tensors_go_to_a_device_and_tied_ones_stay_one() -> None:
+    weight = torch.ones(2, 3)
+    skeleton, leaves = tree.pack({"a": weight, "b": [weight], "n": np.arange(2), "t": 1.5})
+    made = tree.unpack(skeleton, leaves, device="meta")
+    assert made["a"].device.type == "meta" and made["a"].shape == (2, 3) and made["b"][0] is made["a"]
+    assert list(made["n"]) == [0, 1] and made["t"] == 1.5

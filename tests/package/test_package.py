@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from roost.base import durable
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import checkpoint, sessions, snapshot
 from roost.package import package as package_module
 from roost.package.checkpoint import Info
@@ -344,3 +344,38 @@ def test_a_session_number_never_comes_twice(tmp_path: Path) -> None:
     (package.path / "sessions" / "1.request.json").unlink()
     (package.path / "records" / "1.jsonl").touch()
     assert package.new_session({}) == 2
+
+
+def test_a_description_is_a_file_that_a_listing_shows(package: Package) -> None:
+    package.describe("a/b: more")
+    assert (package.path / "_desc: a_b: more").read_text() == "a/b: more\n"
+    package.describe("raw \udcff")
+    assert (package.path / "_desc: raw _").read_bytes() == b"raw \xff\n"
+    with pytest.raises(UsageError, match="makes no folder name"):
+        package.describe("...")
+
+
+def test_where_the_project_is_follows_the_sessions(tmp_path: Path) -> None:
+    made = Package.create(tmp_path, values={})
+    assert made.project == made.path, "nobody said"
+    made = Package.create(tmp_path, values={}, request={"project": "/old"})
+    assert made.project == Path("/old")
+    made.new_session({"project": "/new"})
+    made.new_session({"kind": "python"})
+    assert made.project == Path("/new")
+
+
+def test_what_holds_the_lock_is_named_for_what_it_is(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fd = package.lock()
+    number = package.new_session({"kind": "python"})
+    with pytest.raises(
+        Refused, match=rf"in use by a Python program, session 1 \(.*pid {os.getpid()}\).*`with`"
+    ):
+        package.lock()
+    sessions.write_record(package.path / "sessions", number, {**sessions.identity(), "state": "stopped"})
+    monkeypatch.setattr(package_module, "_LEFTOVERS_SECONDS", 0.0)
+    with pytest.raises(Refused, match=r"by a process that session 1 \(.*\) left behind"):
+        package.lock()
+    os.close(fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from roost.base import process
+from roost.base import durable, process
 from roost.package import sessions
 from roost.package.sessions import Session
 
@@ -110,3 +111,34 @@ def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
     assert "größer".encode() in sessions.to_json({"text": "größer"})
     sessions.write_request(tmp_path, {"command": [os.fsdecode(b"\xff")]})
     assert os.fsencode(sessions.read_all(tmp_path)[0].request["command"][0]) == b"\xff"
+
+
+def test_a_program_of_python_records_itself_and_has_no_supervisor(tmp_path: Path) -> None:
+    number = sessions.write_request(tmp_path, {"kind": "python"})
+    body = {**sessions.identity(), "state": "running"}
+    sessions.write_record(tmp_path, number, body)
+    (found,) = sessions.read_all(tmp_path)
+    assert found.state == "running" and found.is_python and found.supervisor_pid is None
+    sessions.write_record(tmp_path, number, {**body, "pid": ended_pid()})
+    (found,) = sessions.read_all(tmp_path)
+    assert (
+        found.state == "crashed" and found.error is not None and found.error.startswith("the program is gone")
+    )
+
+
+def test_on_a_full_disk_the_end_goes_where_the_start_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "open" and ".tmp-" in path:
+            raise full
+
+    monkeypatch.setattr(durable, "fault", refuse)
+    with pytest.raises(OSError, match="No space"):
+        sessions.write_record(tmp_path, 1, {"state": "running"})
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "1.json").write_bytes(sessions.to_json({"state": "running", "started": 1.5}))
+    sessions.write_record(tmp_path, 1, {"state": "stopped"})
+    assert json.loads((tmp_path / "1.json").read_bytes()) == {"state": "stopped"}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.base import durable
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint
 from roost.package.checkpoint import Info
@@ -178,3 +179,45 @@ def test_when_all_were_set_aside_it_refuses_the_second_time_too(tmp_path: Path) 
         CheckpointError, match=r"no good checkpoint is left: state_3.ckpt.corrupt.*start anew"
     ):
         Store(tmp_path).newest_good(checkpoint.verify)
+
+
+def test_whoever_only_looks_changes_nothing(tmp_path: Path) -> None:
+    save(tmp_path, None, 0, 1, 2)
+    damage(tmp_path, 3, "MANIFEST.json")
+    damage(tmp_path, 2)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for _ in range(2):
+        found, said = Store(tmp_path).newest_readable(load)
+        assert found == 1
+        assert [line.partition(":")[0] for line in said] == ["state_3.ckpt", "state_2.ckpt"]
+        assert all(line.endswith("passed over, the one before it is tried") for line in said)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert Store(tmp_path, tip=0).newest_readable(load) == (0, [])
+
+
+def test_none_that_is_good_is_an_error_for_whoever_looks_too(tmp_path: Path) -> None:
+    assert Store(tmp_path).newest_readable(load) == (None, [])
+    save(tmp_path, None)
+    damage(tmp_path, 0)
+    with pytest.raises(
+        CheckpointError, match=r"no good checkpoint is left: state_0\.ckpt: n\.json is damaged"
+    ):
+        Store(tmp_path).newest_readable(load)
+    checkpoint.set_aside(checkpoint.folder_of(tmp_path, 0))
+    with pytest.raises(CheckpointError, match=r"no good checkpoint is left: state_0\.ckpt\.corrupt"):
+        Store(tmp_path).newest_readable(load)
+
+
+def test_what_its_run_removes_meanwhile_gives_way_to_the_newer_one(tmp_path: Path) -> None:
+    """The run saves, and removes the one that is being read: at the first look, and between two files."""
+    save(tmp_path, None, 0)
+
+    def overtaken(path: Path) -> Any:
+        if path.name == "state_1.ckpt":
+            before = checkpoint.read_info(path)
+            line = checkpoint.line_after(before, 2)
+            checkpoint.write(tmp_path, {"n": {"id": 2}}, Info(id=2, step=2, epoch=0, batch=0, line=line))
+            durable.remove_folder(path)
+        return load(path)
+
+    assert Store(tmp_path).newest_readable(overtaken) == (2, [])

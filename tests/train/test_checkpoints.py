@@ -278,3 +278,21 @@ def test_a_package_whose_checkpoints_are_gone_does_not_begin_anew(tmp_path: Path
     package.write_derived({"slow": [], "fast": [1, 2], "held": [], "best": []}, [])
     with pytest.raises(CheckpointError, match=r"had checkpoints \(1, 2\) and has none now"):
         Checkpoints(package).load({})
+
+
+def test_going_on_without_loading(tmp_path: Path) -> None:
+    first = Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        save(first, step)
+    newest = checkpoint.folder_of(tmp_path, 2)
+    part = next(path for path in newest.iterdir() if path.name != "MANIFEST.json")
+    part.write_bytes(b"?" + part.read_bytes()[1:])
+    second = Checkpoints(tmp_path)
+    found, said = second.go_on()
+    assert found is not None and found.id == 1 == second.newest.id and len(said) == 1  # type: ignore[union-attr]
+    save(second, 4)
+    assert second.newest is not None and (second.newest.id, second.newest.parent) == (3, 1)
+    third = Checkpoints(tmp_path)
+    third.go_on(id=1)
+    save(third, 5)
+    assert third.newest is not None and third.newest.line == [(0, 1), (4, 4)]

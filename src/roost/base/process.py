@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+STACKS_SIGNAL = 62
+"""At which the processes of a run write their stacks: SIGRTMAX - 2 of Linux, which nobody else uses."""
+
 
 class ProcessStat(NamedTuple):
     """What roost needs of ``/proc/<pid>/stat``."""

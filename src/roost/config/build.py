@@ -149,11 +149,11 @@ def _check_arguments(
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def forget(root: Path) -> None:
-    """Unloads every module of a project, so that another one can be loaded in the same process.
+def forget(root: Path) -> dict[str, types.ModuleType]:
+    """Unloads every module of a project, so that another one can be loaded in the same process; gives them.
 
     Two packages have modules of the same names; without this the second would run code of the first. A worker
-    serves one package and never calls it; it is for who loads several, so far the tests.
+    serves one package and never calls it; it is for who loads several.
     """
     folders = tuple({f"{root.absolute()}/", f"{root.resolve()}/"})
 
@@ -167,10 +167,10 @@ def forget(root: Path) -> None:
         places = [known.get("__file__"), *known.get("__path__", [])]
         if name != "__main__" and any(map(is_below, places)):
             doomed.append(name)
-    for name in doomed:
-        del sys.modules[name]
+    taken = {name: sys.modules.pop(name) for name in doomed}
     sys.path[:] = [entry for entry in sys.path if not is_below(entry)]
     importlib.invalidate_caches()
+    return taken
 
 
 # --- libraries ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 from roost.base.errors import NotFound, Refused
 from roost.config import layers
 from roost.operations import intact
-from roost.operations.starting import Started, begin
+from roost.operations.starting import Started, begin, take
 from roost.package import gate, snapshot
 from roost.package.package import Package
 from roost.package.project_files import Where, checked, named_files
@@ -51,7 +51,7 @@ def continue_(request: ContinueRequest) -> Started:
         OSError: The session cannot be written down.
     """
     package = intact.opened(request.package, to_go_on=True)
-    lock_fd = package.lock()
+    lock_fd = take(package)
     try:
         return _next_session(package, lock_fd, request)
     finally:

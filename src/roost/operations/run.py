@@ -15,7 +15,7 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.continue_ import FINISHED, ContinueRequest, continue_
-from roost.operations.starting import Started, begin
+from roost.operations.starting import Started, begin, take
 from roost.package import gate, names, snapshot
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
@@ -100,7 +100,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Started:
     package = plan.create(name, command=request.command)
-    lock_fd = package.lock()
+    lock_fd = take(package)
     try:
         started = begin(package, lock_fd, _session(request, plan), plan.settings)
     finally:

@@ -18,5 +18,6 @@ def choose_device(asked: str) -> str:
             return "cuda"
         return "mps" if torch.backends.mps.is_available() else "cpu"
     if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise Refused("this machine has no CUDA device that torch can use", received=asked, fix="use -CPU")
+        fix = "use -CPU, or cpu"
+        raise Refused("this machine has no CUDA device that torch can use", received=asked, fix=fix)
     return asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ from roost.config import build
 from roost.package.package import Package
 from roost.train import seeding
 
+_RENAMED = "roost_package_"
+
 
 @contextmanager
 def inside(package: Package) -> Iterator[None]:
@@ -21,8 +24,8 @@ def inside(package: Package) -> Iterator[None]:
     others too: the working folder is the package, no bytecode lands in it, and modules of the names that its
     files have are put away. Afterwards folder, modules, ``sys.path`` and random generators are as before.
 
-    The working folder belongs to the process: no other thread may count on it meanwhile. What the package's
-    code imports after the end is not found any more.
+    The working folder belongs to the process: no other thread may count on it meanwhile. What was built from
+    the package's code works on afterwards, but what that code imports only then is not found.
     """
     folder = os.open(
         ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,7 +38,7 @@ def inside(package: Package) -> Iterator[None]:
             sys.dont_write_bytecode = True
             yield
     finally:
-        build.forget(package.path)
+        _rename(build.forget(package.path))
         sys.modules.update(put_away)
         sys.path[:], sys.dont_write_bytecode = path, bytecode
         os.fchdir(folder)
@@ -44,15 +47,24 @@ def inside(package: Package) -> Iterator[None]:
 
 def _put_away(package: Package) -> dict[str, types.ModuleType]:
     """Takes the modules out of ``sys.modules`` that stand where the package's own would go."""
-    own = _names(package)
+    own = {name for name in _names(package) if not _is_installed(sys.modules.get(name))}
     found = {
         name: module
         for name, module in sys.modules.items()
-        if name.partition(".")[0] in own and not _is_installed(module)
+        if name.partition(".")[0] in own or name.startswith(_RENAMED)
     }
     for name in found:
         del sys.modules[name]
     return found
+
+
+def _rename(modules: Mapping[str, types.ModuleType]) -> None:
+    """Gives them names under which they stay: torch.compile imports whatever it traces through, by the name
+    that the module says of itself."""
+    prefix = f"{_RENAMED}{secrets.token_hex(6)}"
+    for name, module in modules.items():
+        module.__name__ = f"{prefix}.{name}"
+        sys.modules[module.__name__] = module
 
 
 def _names(package: Package) -> set[str]:
@@ -70,7 +82,7 @@ def _named_folders(args: Mapping[str, Any]) -> Iterator[Path]:
             yield Path(text.rpartition(":")[0]).parent
 
 
-def _is_installed(module: types.ModuleType) -> bool:
+def _is_installed(module: types.ModuleType | None) -> bool:
     """To load one of these twice would crash some (NumPy), and no project means to replace them."""
     known = getattr(module, "__dict__", {})
     places = [known.get("__file__"), *known.get("__path__", [])]

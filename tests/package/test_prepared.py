@@ -1,0 +1,82 @@
+"""A package that is about to be made; the whole way of `run` is in tests/operations/test_run.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, UsageError
+from roost.config import layers
+from roost.package.prepared import prepare_state, prepare_training
+from tests.operations.packages import project
+
+
+def test_training_copies_the_code_and_knows_its_settings(tmp_path: Path) -> None:
+    config = layers.load(project(tmp_path / "p", description="from the config"))
+    prepared = prepare_training(config)
+    assert not (tmp_path / "p" / "runs").exists(), "nothing is made yet"
+    assert prepared.root == tmp_path / "p" / "runs" and prepared.settings.runner == "Model/Runner.py:Runner"
+    made = prepared.create("mine", command=["roost", "run"])
+    assert made.path == tmp_path / "p" / "runs" / "mine" and (made.path / "Model" / "Runner.py").is_file()
+    request = made.request
+    assert (request["kind"], request["command"]) == ("train", ["roost", "run"])
+    assert request["project"] == str(tmp_path / "p") and request["description"] == "from the config"
+    assert (made.path / "_desc: from the config").is_file()
+    again = prepare_training(config, root=tmp_path / "else" / "where", description="another")
+    assert again.create("mine").path == tmp_path / "else" / "where" / "mine"
+    assert again.description == "another"
+
+
+def test_a_state_needs_no_runner_and_nothing_is_copied_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "loop.py").write_text("print(1)\n")
+    file = tmp_path / "p" / "settings.json"
+    file.write_text('{"lr": 0.1, "save_root": "out", "checkpoint": {"fast": 1}}')
+    config = layers.load(file)
+    made = prepare_state(config, copy=False).create(None)
+    assert made.path.parent == tmp_path / "p" / "out" and made.manifest["files"] == {}
+    assert made.request["kind"] == "python" and made.args["lr"] == 0.1
+    made = prepare_state(config, copy=True).create("two")
+    assert sorted(made.manifest["files"]) == ["loop.py", "settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("checkpoint: {fats: 1}", r"checkpoint has no setting 'fats' \(at c.yaml:1\).*did you mean 'fast'"),
+        ("checkpoint: 3", r"checkpoint: is a section; received 3"),
+        ("save_root: 3", r"save_root: expected a text; received 3"),
+        ("save_root: .", r"save_root: is the project's own folder; received '\.' \(at c.yaml:1\)"),
+        ("save_root: ~nobody-of-that-name/x", r"save_root: .*write the whole path"),
+    ],
+)
+def test_what_roost_reads_of_it_is_checked(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "c.yaml").write_text(text + "\n")
+    with pytest.raises(ConfigError, match=message):
+        prepare_state(layers.load(tmp_path / "c.yaml"), copy=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_a_root_that_was_given_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: 1\n")
+    with pytest.raises(
+        ConfigError, match=r"save_root: is the project's own folder; received '/.*'\. To mend"
+    ):
+        prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, root=tmp_path)
+
+
+def test_a_description_that_makes_no_name_makes_no_package(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: 1\n")
+    prepared = prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, description="...")
+    with pytest.raises(UsageError):
+        prepared.create(None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_linked_for_its_size_is_told(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    with (tmp_path / "p" / "big.bin").open("wb") as file:
+        file.truncate(20 << 20)
+    (line,) = prepare_training(layers.load(config)).left_out()
+    assert line.startswith("big.bin is linked, not copied: larger than")

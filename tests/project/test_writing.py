@@ -1,0 +1,193 @@
+"""The session of a program that writes from Python: who may write, and what is left when something fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import roost
+from roost.base import durable
+from roost.base.errors import CheckpointError, ConfigError, Refused
+from roost.package import checkpoint, progress
+from tests.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def no_fault_left() -> Iterator[None]:
+    yield
+    durable.fault = None
+
+
+def new(folder: Path) -> roost.Package:
+    return roost.Package.new({"checkpoint": {"fast": 9}}, root=folder, name="one")
+
+
+def full(*, when: Callable[[str], bool]) -> None:
+    def refuse(operation: str, path: str) -> None:
+        if operation == "open" and when(path):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    durable.fault = refuse
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """Whether ``work`` was true in a forked child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_forked_child_neither_writes_nor_ends_the_session(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        run.save(1)
+
+        def child() -> bool:
+            with pytest.raises(Refused, match="forked from it"):
+                run.save(2)
+            with pytest.raises(Refused, match="forked from it"):
+                run.set_current(0)
+            run.__exit__(None, None, None)
+            return True
+
+        assert in_child(child)
+        assert run.state() == "running" and run.save(3) == 1
+
+
+def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    with new(tmp_path) as run:
+        run.save(1)
+        pid = os.fork()
+        if pid == 0:
+            os.close(write_fd)
+            os.read(read_fd, 1)
+            os._exit(0)
+    try:
+        os.close(run.lock())
+    finally:
+        os.write(write_fd, b"x")
+        os.waitpid(pid, 0)
+        os.close(read_fd), os.close(write_fd)
+
+
+def test_a_killed_program_reads_as_crashed_and_the_next_goes_on(tmp_path: Path) -> None:
+    program = (
+        "import roost, sys\n"
+        "with roost.Package.new({}, root=sys.argv[1], name='one') as run:\n"
+        "    run.save('first'); print(flush=True); sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        run = roost.open_package(tmp_path / "one")
+        assert run.state() == "running" and run.load() == "first"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert run.state() == "crashed"
+    with run:
+        assert run.save("second") == 1
+    assert [one.state for one in run.sessions()] == ["crashed", "stopped"]
+    assert checkpoint.infos(run.checkpoints)[-1].line == [(0, 1)]
+
+
+def test_no_space_for_the_session_leaves_none(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        full(when=lambda path: ".1.json" in path)
+        with pytest.raises(OSError, match="No space"):
+            run.save(1)
+        assert run.sessions() == [] and run.state() == "new"
+        durable.fault = None
+        assert run.save(1) == 0
+    assert [one.number for one in run.sessions()] == [1]
+
+
+def test_no_space_for_a_checkpoint_leaves_those_that_stand(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        run.save(1)
+        full(when=lambda path: "state_1.ckpt" in path)
+        with pytest.raises(OSError, match="No space"):
+            run.save(2)
+        durable.fault = None
+        assert run.load() == 1 and run.save(3) == 1
+    full(when=lambda path: "/sessions/" in path)
+    with pytest.raises(OSError, match="No space"), run:
+        run.save(4)
+    durable.fault = None
+    assert run.state() == "stopped" and run.load() == 3
+
+
+def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        run.save(1)
+    part = checkpoint.folder_of(run.checkpoints, 0) / "state.json"
+    part.write_bytes(b"2")
+    for _ in range(2):  # the second time it was set aside
+        with pytest.raises(CheckpointError, match="no good checkpoint is left"), run:
+            run.save(2)
+    assert [one.state for one in run.sessions()] == ["stopped", "failed", "failed"]
+    assert checkpoint.ids(run.checkpoints) == []
+    os.close(run.lock())
+
+
+def test_settings_that_mean_nothing_any_more_fail_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", "/data")
+    run = roost.Package.new({"data": "${env:MINE}"}, root=tmp_path, name="one")
+    monkeypatch.delenv("MINE")
+    with pytest.raises(ConfigError, match="MINE"), run:
+        run.save(1)
+    assert run.state() == "failed"
+
+
+def test_where_it_is_can_be_watched(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        run.save(1, step=5, epoch=2)
+        seen = progress.read(run.progress)
+        assert seen is not None and (seen.step, seen.epoch, seen.phase) == (5, 2, "training")
+        run.save(1, step=8)
+        run.set_current(0)
+        seen = progress.read(run.progress)
+        assert seen is not None and (seen.step, seen.phase) == (5, "training")
+    seen = progress.read(run.progress)
+    assert seen is not None and (seen.step, seen.phase) == (5, "ended")
+
+
+def test_of_two_programs_one_is_refused(tmp_path: Path) -> None:
+    """Both begin at once; each prints what became of its save, and the first holds on until both have."""
+    run = new(tmp_path)
+    program = (
+        "import roost, sys\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "try:\n"
+        "    with roost.open_package(sys.argv[1]) as run:\n"
+        "        print(run.save('mine'), flush=True); sys.stdin.readline()\n"
+        "except roost.RoostError as error:\n"
+        "    print(type(error).__name__, flush=True)\n"
+    )
+    command = [sys.executable, "-c", program, str(run.path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    try:
+        assert [process.stdout.readline() for process in both] == ["ready\n"] * 2
+        for process in both:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        assert sorted(process.stdout.readline() for process in both) == ["0\n", "Refused\n"]
+    finally:
+        for process in both:
+            process.communicate("go\n" if process.poll() is None else None)
+    wait_for(lambda: run.state() == "stopped")
+    assert [one.state for one in run.sessions()] == ["stopped"] and run.load() == "mine"

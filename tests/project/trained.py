@@ -1,0 +1,23 @@
+"""A package that was trained in this very process, in a second."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+from roost.package.package import Package
+from roost.project import assemble, native
+from roost.project.inside import inside
+from tests.project.projects import project
+
+
+def trained(folder: Path, **options: Any) -> Package:
+    """A package below ``folder``, trained to its end with a checkpoint every 2 steps, all of them kept."""
+    made = project(folder, **{"checkpoint": {"every": "2", "fast": 9}, "test_at_end": "none", **options})
+    number = made.new_session({"project": str(folder)})
+    with inside(made), contextlib.redirect_stdout(io.StringIO()):
+        experiment = native.load(made, project=str(folder), device="cpu")
+        assert assemble.assemble(experiment, made, session=number).fit() == "finished"
+    return made
