@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def begun(made: Package, **asked: Any) -> Started:
     """Starts a session and kills it before it does anything: its request is what counts here."""
     started = continue_(ContinueRequest(package=made.path, **asked))
     assert started.process is not None
-    started.process.kill()
+    started.process.send_signal(signal.SIGQUIT)
     started.process.wait()
     return started
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,7 +26,7 @@ def begun(request: RunRequest) -> Started:
     """Starts a run and kills it before it does anything: its package is what counts here."""
     started = run(request)
     assert started.process is not None
-    started.process.kill()
+    started.process.send_signal(signal.SIGQUIT)
     started.process.wait()
     return started
 
@@ -166,10 +167,12 @@ class TestAgain:
     def test_many_at_once_make_one(self, tmp_path: Path) -> None:
         config = project(tmp_path / "p")
         program = (
-            "import sys, pathlib; from roost.base.errors import Refused; from roost.operations.run import *\n"
+            "import pathlib, signal, sys\n"
+            "from roost.base.errors import Refused\n"
+            "from roost.operations.run import *\n"
             "try: started = run(RunRequest(config=pathlib.Path(sys.argv[1]), name='mine'))\n"
             "except Refused: sys.exit(5)\n"
-            "sys.stdin.read(); started.process.kill()"
+            "sys.stdin.read(); started.process.send_signal(signal.SIGQUIT)"
         )
         argv = [sys.executable, "-c", program, str(config)]
         children = [subprocess.Popen(argv, stdin=subprocess.PIPE) for _ in range(3)]
