@@ -11,6 +11,7 @@ import torch
 import roost
 from roost.config import layers
 from roost.config.settings import typed
+from tests.project.trained import trained
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "guide.md").read_text()
@@ -20,7 +21,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
 
 
-def run_block(text: str) -> dict[str, Any]:
+def run_block(holds: str) -> dict[str, Any]:
+    """Runs the one Python block that holds a text; gives what it defines."""
+    (text,) = (block for block in blocks("python") if holds in block)
     names: dict[str, Any] = {}
     exec(compile(text, "guide.md", "exec"), names)  # noqa: S102  - our own guide: that its blocks run is the test
     return names
@@ -36,7 +39,7 @@ def test_the_config_is_understood(tmp_path: Path) -> None:
 
 
 def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
-    gan = run_block(blocks("python")[1])["Gan"]()
+    gan = run_block("class Gan")["Gan"]()
     gan.build()
     gan.to("meta")
     loss = gan.critic_loss(torch.zeros(3, 2, device="meta")) + gan.generator_loss(
@@ -59,11 +62,11 @@ def test_what_is_linked_is_there() -> None:
 def test_the_commands_that_take_json_are_those_that_say_so() -> None:
     folder = ROOT / "src" / "roost" / "cli" / "commands"
     reads = {file.stem for file in folder.glob("*.py") if '"--json"' in file.read_text()}
-    assert reads - {"run"} == {"ls", "show", "verify"}, "change README, CONTRIBUTING and guide too"
+    assert reads - {"run"} == {"analyze", "ls", "show", "verify"}, "change README, CONTRIBUTING and guide too"
 
 
 def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
-    hook, gan = (run_block(text) for text in blocks("python"))
+    hook, gan = run_block("class Rules"), run_block("class Gan")
     runner = gan["Gan"]()
     runner.build()
     data = torch.randn(32, 2)
@@ -83,3 +86,10 @@ def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
     assert trainer.fit() == "finished"
     assert {"train/critic_loss", "train/generator_loss"} <= trainer.row.keys()
     assert "Rules" in trainer.plan()
+
+
+def test_the_analysis_runs(tmp_path: Path) -> None:
+    made = trained(tmp_path)
+    found = roost.analyze(made.path, run_block("def experience")["experience"], device="cpu")
+    assert found.keys() == {"median", "step"} and found["step"] == made.store().line()[-1].step
+    assert (made.path / "analysis" / "1" / "losses.json").exists()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOST = [sys.executable, "-m", "roost.cli"]
@@ -32,11 +33,13 @@ def roost(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess
 class Terminal:
     """A command on a terminal of 100 columns, whose keys a test presses."""
 
-    def __init__(self, *arguments: object, cwd: Path | None = None, **env: str) -> None:
+    def __init__(
+        self, *arguments: object, cwd: Path | None = None, program: Sequence[str] = ROOST, **env: str
+    ) -> None:
         self.fd, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.process = subprocess.Popen(
-            [*ROOST, *map(str, arguments)],
+            [*program, *map(str, arguments)],
             cwd=cwd,
             env={**os.environ, "TERM": "xterm-256color", **env},
             stdin=other,
@@ -55,6 +58,10 @@ class Terminal:
             if not self._read(deadline - time.monotonic()):
                 raise TimeoutError(f"{text!r} was not shown in {self.seen!r}")
         return self.seen
+
+    def type(self, text: str) -> None:
+        """Types a line and presses Enter."""
+        os.write(self.fd, text.encode() + b"\n")
 
     def press_ctrl_c(self) -> None:
         os.write(self.fd, b"\x03")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.analysis import folder
 from roost.base.errors import NotFound
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
@@ -68,6 +69,25 @@ def test_a_last_record_that_was_torn_counts_as_none(tmp_path: Path) -> None:
     record.write_bytes(record.read_bytes()[:40])
     assert damages(made) == {}
     assert intact.sessions(made.path)[1].record is None
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("request.json", "{"),
+        ("request.json", '{"script": "look.py", "host": "a", "boot_id": "b", "pid": 1}'),
+        ("session.json", '{"state": "running"}'),
+        ("session.json", '{"state": "failed", "seconds": "long"}'),
+    ],
+)
+def test_an_analysis_that_was_edited(file: str, text: str, tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    place = folder.make(made.path / folder.NAME)
+    folder.write_request(place, {"script": {"path": "look.py"}})
+    assert [one.state for one in intact.analyses(made.path)] == ["starting"]
+    (place / file).write_text(text)
+    with pytest.raises(DamagedPackage, match=f"analysis/1/{file} is damaged"):
+        intact.analyses(made.path)
 
 
 def test_overrides_that_do_not_fit_to_the_settings(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from roost.analysis import folder
 from roost.base.errors import NotFound
 from roost.operations.show import show
+from roost.package.package import Package
 from tests.operations.packages import package, session
 
 
@@ -85,6 +87,33 @@ def test_an_ordinary_command_line_is_shown_whole(tmp_path: Path) -> None:
     command = ["roost", "run", "-c", "x.yaml", "-d", "tokens, all of them", "--name", "a"]
     (made.path / "request.json").write_bytes(msgspec.json.encode({**made.request, "command": command}))
     assert show(made.path).command == " ".join(command)
+
+
+def analysis(made: Package, state: str, *, result: object = None, **asked: object) -> Path:
+    """Adds an analysis as it would have been recorded."""
+    place = folder.make(made.path / folder.NAME)
+    folder.write_request(place, {"script": {"path": "/home/me/look.py"}, "checkpoint": None, **asked})
+    folder.write_record(place, {"state": state, "started": 1_800_000_000.0, "seconds": 2.0, "error": None})
+    if result is not None:
+        (place / folder.RESULT).write_bytes(msgspec.json.encode(result))
+    return place
+
+
+def test_analyses(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    analysis(made, "succeeded", result={"checkpoint": {"id": 2, "step": 30}})
+    analysis(made, "failed", checkpoint=1, result={"checkpoint": "two"})
+    analysis(made, "stopped", untrained=True, result=[1])
+    (made.path / folder.NAME / "9").mkdir()  # its program was killed before it could ask
+    shown = show(made.path).analyses
+    assert [(one.number, one.state, one.checkpoint) for one in shown] == [
+        (1, "succeeded", 2),
+        (2, "failed", 1),
+        (3, "stopped", None),
+    ]
+    assert shown[2].untrained and shown[0].script == "/home/me/look.py" and shown[0].seconds == 2.0
+    assert shown[0].folder == str(made.path / "analysis" / "1")
+    assert show(package(tmp_path / "runs", "other").path).analyses == []
 
 
 def test_no_package(tmp_path: Path) -> None:

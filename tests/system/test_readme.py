@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from roost.config import layers
 from roost.config.settings import typed
 from roost.operations.run import RunRequest, run
 from roost.package.package import Package
+from tests.cli.programs import Terminal
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -26,21 +26,39 @@ def blocks(language: str, section: str) -> str:
     return "\n".join(re.findall(rf"```{language}\n(.*?)```", body, re.DOTALL))
 
 
-@pytest.mark.timeout(300)
-def test_the_walk(tmp_path: Path) -> None:
-    script = blocks("bash", "A walk").replace("source .venv/bin/activate", "set -euxo pipefail")
-    assert script.count("roost ") >= 9
+def shell(folder: Path) -> Terminal:
+    """Bash on a terminal; its prompt tells how the command before it ended, and which one it was."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    packages = sorted((tmp_path / "digits" / "runs").iterdir())
-    assert len(packages) == 2
-    accuracy = Package.open(packages[0]).records().last()["test/accuracy"]
-    assert accuracy >= 0.97
-    assert (tmp_path / "digits" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert "finished" in result.stdout + result.stderr
+    program = ["bash", "--noprofile", "--norc", "-i"]
+    return Terminal(program=program, cwd=folder, PATH=path, PS1="exit=$? n=\\#> ", HISTFILE="")
+
+
+@pytest.mark.timeout(300)
+def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
+    lines = [line for line in blocks("bash", "A walk").splitlines() if line]
+    assert lines.pop(0) == "source .venv/bin/activate" and len(lines) >= 15
+    terminal = shell(tmp_path)
+    try:
+        terminal.wait_for("n=1> ")
+        for number, line in enumerate(lines, 2):
+            terminal.seen = ""
+            terminal.type(line)
+            interrupted = line.startswith("roost run -c config.yaml  ")
+            if interrupted:
+                terminal.wait_for("epoch 3/")
+                terminal.press_ctrl_c()
+            expected = f"exit={75 if interrupted else 0} n={number}> "
+            assert expected in terminal.wait_for(f" n={number}> ", 200), (line, terminal.seen[-2000:])
+    finally:
+        terminal.kill()
+    project = tmp_path / "digits"
+    packages = [Package.open(path) for path in sorted((project / "runs").iterdir())]
+    assert [len(made.sessions()) for made in packages] == [2, 1, 1]
+    assert [made.sessions()[0].state for made in packages] == ["stopped", "succeeded", "succeeded"]
+    assert all(made.state() == "succeeded" for made in packages)
+    assert packages[0].records().last()["test/accuracy"] >= 0.97
+    pictures = [project / "curves.png", *packages[0].path.glob("analysis/1/*.png")]
+    assert len(pictures) == 2 and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
 
 
 def test_the_contract_in_readme_is_python_and_its_config_is_understood(tmp_path: Path) -> None:

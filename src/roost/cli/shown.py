@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from roost.cli import terminal
-from roost.operations.show import CheckpointShown, SessionShown, Shown
+from roost.operations.show import AnalysisShown, CheckpointShown, SessionShown, Shown
 
 
 def lines(shown: Shown) -> Iterator[str]:
@@ -19,6 +19,7 @@ def lines(shown: Shown) -> Iterator[str]:
     yield from _head(shown)
     yield from _section("sessions", _sessions(shown.sessions))
     yield from _section("checkpoints", _checkpoints(shown.checkpoints))
+    yield from _section("analyses", _analyses(shown.analyses))
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
     yield from _section("metrics", terminal.columns(["NAME", "NEWEST"], metrics)[1:])
     settings = [[key, terminal.harmless(_value(value))] for key, value in _leaves(shown.settings, "")]
@@ -89,6 +90,22 @@ def _checkpoints(checkpoints: Sequence[CheckpointShown]) -> list[str]:
         for one in checkpoints
     ]
     return terminal.columns(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
+
+
+def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
+    rows = [
+        [
+            str(one.number),
+            terminal.state(one.state),
+            terminal.harmless(Path(one.script).name),
+            "untrained" if one.untrained else "" if one.checkpoint is None else str(one.checkpoint),
+            "" if one.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.started)),
+            terminal.duration(one.seconds),
+            terminal.harmless(one.error or ""),
+        ]
+        for one in analyses
+    ]
+    return terminal.columns(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
 
 
 def _size(num_bytes: int) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from roost.analysis import folder
 from roost.base import regular
 from roost.base.errors import ConfigError, RoostError
 from roost.package import sessions as package_sessions
@@ -84,6 +85,21 @@ class _SessionRecord(msgspec.Struct):
     def __post_init__(self) -> None:
         if self.state in ("starting", "running") and (self.host is None or self.pid is None):
             raise ValueError("tells of a running process, and not of which")
+
+
+class _Script(msgspec.Struct):
+    path: str
+    sha256: str | None = None
+
+
+class _AnalysisRequest(msgspec.Struct):
+    script: _Script
+    host: str
+    boot_id: str
+    pid: _Pid
+    start_ticks: int | None = None
+    checkpoint: _Count | None = None
+    untrained: bool = False
 
 
 class _Derived(msgspec.Struct):
@@ -183,6 +199,21 @@ def _require_session(package: Path, session: Session) -> None:
     _require(package, f"sessions/{session.number}.request.json", session.request, _SessionRequest)
     if session.record is not None:
         _require(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
+
+
+def analyses(package: Path) -> list[Session]:
+    """All analyses, oldest first, as `sessions` gives those.
+
+    Raises:
+        DamagedPackage: A request or a record is not of its shape.
+    """
+    found = folder.read_all(package / folder.NAME)
+    for one in found:
+        place = f"{folder.NAME}/{one.number}"
+        _require(package, f"{place}/{folder.REQUEST}", one.request, _AnalysisRequest)
+        if one.record is not None:
+            _require(package, f"{place}/{folder.RECORD}", one.record, _SessionRecord)
+    return [Session(one.number, printable(one.request), printable(one.record)) for one in found]
 
 
 def opened(path: Path | str, *, to_go_on: bool = False) -> Package:

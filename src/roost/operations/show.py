@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roost.analysis import folder
 from roost.operations import intact
 from roost.operations.row import Row
 from roost.operations.summary import summarize
@@ -55,6 +56,23 @@ class CheckpointShown:
 
 
 @dataclass(frozen=True)
+class AnalysisShown:
+    """One look at the package by a script."""
+
+    number: int
+    state: str
+    script: str
+    """Where it was; the copy that ran is in `folder`."""
+    checkpoint: int | None
+    """Whose weights were looked at; before it is known the one that was asked for, if any."""
+    untrained: bool
+    started: float | None
+    seconds: float | None
+    error: str | None
+    folder: str
+
+
+@dataclass(frozen=True)
 class Shown:
     """One package."""
 
@@ -73,6 +91,7 @@ class Shown:
     checkpoints: list[CheckpointShown]
     set_aside: list[str]
     """Damaged checkpoints that the run found and put away."""
+    analyses: list[AnalysisShown]
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
@@ -102,6 +121,7 @@ def show(package: Path | str) -> Shown:
         metrics=opened.records().last(),
         checkpoints=_checkpoints(opened),
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
+        analyses=[_analysis(opened, one) for one in intact.analyses(opened.path)],
         inexact=_inexact(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
@@ -134,6 +154,28 @@ def _session(session: Session) -> SessionShown:
         description=request.get("description"),
         peak_memory_mb=record.get("peak_memory_mb"),
     )
+
+
+def _analysis(package: Package, analysis: Session) -> AnalysisShown:
+    record, request = analysis.record or {}, analysis.request
+    place = package.path / folder.NAME / str(analysis.number)
+    return AnalysisShown(
+        number=analysis.number,
+        state=analysis.state,
+        script=request["script"]["path"],
+        checkpoint=_looked_at(folder.read_result(place), request.get("checkpoint")),
+        untrained=request.get("untrained", False),
+        started=record.get("started"),
+        seconds=record.get("seconds"),
+        error=analysis.error,
+        folder=intact.printable(str(place)),
+    )
+
+
+def _looked_at(result: dict[str, Any], asked: int | None) -> int | None:
+    found = result.get("checkpoint")
+    id = found.get("id") if isinstance(found, dict) else None
+    return id if isinstance(id, int) else asked
 
 
 def _checkpoints(package: Package) -> list[CheckpointShown]:

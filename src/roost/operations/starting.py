@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roost.config.settings import Settings
-from roost.lab import start
-from roost.lab.supervisor import Spec
+from roost.base.interval import parse_duration
+from roost.config.settings import LimitSettings, Settings
+from roost.lab import leftovers, start
+from roost.lab.limits import Limits
+from roost.lab.spec import Spec
 from roost.operations.running import Running
 from roost.package.package import Package
 
@@ -70,8 +72,44 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
         session=number,
         output=str(running.output),
         session_file=str(running.record),
+        token=token,
+        limits=limits(settings.limits),
+        progress=str(package.progress),
+        stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
+        terminal=str(request.get("terminal") or ""),
     )
-    return Started(package.path, running, start.start(spec, lock_fd=lock_fd))
+    return Started(package.path, running, start.start(spec, lock_fd=lock_fd).process)
+
+
+def take(package: Package) -> int:
+    """The package's lock, see `Package.lock`; first ends what a session has left behind whose guard and
+    supervisor were both killed.
+
+    Raises:
+        Refused: Somebody writes to this package.
+    """
+    crashed = [session for session in package.sessions()[-1:] if session.state == "crashed"]
+    leftovers.end_leftovers(
+        [str(session.request.get("token")) for session in crashed],
+        [str((session.record or {}).get("cgroup") or "") for session in crashed],
+    )
+    return package.lock()
+
+
+def limits(settings: LimitSettings) -> Limits:
+    """The section ``limits`` as the supervisor wants it: seconds and bytes."""
+    return Limits(
+        wall_seconds=_seconds(settings.wall_time, "limits.wall_time"),
+        grace_seconds=parse_duration(settings.grace, setting="limits.grace"),
+        core_bytes=settings.core_mb * 2**20,
+        output_bytes=settings.output_mb * 2**20,
+        stall_seconds=_seconds(settings.stall_timeout, "limits.stall_timeout"),
+        end_stalled=settings.on_stall == "end",
+    )
+
+
+def _seconds(duration: str | None, setting: str) -> float | None:
+    return None if duration is None else parse_duration(duration, setting=setting)
 
 
 def environment(*, seed: int, cpu: bool) -> dict[str, str]:

@@ -1,0 +1,75 @@
+"""One analysis, from its folder to its result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.analysis import folder, script
+from roost.analysis.perform import Asked, perform
+from roost.base import process
+from roost.base.errors import NotFound
+from roost.package.package import Package
+from roost.project import native
+from roost.worker import training
+
+_LOOK_SECONDS = 0.5
+
+
+def analyze(package: Package, place: Path) -> str:
+    """Does what the request in ``place`` asks; gives "finished".
+
+    Raises:
+        RoostError: The package cannot be loaded, or the script has no `experience`.
+        BaseException: Whatever the project's code or the script raises.
+    """
+    request = folder.read(place).request
+    if not request:
+        raise NotFound("there is no request", where=place)
+    end_with(request)
+    asked = Asked(**{name: request[name] for name in Asked._fields})
+    _, settings = native.resolved(package, str(asked.project))
+    training.set_threads(settings, _first(package))
+    path = Path(request["script"]["path"])
+    perform(
+        package,
+        place,
+        asked,
+        script=request["script"],
+        function=lambda: script.load(place / folder.SCRIPT, path, package.path),
+    )
+    return "finished"
+
+
+def _first(package: Package) -> dict[str, Any] | None:
+    """What the first session ran on, for the number of threads; None where nobody can tell."""
+    try:
+        found = msgspec.json.decode((package.path / "environment.json").read_bytes(), type=dict[str, Any])
+        int(found["stack"]["threads"])
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        return None
+    return found
+
+
+def end_with(caller: Mapping[str, Any]) -> None:
+    """From now on this process, and all that it started, ends when ``caller`` is gone: unlike a run, an
+    analysis that nobody waits for is of no use.
+
+    Args:
+        caller: The identity of a process of this machine, as `sessions.identity` gives it.
+    """
+
+    def look() -> None:
+        supervisor = os.getppid()
+        while process.alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
+            time.sleep(_LOOK_SECONDS)
+        os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills the whole tree, us included
+
+    threading.Thread(target=look, name="end-with-the-caller", daemon=True).start()

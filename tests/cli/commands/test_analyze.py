@@ -1,0 +1,93 @@
+"""`roost analyze`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roost.analysis import folder
+from roost.package.package import Package
+from tests.cli.programs import Terminal, roost
+from tests.project.trained import trained
+
+LOOK = """
+import sys
+def experience(self):
+    print("looking at", self.checkpoint.id)
+    print("a warning", file=sys.stderr)
+    self.save("note", "x")
+    return {"loss": self.log["valid/loss"][1][-1], "weights": self.model.net[0].weight, "bad": float("nan")}
+"""
+
+WAITS = """
+import threading
+def experience(self):
+    print("waiting", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """A trained package with AnalyzeScripts of its own."""
+    package = trained(tmp_path_factory.mktemp("trained"))
+    scripts = package.path / "AnalyzeScripts"
+    scripts.mkdir()
+    (scripts / "look.py").write_text(LOOK)
+    (scripts / "waits.py").write_text(WAITS)
+    return package
+
+
+def test_output_then_the_value_then_the_files(made: Package) -> None:
+    said = roost("analyze", "run", "-s", "look", "-CPU", cwd=made.path.parent)
+    assert said.returncode == 0, said.stderr
+    number = folder.read_all(made.path / "analysis")[-1].number
+    place = f"run/analysis/{number}"
+    lines = said.stdout.splitlines()
+    assert sorted(lines[:2]) == ["a warning", "looking at 2"]
+    assert lines[2].startswith("loss     0.") and lines[3].startswith("weights  [[")
+    assert lines[4:] == ["bad      null", "value.bad is nan", f"{place}/note.txt"]
+    script, end = said.stderr.splitlines()
+    assert script == f"script: {made.path / 'AnalyzeScripts' / 'look.py'}"
+    assert end.startswith("succeeded in ") and end.endswith(f"checkpoint 2, step 6, cpu; {place}")
+
+
+def test_json_alone_on_stdout(made: Package) -> None:
+    said = roost("analyze", "-r", made.path, "-s", "look", "-c", "1", "--device", "cpu", "--json")
+    body = json.loads(said.stdout)
+    assert said.returncode == 0 and body["state"] == "succeeded" and body["exit_code"] == 0
+    assert body["result"]["checkpoint"]["id"] == 1 and body["result"]["saved"] == ["note.txt"]
+    assert body["result"]["value"]["bad"] is None and body["result"]["nonfinite"] == {"value.bad": "nan"}
+    assert Path(body["folder"], "note.txt").is_file()
+    assert "looking at 1" in said.stderr and "a warning" in said.stderr
+
+
+def test_ctrl_c_ends_it_at_once(made: Package) -> None:
+    terminal = Terminal("analyze", made.path, "-s", "waits", "-CPU")
+    try:
+        terminal.wait_for("waiting")
+        terminal.press_ctrl_c()
+        code, shown = terminal.end()
+    finally:
+        terminal.kill()
+    assert code == 130 and "stopped" in shown and "Traceback" not in shown
+    last = folder.read_all(made.path / "analysis")[-1]
+    assert last.state == "stopped" and last.record is not None and last.record["exit_code"] == 130
+
+
+def test_what_is_wrong_with_the_command_line(made: Package) -> None:
+    for arguments, code, says in (
+        (["-s", "look"], 2, "name one package"),
+        (["a", "-r", "b", "-s", "look"], 2, "name one package"),
+        ([made.path], 2, "--script"),
+        ([made.path, "-s", "look", "-c", "1", "--untrained"], 2, "--untrained takes no checkpoint"),
+        ([made.path, "-s", "look", "-CPU", "--device", "cuda"], 2, "-CPU is short for"),
+        ([made.path, "-s", "loko"], 3, "did you mean 'look'"),
+        ([made.path, "-s", "look", "-c", "9"], 3, "there is no checkpoint 9; there are: 0, 1, 2"),
+        (["nowhere", "-s", "look"], 3, "there is no such folder"),
+    ):
+        said = roost("analyze", *arguments)
+        assert said.returncode == code and says in said.stderr, said.stderr
+        assert said.stdout == "" and "Traceback" not in said.stderr

@@ -1,0 +1,135 @@
+"""The process that does one analysis."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.analysis import folder
+from roost.base.errors import NotFound
+from roost.package import sessions
+from roost.package.package import Package
+from roost.worker import analysis
+from roost.worker.__main__ import main
+from tests.project.projects import DATASET
+from tests.project.trained import trained
+
+
+def asked(package: Package, script: str, **changed: Any) -> Path:
+    """The folder of an analysis, as the operation makes it."""
+    place = folder.make(package.path / folder.NAME)
+    (place / folder.SCRIPT).write_text(script)
+    body = {"checkpoint": None, "untrained": False, "device": "cpu", "project": "/nowhere"}
+    told = {"path": str(package.path / "AnalyzeScripts" / "look.py"), "sha256": "0"}
+    folder.write_request(place, {**body, "script": told, **changed})
+    return place
+
+
+def test_does_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = trained(tmp_path)
+    monkeypatch.chdir(package.path)
+    script = "import torch\ndef experience(self):\n    return self.checkpoint.id, torch.get_num_threads()"
+    first = asked(package, script, checkpoint=1)
+    assert analysis.analyze(package, first) == "finished"
+    assert folder.read_result(first)["value"] == [1, 1]
+    # As many threads as the first session had: another number adds up in another order.
+    (package.path / "environment.json").write_text(json.dumps({"stack": {"threads": 2}}))
+    second = asked(package, script)
+    analysis.analyze(package, second)
+    assert folder.read_result(second)["value"] == [2, 2]
+    torch.set_num_threads(1)
+    for damaged in ("", "[]", '{"stack": {"threads": "x"}}', '{"stack": 3}'):
+        (package.path / "environment.json").write_text(damaged)
+        place = asked(package, script)
+        analysis.analyze(package, place)
+        assert folder.read_result(place)["value"] == [2, 1], "nothing here is worth less for it"
+
+
+def test_a_folder_without_a_request(tmp_path: Path) -> None:
+    place = folder.make(tmp_path)
+    with pytest.raises(NotFound, match="there is no request"):
+        analysis.analyze(Package(tmp_path), place)
+
+
+@pytest.mark.usefixtures("own_signals")
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("import sys\ndef experience(self): sys.exit(7)", 7, "sys.exit(7)"),
+        ("import sys\ndef experience(self): sys.exit()", 1, "sys.exit()"),
+        ("import sys\nsys.exit(75)\ndef experience(self): ...", 1, "sys.exit(75)"),
+        ("import sys\ndef experience(self): sys.exit('why')", 1, "why"),
+        ("experience = 3", 1, "`experience` is int, not a function"),
+        ("import no_such_module_at_all\ndef experience(self): ...", 1, "no_such_module_at_all"),
+        ("def experience(self): self.save('../x', 'y')", 1, "is no file name"),
+        ("def experience(self): self.batches('tets')", 3, "did you mean 'test'"),
+        ("def experience(self): return 1 / 0", 1, "ZeroDivisionError"),
+    ],
+)
+def test_scripts_that_fail(
+    text: str,
+    code: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    package = trained(tmp_path, dataset=DATASET.replace("valid=data", "valid=data, test=data"))
+    monkeypatch.chdir(package.path)
+    for name in ("stdout", "stderr"):  # main puts its own in their place
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+    place = asked(package, text)
+    assert main([str(package.path), str(place)]) == code
+    printed = capfd.readouterr().err
+    assert says in printed and "look.py" in printed
+    assert "src/roost/" not in printed, "no frame of roost's own"
+    error = folder.read_result(place)["error"]
+    assert error["traceback"] is None or "look.py" in error["traceback"].splitlines()[1]
+
+
+WATCHED = """
+import json, sys, threading
+from roost.worker import analysis
+caller = json.loads(sys.argv[1])
+analysis.end_with(caller)
+print("watching", flush=True)
+threading.Event().wait()
+"""
+
+SUPERVISES = """
+import signal, subprocess, sys
+signal.signal(signal.SIGQUIT, lambda *_: (child.kill(), print("ended", flush=True), sys.exit(0)))
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
+child.wait()
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_ends_with_who_asked_for_it() -> None:
+    caller = subprocess.Popen(["sleep", "60"])
+    identity = {**sessions.identity(), "pid": caller.pid, "start_ticks": None}
+    watched = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISES, WATCHED, json.dumps(identity)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert watched.stdout is not None
+        assert watched.stdout.readline() == "watching\n"
+        assert watched.poll() is None
+        caller.send_signal(signal.SIGKILL)
+        caller.wait()
+        assert watched.stdout.readline() == "ended\n"
+        assert watched.wait(10) == 0
+    finally:
+        for process in (caller, watched):
+            process.kill()
+            process.wait()
+        assert watched.stdout is not None
+        watched.stdout.close()
