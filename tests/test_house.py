@@ -40,7 +40,12 @@ FLOORS = {
 TORCH_FREE = [folder for folder, floor in FLOORS.items() if floor <= 2 or floor >= 7]
 NO_CODE_OF_OURS = "templates"  # what `roost new` copies is the user's code
 
-STANDARD_LIBRARY_ONLY = ("base/durable.py", "lab/supervisor.py", "lab/tree.py")
+STANDARD_LIBRARY_ONLY = (
+    "base/durable.py", "package/progress.py",
+    "lab/capture.py", "lab/cgroup.py", "lab/ending.py", "lab/guard.py", "lab/leftovers.py", "lab/limits.py",
+    "lab/memory.py", "lab/output.py", "lab/record.py", "lab/scope.py", "lab/signals.py", "lab/spawn.py",
+    "lab/spec.py", "lab/stacks.py", "lab/stall.py", "lab/supervisor.py", "lab/tree.py", "lab/watch.py",
+)  # fmt: skip
 """Files, with all that they import, which must start under ``python -I -S``."""
 
 MOST_LINES_OF_A_FILE = 400
@@ -48,6 +53,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 
 MAY_WRITE = {
     "cli/__main__.py": "opens /dev/null in the place of a stream that was closed",
+    "lab/cgroup.py": "files of the kernel",
+    "lab/output.py": "opens what the worker prints into; nothing resumes from it",
+    "lab/spawn.py": "opens the terminal of a worker",
     "package/names.py": "an atomic mkdir is how a name is taken",
     "package/package.py": "makes the folders and the lock of a new package, removes a failed start",
     "package/progress.py": "one mapped record, published each step for watchers; nothing resumes from it",

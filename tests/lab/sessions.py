@@ -5,14 +5,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from roost.lab import cgroup
+from roost.lab.limits import Limits
+from roost.lab.spec import Spec
 from roost.lab.start import start
-from roost.lab.supervisor import Spec
 from tests.waiting import wait_for
+
+needs_cgroup = pytest.mark.skipif(not cgroup.can_make(), reason="no cgroup v2 that we may write to")
 
 # What every worker may use: it says its final line, tells that it has come to a place, waits for ever.
 PRELUDE = """
@@ -61,6 +69,9 @@ class Session:
         self.output = folder / "_output.txt"
         self.file = folder / "sessions" / "1.json"
         self.child: subprocess.Popen[bytes] | None = None
+        """The guard, which ends with the session's exit code."""
+        self.supervisor_pid = 0
+        self.token = secrets.token_hex(16)
 
     def spec(self, code: str, **env: str) -> Spec:
         return Spec(
@@ -71,6 +82,7 @@ class Session:
             session=1,
             output=str(self.output),
             session_file=str(self.file),
+            token=self.token,
         )
 
     def start(self, code: str, **env: str) -> subprocess.Popen[bytes]:
@@ -80,14 +92,20 @@ class Session:
         lock_fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.child = start(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
+            self.child, self.supervisor_pid = start(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
         finally:
             os.close(lock_fd)
         return self.child
 
+    def start_limited(self, code: str, **limits: Any) -> subprocess.Popen[bytes]:
+        return self.start_spec(self.spec(code)._replace(limits=Limits(**limits)))
+
     def end(self, code: str, **env: str) -> dict[str, Any]:
         """Starts it, waits for the end, gives the record."""
-        exit_code = self.start(code, **env).wait(20)
+        return self.end_spec(self.spec(code, **env))
+
+    def end_spec(self, spec: Spec) -> dict[str, Any]:
+        exit_code = self.start_spec(spec).wait(20)
         record = self.record()
         assert record["exit_code"] == exit_code
         assert not self.locked()
@@ -110,6 +128,13 @@ class Session:
         """Waits for the worker's `here(name)`, and for the record, which it may outrun; gives its text."""
         wait_for(lambda: (self.folder / name).exists() and self.file.exists())
         return (self.folder / name).read_text()
+
+    def close(self) -> None:
+        """Ends whatever a test that failed has left, for the sake of the others."""
+        for pid in self.living():
+            os.kill(pid, signal.SIGKILL)
+        if self.child is not None:
+            self.child.wait(10)
 
     def living(self) -> list[int]:
         """Every process of the machine that lives in the folder, as the worker and all it starts do."""

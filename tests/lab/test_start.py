@@ -23,7 +23,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from roost.lab import start as module
-from roost.lab.supervisor import Spec
+from roost.lab.spec import Spec
 """
 
 
@@ -33,7 +33,7 @@ def test_the_run_outlives_its_operation(session: Session, how: signal.Signals) -
     spec = session.spec("here('ready'); open('go').read(); end('succeeded', 0)")
     operation = (
         OPERATION + "child = module.start(Spec.from_json(sys.stdin.read()), lock_fd=None)\n"
-        "print(child.pid, flush=True)\n"
+        "print(child.supervisor_pid, flush=True)\n"
         "signal.pause()"
     )
     command = [sys.executable, "-I", "-S", "-c", operation]

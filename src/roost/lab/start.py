@@ -1,23 +1,37 @@
-"""How an operation starts a session: spawns its supervisor, and knows for sure that it runs."""
+"""How an operation starts a session: spawns its guard, and knows for sure that it runs."""
 
 from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
-from roost.lab import supervisor
-from roost.lab.supervisor import Spec
+from roost.lab import cgroup, guard
+from roost.lab.spec import Spec
+from roost.lab.tree import kill_tree
+
+_PATHS = ("cwd", "package", "output", "session_file", "progress", "stacks", "terminal")
 
 
-def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> subprocess.Popen[bytes]:
-    """Starts the supervisor of one session and waits until it has recorded the session.
+class Supervised(NamedTuple):
+    """A session that runs by itself."""
 
-    It outlives the caller. A caller that stays must ``wait()`` for it, or a zombie remains; the exit code is
-    what the program should exit with. Its stop signals are in `lab.supervisor`.
+    process: subprocess.Popen[bytes]
+    """The guard. It ends last, with the exit code that the program should have. A caller that stays must
+    ``wait()`` for it, or a zombie remains."""
+    supervisor_pid: int
+    """Where signals go (`lab.supervisor`); those sent to the guard are passed on."""
+
+
+def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> Supervised:
+    """Starts the guard of one session and waits until the supervisor has recorded the session.
+
+    Both outlive the caller.
 
     Args:
         spec: The session; its descriptors are filled in here, its paths made absolute.
@@ -38,32 +52,27 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
             os.close(supervisor_ready_fd)
         assert child.stderr is not None
         with child.stderr:
-            if not _reached(spec, child, ready_fd, timeout_seconds):
-                child.kill()  # the kernel ends its worker with it
+            supervisor_pid = _reached(spec, child, ready_fd, timeout_seconds)
+            if supervisor_pid is None:
+                _end(child, spec)
                 raise _not_started(spec, child, timeout_seconds)
     finally:
         os.close(ready_fd)
-    return child
+    return Supervised(child, supervisor_pid)
 
 
 def _absolute(spec: Spec) -> Spec:
     """The supervisor lives in the root folder, so that it never keeps a disk from being unmounted."""
-    return spec._replace(
-        cwd=_absolute_path(spec.cwd),
-        package=_absolute_path(spec.package),
-        output=_absolute_path(spec.output),
-        session_file=_absolute_path(spec.session_file),
-    )
-
-
-def _absolute_path(path: str) -> str:
-    return str(Path(path).absolute())
+    paths: dict[str, Any] = {
+        name: str(Path(path).absolute()) for name in _PATHS if (path := getattr(spec, name))
+    }
+    return spec._replace(**paths)
 
 
 def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     # start_new_session: a Ctrl-C at the terminal must not reach it even in its first milliseconds.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(supervisor.__file__).resolve())],
+        [sys.executable, "-I", "-S", str(Path(guard.__file__).resolve())],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -73,13 +82,14 @@ def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     )
 
 
-def _reached(spec: Spec, child: subprocess.Popen[bytes], ready_fd: int, timeout_seconds: float) -> bool:
-    """Hands the spec over; whether the supervisor then said in time that the session stands."""
+def _reached(spec: Spec, child: subprocess.Popen[bytes], ready_fd: int, timeout_seconds: float) -> int | None:
+    """Hands the spec over; the supervisor's pid if it said in time that the session stands."""
     try:
         _hand_over(spec, child)
         poller = select.poll()
         poller.register(ready_fd, select.POLLIN)
-        return bool(poller.poll(timeout_seconds * 1000)) and os.read(ready_fd, 1) == b"1"
+        line = os.read(ready_fd, 32) if poller.poll(timeout_seconds * 1000) else b""
+        return int(line) if line.endswith(b"\n") else None
     except BaseException:  # Ctrl-C: what nobody has heard of yet must not go on alone
         child.terminate()
         raise
@@ -92,6 +102,17 @@ def _hand_over(spec: Spec, child: subprocess.Popen[bytes]) -> None:
             pipe.write(spec.to_json().encode())
     except BrokenPipeError:  # it died at once; why is on its stderr
         return
+
+
+def _end(child: subprocess.Popen[bytes], spec: Spec) -> None:
+    """Ends what did not come up, with all that it has started already."""
+    child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
+    kill_tree(child.pid, include_root=False)
+    child.kill()
+    group = cgroup.path_of(spec.token)
+    if group is not None:
+        cgroup.kill(group)
+        cgroup.remove(group)
 
 
 def _not_started(spec: Spec, child: subprocess.Popen[bytes], timeout_seconds: float) -> RoostError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roost.base import process
 from roost.base.interval import parse_duration
 from roost.config.settings import LimitSettings, Settings
 from roost.lab import leftovers, start
@@ -18,6 +19,7 @@ from roost.lab.limits import Limits
 from roost.lab.spec import Spec
 from roost.operations.running import Running
 from roost.package.package import Package
+from roost.package.sessions import Session
 
 
 @dataclass
@@ -88,12 +90,22 @@ def take(package: Package) -> int:
     Raises:
         Refused: Somebody writes to this package.
     """
-    crashed = [session for session in package.sessions()[-1:] if session.state == "crashed"]
+    crashed = [session for session in package.sessions()[-1:] if _abandoned(session)]
     leftovers.end_leftovers(
         [str(session.request.get("token")) for session in crashed],
         [str((session.record or {}).get("cgroup") or "") for session in crashed],
     )
     return package.lock()
+
+
+def _abandoned(session: Session) -> bool:
+    """Whether nobody is left who would end what this session has started: its guard is gone, too."""
+    record = session.record or {}
+    guard = record.get("guard_pid")
+    guarded = guard is not None and process.alive(
+        int(guard), record.get("guard_start_ticks"), str(record.get("boot_id"))
+    )
+    return session.state == "crashed" and not guarded
 
 
 def limits(settings: LimitSettings) -> Limits:

@@ -1,0 +1,89 @@
+"""Judges how a session ended: by what its worker said, else by what is seen from outside."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import NamedTuple
+
+from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
+
+_STATES = ("succeeded", "failed", "stopped")
+
+
+class Ending(NamedTuple):
+    """How a session ended, as ``sessions/<n>.json`` tells it."""
+
+    state: str
+    exit_code: int
+    reason: str
+    error: str | None
+
+
+def ending(
+    report: bytes,
+    worker_status: int,
+    *,
+    asked_to_stop: bool,
+    killed: bool,
+    limit: Ending | None = None,
+    overdue: str | None = None,
+) -> Ending:
+    """Judges a session by the worker's final line, and without one by what is known from outside.
+
+    Args:
+        report: All that came through the report pipe.
+        worker_status: The worker's exit code, or minus the signal that ended it.
+        asked_to_stop: Whether SIGTERM was passed on to it.
+        killed: Whether the tree was killed on request.
+        limit: How a session ends that was asked to end by this limit of its own.
+        overdue: What to say of one that had to be killed because it did not end when the limit asked.
+    """
+    said = _final_line(report)
+    if said is not None and (limit is None or said.state != "stopped"):
+        return said
+    if killed and said is None:
+        return Ending("stopped", INTERRUPTED_EXIT_CODE, "killed", None)
+    # Without a handler yet it was still loading: nothing was begun, so nothing is lost.
+    ended_as_asked = said is not None or (asked_to_stop and worker_status == -signal.SIGTERM)
+    if limit is not None and (ended_as_asked or overdue is not None):
+        return limit._replace(error="; ".join(filter(None, (limit.error, overdue))) or None)
+    if ended_as_asked:
+        return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
+    if worker_status < 0:
+        return Ending("crashed", 1, "signal", f"killed by {status_name(worker_status)}")
+    # A code to which roost gives a meaning must not claim it for a worker that did not say so.
+    claims = worker_status in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)
+    error = f"exited with {worker_status} before the run had ended"
+    return Ending("crashed", 1 if claims else worker_status, "exit", error)
+
+
+def without_supervisor(supervisor_status: int) -> Ending:
+    """How a session ended whose supervisor was killed (its wait status, negative)."""
+    by = status_name(supervisor_status)
+    why = " (a defect of roost; the traceback is in the output)" if by == "SIGABRT" else ""
+    return Ending("crashed", 1, "signal", f"the supervisor was killed by {by}{why}, and the run with it")
+
+
+def _final_line(report: bytes) -> Ending | None:
+    """The last line that means something; the pipe is open to all of the worker's code."""
+    for line in reversed(report.splitlines()):
+        try:
+            said = json.loads(line)
+            found = Ending(said["state"], said["exit_code"], said["reason"], said["error"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        typed = isinstance(found.exit_code, int) and isinstance(found.reason, str)
+        if typed and found.state in _STATES and isinstance(found.error, str | None):
+            return found
+    return None
+
+
+def status_name(status: int) -> int | str:
+    """An exit code as it is, a signal by its name."""
+    if status >= 0:
+        return status
+    try:
+        return signal.Signals(-status).name
+    except ValueError:  # a real-time signal without a name
+        return f"signal {-status}"

@@ -1,0 +1,127 @@
+"""The program that is started for a session: it forks the supervisor, waits for it, and ends what a killed
+supervisor would leave behind.
+
+Started as ``python -I -S guard.py`` in its own session, with one `Spec` as JSON on stdin (`lab.start` does
+it). It holds the package's lock too, so that the lock is free only when nothing of the run lives, and as a
+child subreaper it inherits whatever the supervisor had adopted. It does so little that it has no reason to
+fail. If it is itself killed the supervisor goes on and says so: ending the run would lose more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":  # -I -S: neither site-packages nor this folder are on the path
+    sys.path.insert(0, __file__.rsplit(os.sep, 3)[0])
+
+import resource
+import signal
+import time
+from typing import NoReturn
+
+from roost.lab import cgroup, scope, signals
+from roost.lab.spec import Spec
+from roost.lab.supervisor import Supervisor
+
+_LISTENED = (signal.SIGCHLD, *signals.ORDERS)
+
+
+def main() -> int:
+    """Reads the spec, runs the session, gives its exit code."""
+    try:
+        if os.getsid(0) != os.getpid():
+            os.setsid()
+        return run(Spec.from_json(sys.stdin.buffer.read()))
+    except (OSError, ValueError, TypeError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def run(spec: Spec) -> int:
+    """Runs one session under a supervisor; gives its exit code, 1 if the supervisor was killed."""
+    began = time.monotonic()
+    signals.ignore()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _LISTENED)
+    # Some systems drop a signal whose default is to do nothing even while it is blocked.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for fd in (spec.lock_fd, spec.ready_fd):
+        if fd is not None:
+            os.set_inheritable(fd, False)
+    scope.adopt_orphans()
+    wanted = spec.cgroup and os.environ.get("ROOST_CGROUP") != "0"
+    group = cgroup.make(spec.token) if wanted else None
+    guard_pid, supervisor_pid = os.getpid(), os.fork()
+    if supervisor_pid == 0:
+        _supervise(Supervisor(spec, group=group, guard_pid=guard_pid))
+    if spec.ready_fd is not None:
+        os.close(spec.ready_fd)
+    status = _wait_for(supervisor_pid)
+    if status >= 0:
+        return status
+    return _take_over(spec, group, status, seconds=time.monotonic() - began)
+
+
+def _supervise(supervisor: Supervisor) -> NoReturn:
+    """The forked child. Exceptions of the start are for the reader of stderr; a later one is a defect."""
+    try:
+        supervisor.start()
+    except Exception as error:  # noqa: BLE001  - told, then it has failed
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+    try:
+        os._exit(supervisor.watch())
+    except BaseException:  # noqa: BLE001  - told, then it has failed
+        _abort()
+
+
+def _abort() -> NoReturn:
+    """By a signal, so that the guard sees that the end was not recorded. Nothing is imported here: there may
+    be no descriptor or memory left for it."""
+    try:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    finally:
+        os.abort()
+
+
+def _wait_for(supervisor_pid: int) -> int:
+    """Passes orders on until the supervisor has ended; gives its exit code, or minus its signal."""
+    while True:
+        signum = signal.sigwait(_LISTENED)
+        if signum != signal.SIGCHLD:
+            os.kill(supervisor_pid, signum)
+            continue
+        pid, status = os.waitpid(supervisor_pid, os.WNOHANG)  # SIGCHLD comes when it is paused, too
+        if pid == supervisor_pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) -> int:
+    """Ends the run of a supervisor that was killed, and writes down that it was."""
+    from roost.lab import record
+    from roost.lab.capture import shorten_at_end
+    from roost.lab.ending import without_supervisor
+    from roost.lab.output import open_output, say
+
+    left = scope.end_all(group)
+    found = record.Record.load(spec.session_file)
+    if found is None:  # it was killed before it had recorded the session: nobody was told that it runs
+        return 1
+    if found.fields.get("state") != "running":  # after it had recorded the end
+        return int(found.fields.get("exit_code", 1))
+    output_fd = open_output(spec.output)
+    found.note_worker_end(None, seconds=seconds)
+    if left:
+        say(output_fd, f"these processes could not be ended and may still write: {left}")
+    elif shorten_at_end(spec, found, output_fd):
+        output_fd = open_output(spec.output)
+    end = without_supervisor(status)
+    for line in [end.error or "", *found.write_end(end)]:
+        say(output_fd, line)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Starting the worker of a session: its pipes, and what the forked child does to become it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from typing import NamedTuple, NoReturn
+
+from roost.lab import cgroup, scope, signals
+from roost.lab.spec import Spec
+
+TOKEN_VARIABLE = "ROOST_TOKEN"
+REPORT_VARIABLE = "ROOST_REPORT_FD"
+STACKS_VARIABLE = "ROOST_STACKS_FD"
+
+
+class Worker(NamedTuple):
+    """A worker that was started, and our ends of its pipes (none of them blocks)."""
+
+    pid: int
+    report_fd: int
+    """Its final line."""
+    stacks_fd: int
+    """Its stacks, when it is sent the signal for them."""
+    its_stacks_fd: int
+    """The number that the pipe of the stacks has on its side."""
+    joined_fd: int
+    """One byte, if it could join its cgroup."""
+
+
+class _Ends(NamedTuple):
+    """The child's descriptors."""
+
+    output: int
+    report: int
+    stacks: int
+    joined: int
+
+
+def start(spec: Spec, *, output_fd: int, group: str | None) -> Worker:
+    """Forks the worker. All signals are blocked from before the fork: the child must find the default actions
+    and not the copy of our handlers. The caller unblocks them.
+
+    Raises:
+        OSError: There are no descriptors or processes left.
+    """
+    (report, its_report), (stacks, its_stacks), (joined, its_joined) = os.pipe(), os.pipe(), os.pipe()
+    for fd in (report, stacks, joined):
+        os.set_blocking(fd, False)
+    if sys.platform == "linux":
+        scope.prctl()  # loads ctypes once, here and not in the child
+    supervisor_pid = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        _become_worker(spec, supervisor_pid, _Ends(output_fd, its_report, its_stacks, its_joined), group)
+    for fd in (its_report, its_stacks, its_joined):
+        os.close(fd)
+    return Worker(pid, report, stacks, its_stacks, joined)
+
+
+def joined(worker: Worker) -> bool:
+    """Whether it is in its cgroup; known once it has started."""
+    try:
+        return os.read(worker.joined_fd, 1) == b"1"
+    except BlockingIOError:
+        return False
+
+
+def _become_worker(spec: Spec, supervisor_pid: int, ends: _Ends, group: str | None) -> NoReturn:
+    try:
+        scope.signal_at_parents_death(signal.SIGKILL)
+        if os.getppid() != supervisor_pid:  # it died before the line above: no signal will come
+            os._exit(1)
+        if group is not None and cgroup.join(group):
+            os.write(ends.joined, b"1")
+        os.setsid()  # so that code that signals its own group does not hit the supervisor
+        _take_streams(spec.terminal, ends.output)
+        for fd in (ends.report, ends.stacks, spec.lock_fd):
+            if fd is not None:
+                os.set_inheritable(fd, True)
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        core = spec.limits.core_bytes
+        resource.setrlimit(resource.RLIMIT_CORE, (core if hard < 0 else min(core, hard), hard))
+        signals.restore()
+        os.chdir(spec.cwd)
+        added = {TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: ends.report, STACKS_VARIABLE: ends.stacks}
+        os.execvpe(spec.argv[0], spec.argv, spec.env | {name: str(value) for name, value in added.items()})
+    except (OSError, ValueError) as error:
+        text = f"the worker could not be started: {error}"
+        line = {"state": "failed", "exit_code": 1, "reason": "start", "error": text}
+        os.write(ends.report, json.dumps(line).encode() + b"\n")
+    finally:
+        os._exit(127)
+
+
+def _take_streams(terminal: str, output_fd: int) -> None:
+    if terminal:
+        # Without O_NOCTTY its Ctrl-C would go to the worker, past the program that the person started.
+        fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
+        for stream in range(3):
+            os.dup2(fd, stream)
+        return
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)

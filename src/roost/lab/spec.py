@@ -1,0 +1,47 @@
+"""What a supervisor is told: what to run, under which limits, and where to write it down."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from roost.lab.limits import Limits
+
+
+class Spec(NamedTuple):
+    """One session. All paths are absolute. A named tuple, as `Limits` is."""
+
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    """The complete environment of the worker; the supervisor adds ``ROOST_TOKEN``, ``ROOST_REPORT_FD`` and
+    ``ROOST_STACKS_FD``."""
+    package: str
+    session: int
+    output: str
+    session_file: str
+    token: str
+    """Random hex digits, in the environment of every process of the run that did not empty its own: by it
+    `lab.leftovers` finds them when guard and supervisor are both gone."""
+    limits: Limits = Limits()
+    progress: str = ""
+    """The board that is watched for steps; empty: output alone counts as progress."""
+    stacks: str = ""
+    """The file that the stacks of a stalled run are appended to; empty: none are taken."""
+    cgroup: bool = True
+    """Whether the run gets a cgroup where one can be made; without it its processes are found by parent."""
+    terminal: str = ""
+    """A terminal that the worker gets as stdin, stdout and stderr; else /dev/null and the output file."""
+    lock_fd: int | None = None
+    """An inherited descriptor that holds the package's flock; None for what takes no lock."""
+    ready_fd: int | None = None
+    """Gets the supervisor's pid, as a line, when the session is recorded and the worker started."""
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict() | {"limits": self.limits._asdict()})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Spec:
+        """Raises ValueError or TypeError if the text is no spec."""
+        said = json.loads(text)
+        return cls(**{**said, "limits": Limits(**said.get("limits", {}))})

@@ -1,0 +1,103 @@
+"""What a supervisor does at each tick of its clock: time limit, size of the output, stalls, memory."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from roost.base.errors import STOPPED_EXIT_CODE
+from roost.lab import stall
+from roost.lab.capture import OutputCap
+from roost.lab.ending import Ending
+from roost.lab.memory import TreePeak
+from roost.lab.output import say
+from roost.lab.record import Record
+from roost.lab.spawn import Worker
+from roost.lab.spec import Spec
+from roost.lab.tree import descendants
+
+
+class Watch:
+    """The clock of one session, imported and made once its worker runs.
+
+    Args:
+        spec: The session.
+        record: Gets what is found out.
+        worker: Whose stacks are asked for.
+        output_fd: What it prints, and what is said here.
+    """
+
+    def __init__(self, spec: Spec, record: Record, worker: Worker, output_fd: int) -> None:
+        self._spec, self._record, self._worker, self._output_fd = spec, record, worker, output_fd
+        limits = spec.limits
+        now = self.next = time.monotonic()
+        self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
+        self._cap: OutputCap | None = OutputCap(output_fd, limits.output_bytes)
+        self._peak = TreePeak(os.getpid())
+        # Who sits at the terminal may think for as long as he likes.
+        self._stall: stall.StallWatch | None = None
+        if limits.stall_seconds is not None and not spec.terminal:
+            self._stall = stall.StallWatch(spec.progress, output_fd, limits.stall_seconds, now=now)
+
+    def tick(self, now: float) -> Ending | None:
+        """Does what is due; gives how the session ends if it is to be ended now. Call it at `next` (monotonic
+        seconds) or whenever something else happened."""
+        if now < self.next:
+            return None
+        self._peak.look(now)
+        self.next = now + self._look_at_output()
+        if self._wall_end is not None and now >= self._wall_end:
+            self._wall_end = None
+            return Ending("stopped", STOPPED_EXIT_CODE, "time limit", None)
+        if self._wall_end is not None:
+            self.next = min(self.next, self._wall_end)
+        if self._stall is not None:
+            self.next = min(self.next, now + self._stall.tick_seconds)
+            if self._stall.look(now):
+                return self._stalled(self._stall)
+        return None
+
+    def finish(self) -> None:
+        """Adds what was measured to the record."""
+        self._record.fields["peak_tree_memory_mb"] = round(self._peak.mb, 1)
+
+    def _look_at_output(self) -> float:
+        if self._cap is None:
+            return 1.0
+        try:
+            return self._cap.look()
+        except OSError as error:
+            self._cap = None
+            self._record.fields["output_not_cut"] = str(error)
+            say(
+                self._output_fd,
+                "the output has grown beyond limits.output_mb, and this disk cannot take the middle out "
+                f"of a file ({error}): it is shortened when the session ends",
+            )
+            return 1.0
+
+    def _stalled(self, watch: stall.StallWatch) -> Ending | None:
+        from roost.lab import stacks
+
+        worker = self._worker
+        pids = sorted(descendants(os.getpid()), key=lambda pid: (pid != worker.pid, pid))
+        looks = stacks.look_at(pids, read_fd=worker.stacks_fd, their_fd=worker.its_stacks_fd)
+        found = stall.describe(
+            looks,
+            worker_pid=worker.pid,
+            board=self._spec.progress,
+            idle_seconds=watch.idle_seconds,
+            stacks=self._spec.stacks,
+        )
+        if found.stacks:
+            try:
+                stall.append(found, looks)
+            except OSError as error:
+                say(self._output_fd, f"the stacks of a stalled run could not be written: {error}")
+                found = found._replace(stacks="")
+        self._record.fields.setdefault("stalls", []).append(stall.as_json(found))
+        self._record.write_if_possible()
+        text = stall.sentence(found)
+        say(self._output_fd, text)
+        watch.pass_over_output()
+        return Ending("failed", 1, "stalled", text) if self._spec.limits.end_stalled else None

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from roost.lab.ending import Ending, ending, status_name, without_supervisor
+
+
+@pytest.mark.parametrize(
+    "report",
+    [b"", b"\n", b"{", b"[]", b"null", b"\xff\xfe", b'{"state": "succeeded"}', b"[" * 100_000,
+     b'{"state": "done", "exit_code": 0, "reason": "", "error": null}',
+     b'{"state": "failed", "exit_code": "0", "reason": "", "error": null}'],
+)  # fmt: skip
+def test_a_line_that_means_nothing_is_no_line(report: bytes) -> None:
+    assert ending(report, 0, asked_to_stop=False, killed=False).state == "crashed"
+
+
+def test_the_last_line_that_means_something_counts() -> None:
+    lines = [
+        {"state": state, "exit_code": 0, "reason": "r", "error": None} for state in ("failed", "succeeded")
+    ]
+    report = b"\n".join(json.dumps(line).encode() for line in lines) + b'\n{"half": '
+    assert ending(report, 0, asked_to_stop=True, killed=True) == Ending("succeeded", 0, "r", None)
+
+
+def line(state: str, exit_code: int = 0, error: str | None = None) -> bytes:
+    said = {"state": state, "exit_code": exit_code, "reason": "r", "error": error}
+    return json.dumps(said).encode() + b"\n"
+
+
+TIME = Ending("stopped", 75, "time limit", None)
+STALLED = Ending("failed", 1, "stalled", "no step")
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "limit", "overdue", "expected"),
+    [
+        (line("stopped", 75), 75, TIME, None, TIME),
+        (line("stopped", 75), 75, STALLED, None, STALLED),
+        (line("succeeded"), 0, TIME, None, Ending("succeeded", 0, "r", None)),
+        (line("failed", 1, "full"), 1, TIME, None, Ending("failed", 1, "r", "full")),
+        (b"", -signal.SIGTERM, TIME, None, TIME),
+        (b"", -signal.SIGKILL, TIME, "late", TIME._replace(error="late")),
+        (b"", -signal.SIGKILL, STALLED, "late", STALLED._replace(error="no step; late")),
+        (b"", -signal.SIGKILL, TIME, None, Ending("crashed", 1, "signal", "killed by SIGKILL")),
+        (b"", 3, TIME, None, Ending("crashed", 3, "exit", "exited with 3 before the run had ended")),
+    ],
+)
+def test_a_session_that_a_limit_asked_to_end(
+    report: bytes, status: int, limit: Ending, overdue: str | None, expected: Ending
+) -> None:
+    found = ending(report, status, asked_to_stop=True, killed=False, limit=limit, overdue=overdue)
+    assert found == expected
+
+
+def test_a_kill_on_request_is_no_limit() -> None:
+    assert ending(b"", -9, asked_to_stop=True, killed=True, limit=TIME).reason == "killed"
+
+
+def test_the_supervisor_s_own_end() -> None:
+    assert without_supervisor(-9).error == "the supervisor was killed by SIGKILL, and the run with it"
+    assert "a defect of roost" in (without_supervisor(-6).error or "")
+    assert status_name(-9) == "SIGKILL"
+    assert status_name(-40) == "signal 40"
+    assert status_name(7) == 7

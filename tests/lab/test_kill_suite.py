@@ -1,0 +1,188 @@
+"""However a session ends, nothing survives: not even what is hardest to kill (`kill_program`).
+
+Survivors are found in two ways that have nothing to do with how they were ended: by the folder they live in,
+and by a FIFO whose end all of them hold.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.lab import cgroup, scope
+from roost.lab.leftovers import end_leftovers
+from roost.lab.spec import Spec
+from tests.lab.sessions import Session, needs_cgroup
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
+
+PROGRAM = Path(__file__).with_name("kill_program.py")
+LOADER = """
+import os, signal, torch
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        open(f"loader{torch.utils.data.get_worker_info().id}", "w").close()
+        while True: yield torch.zeros(1)
+def main():
+    batches = iter(torch.utils.data.DataLoader(Endless(), num_workers=2))
+    next(batches)
+    while not all(os.path.exists(f"loader{i}") for i in range(2)): pass
+    os.rename("loader0", "ready")
+    while True: next(batches)
+os.set_inheritable(os.open("held", os.O_WRONLY), True)
+main()
+"""
+
+
+def worker_ends(session: Session) -> None:
+    (session.folder / "go").touch()
+
+
+def worker_killed(session: Session) -> None:
+    os.kill(session.record()["worker_pid"], signal.SIGKILL)
+
+
+def told_to_kill(session: Session) -> None:
+    os.kill(session.supervisor_pid, signal.SIGQUIT)
+
+
+def supervisor_killed(session: Session) -> None:
+    os.kill(session.supervisor_pid, signal.SIGKILL)
+
+
+def guard_killed(session: Session) -> None:
+    """The run goes on, and is then ended by its supervisor alone."""
+    assert session.child is not None
+    session.child.kill()
+    session.child.wait(10)
+    wait_for(lambda: "guard_lost" in session.record())
+    assert session.locked()
+    os.kill(session.supervisor_pid, signal.SIGQUIT)
+
+
+def both_killed(session: Session) -> None:
+    """Both are stopped first, so that neither acts at the death of the other. A new session then sweeps."""
+    with adopting():
+        _kill_both(session)
+
+
+def _kill_both(session: Session) -> None:
+    assert session.child is not None
+    record = session.record()
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        session.child.send_signal(signum)
+        os.kill(session.supervisor_pid, signum)
+    session.child.wait(10)
+    end_leftovers([session.token], [record["cgroup"]] if record["cgroup"] else [])
+    if not record["cgroup"]:  # nothing tells whose it is: only a cgroup would
+        nameless = int((session.folder / "nameless").read_text())
+        assert session.living() == [nameless]
+        os.kill(nameless, signal.SIGKILL)
+
+
+@contextmanager
+def adopting() -> Iterator[None]:
+    """Has this process adopt what loses its parents, and reap it: not every machine's first process does."""
+    subreaper = 36
+    scope.prctl()(subreaper, 1, 0, 0, 0)
+    try:
+        yield
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+    finally:
+        scope.prctl()(subreaper, 0, 0, 0, 0)
+
+
+SCENARIOS: dict[Callable[[Session], None], tuple[str, str] | None] = {
+    worker_ends: ("crashed", "exit"),
+    worker_killed: ("crashed", "signal"),
+    told_to_kill: ("stopped", "killed"),
+    supervisor_killed: ("crashed", "signal"),
+    guard_killed: ("stopped", "killed"),
+    both_killed: None,
+}
+KINDS = [pytest.param("cgroup", marks=needs_cgroup), "walk"]
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[int]:
+    os.mkfifo(folder / "held")
+    fd = os.open(folder / "held", os.O_RDONLY | os.O_NONBLOCK)
+    yield fd
+    os.close(fd)
+
+
+def all_gone(fd: int) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return any(event & select.POLLHUP for _, event in poller.poll(0))
+
+
+def spec_of(session: Session, kind: str) -> Spec:
+    spec = session.spec("")._replace(argv=[sys.executable, "-I", "-S", str(PROGRAM)], cgroup=kind == "cgroup")
+    group = cgroup.path_of(spec.token) if kind == "cgroup" else None
+    return spec._replace(env=spec.env | ({"LEAVE_GROUP": group} if group else {}))
+
+
+def round_of(
+    session: Session, spec: Spec, kill: Callable[[Session], None], *, num_living: int
+) -> dict[str, Any]:
+    """One run with everything below it, killed in one way; gives the record once all must be gone."""
+    with held(session.folder) as fd:
+        session.start_spec(spec)
+        session.wait_until("ready")
+        assert len(session.living()) >= num_living
+        assert not all_gone(fd)
+        kill(session)
+        wait_for(lambda: not session.locked(), timeout_seconds=20)
+        survivors = session.living()
+        assert survivors == []
+        wait_for(lambda: all_gone(fd), timeout_seconds=1)
+    group = session.record()["cgroup"]
+    assert (group is not None) == spec.cgroup
+    assert group is None or not Path(group).exists()
+    return session.record()
+
+
+def rounds(folder: Path, kill: Callable[[Session], None], kind: str, number: int) -> None:
+    for i in range(number):
+        (folder / str(i)).mkdir()
+        session = Session(folder / str(i))
+        try:
+            record = round_of(session, spec_of(session, kind), kill, num_living=20)
+            expected = SCENARIOS[kill]
+            assert expected is None or (record["state"], record["reason"]) == expected
+        finally:
+            session.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kill", SCENARIOS)
+def test_nothing_survives(tmp_path: Path, kill: Callable[[Session], None], kind: str) -> None:
+    rounds(tmp_path, kill, kind, 2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kill", SCENARIOS)
+def test_nothing_survives_many_times(tmp_path: Path, kill: Callable[[Session], None], kind: str) -> None:
+    rounds(tmp_path, kill, kind, 20)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kill", [worker_killed, supervisor_killed, told_to_kill])
+def test_loader_workers(session: Session, kill: Callable[[Session], None], kind: str) -> None:
+    spec = session.spec("")._replace(argv=[sys.executable, "-c", LOADER], cgroup=kind == "cgroup")
+    record = round_of(session, spec, kill, num_living=3)
+    assert (record["state"], record["reason"]) == SCENARIOS[kill]

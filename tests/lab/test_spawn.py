@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+
+import pytest
+
+from roost.lab.limits import Limits
+from tests.lab.sessions import Session, needs_cgroup
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
+
+
+def test_what_the_worker_finds(session: Session) -> None:
+    code = """
+stdin = os.readlink("/proc/self/fd/0")
+mask = [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn"))]
+print(json.dumps([dict(os.environ), os.getcwd(), stdin, os.getsid(0) == os.getpid(), os.isatty(1), mask]))
+end("succeeded", 0)
+"""
+    raw = os.fsdecode(b"\xff")
+    session.end(code, NAME="ä", RAW=raw)
+    env, cwd, stdin, leads_session, is_terminal, masks = json.loads(session.output.read_text())
+    assert env.pop("ROOST_REPORT_FD").isdigit()
+    assert env.pop("ROOST_STACKS_FD").isdigit()
+    assert len(env.pop("ROOST_TOKEN")) == 32
+    env.pop("LC_CTYPE", None)  # Python itself sets it in the C locale
+    assert env == {"PATH": os.environ["PATH"], "NAME": "ä", "RAW": raw}
+    assert cwd == str(session.folder)
+    assert stdin == os.devnull
+    assert leads_session
+    assert not is_terminal
+    blocked, ignored = (int(line.split()[1], 16) for line in masks)
+    assert blocked == 0
+    for default in (signal.SIGTERM, signal.SIGUSR2, signal.SIGALRM, signal.SIGTSTP):
+        assert ignored >> (default - 1) & 1 == 0
+    assert ignored >> (signal.SIGHUP - 1) & 1 == 1
+
+
+def test_a_program_that_is_not_there(session: Session) -> None:
+    spec = session.spec("")._replace(argv=["/nowhere/python"])
+    assert session.start_spec(spec).wait(20) == 1
+    record = session.record()
+    assert (record["state"], record["exit_code"], record["worker_status"]) == ("failed", 1, 127)
+    assert record["reason"] == "start"
+    assert "No such file" in record["error"]
+
+
+@pytest.mark.parametrize("core", [0, 4096])
+def test_core_files_are_limited(session: Session, core: int) -> None:
+    code = "import resource; print(json.dumps(resource.getrlimit(resource.RLIMIT_CORE))); end('succeeded', 0)"
+    session.end_spec(session.spec(code)._replace(limits=Limits(core_bytes=core)))
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    assert json.loads(session.output.read_text()) == [core if hard < 0 else min(core, hard), hard]
+
+
+def test_a_worker_at_a_terminal(session: Session) -> None:
+    """It reads and writes there, but it is not its controlling terminal: Ctrl-C is for whoever started it."""
+    ours, theirs = os.openpty()
+    code = """
+said = input("name? ")
+try: os.open("/dev/tty", os.O_RDWR)
+except OSError as error: print("hello", said, error.errno, all(map(os.isatty, range(3))))
+end("succeeded", 0)
+"""
+    session.start_spec(session.spec(code)._replace(terminal=os.ttyname(theirs)))
+    os.write(ours, b"you\n")
+    assert session.child is not None
+    assert session.child.wait(20) == 0
+    shown = os.read(ours, 4096)
+    os.close(ours)
+    os.close(theirs)
+    assert b"hello you 6 True" in shown
+    assert session.output.read_bytes() == b""
+
+
+def test_a_terminal_that_is_not_there(session: Session) -> None:
+    record = session.end_spec(session.spec("")._replace(terminal="/nowhere/tty"))
+    assert record["reason"] == "start"
+    assert "/nowhere/tty" in record["error"]
+
+
+@needs_cgroup
+@pytest.mark.parametrize("how", ["cgroup", "spec", "environment"])
+def test_the_worker_s_cgroup(session: Session, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "environment":
+        monkeypatch.setenv("ROOST_CGROUP", "0")
+    spec = session.spec("print(open('/proc/self/cgroup').read()); end('succeeded', 0)")
+    record = session.end_spec(spec._replace(cgroup=how != "spec"))
+    is_in = f"roost-{session.token}" in session.output.read_text()
+    assert is_in == (how == "cgroup") == (record["cgroup"] is not None)
+    assert record["scope"] == ("cgroup" if is_in else "walk")

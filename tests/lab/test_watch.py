@@ -1,0 +1,169 @@
+"""The limits of a session, by real sessions with small ones."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from roost.base import process
+from roost.lab import capture
+from roost.lab.limits import Limits
+from roost.lab.record import Record
+from roost.lab.spawn import Worker
+from roost.lab.watch import Watch
+from tests.lab.sessions import Session
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
+
+SRC = str(Path(capture.__file__).parents[2])
+SAVES = """
+def save(*_): here("saved"); end("stopped", 75, "signal"); sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+"""
+DEAF = "signal.signal(signal.SIGTERM, lambda *_: here('asked'))\ndaemons(2)\n"
+HANGS = f"""
+sys.path.insert(0, {SRC!r})
+from roost.worker import stacks
+stacks.register()
+def waits_for_ever():
+    here("ready")
+    forever()
+"""
+
+
+def test_the_time_limit_asks_to_save(session: Session) -> None:
+    assert session.start_limited(SAVES + "forever()", wall_seconds=0.5).wait(20) == 75
+    record = session.record()
+    assert (session.folder / "saved").exists()
+    assert (record["state"], record["exit_code"], record["reason"]) == ("stopped", 75, "time limit")
+    assert record["error"] is None
+    assert record["seconds"] >= 0.5
+
+
+def test_who_overstays_the_grace_is_killed(session: Session) -> None:
+    child = session.start_limited(DEAF + "forever()", wall_seconds=0.2, grace_seconds=0.3)
+    assert child.wait(20) == 75
+    record = session.record()
+    assert (session.folder / "asked").exists()
+    assert (record["state"], record["reason"]) == ("stopped", "time limit")
+    assert record["error"] == "it had not ended 0.3 s after it was asked to, and was killed"
+    assert session.living() == []
+
+
+def test_who_ends_before_the_limit_never_hears_of_it(session: Session) -> None:
+    assert session.start_limited("end('succeeded', 0)", wall_seconds=60.0).wait(20) == 0
+
+
+def test_without_a_limit_a_save_takes_as_long_as_it_takes(session: Session) -> None:
+    """The grace is that of a limit, not that of a person who asks."""
+    code = "signal.signal(signal.SIGTERM, lambda *_: here('asked'))\nhere('ready')\n" + (
+        "while not os.path.exists('go'): time.sleep(0.002)\nend('stopped', 75)"
+    )
+    child = session.start_limited(code, grace_seconds=0.0)
+    session.wait_until("ready")
+    child.terminate()
+    session.wait_until("asked")
+    (session.folder / "go").touch()
+    assert child.wait(20) == 75
+
+
+def stalling(session: Session, code: str, **limits: object) -> Path:
+    stacks = session.folder / "stalls.txt"
+    spec = session.spec(code)._replace(limits=Limits(**limits), stacks=str(stacks))  # type: ignore[arg-type]
+    session.start_spec(spec)
+    return stacks
+
+
+def test_a_hung_run_tells_where_it_hangs_and_goes_on(session: Session) -> None:
+    code = HANGS + SAVES + "if os.fork() == 0: waits_for_ever()\ndaemon('other')\nwaits_for_ever()"
+    stacks = stalling(session, code, stall_seconds=0.6)
+    wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
+    (stall,) = session.record()["stalls"]
+    assert stall["processes"] == 3
+    assert stall["stacks"] == "stalls.txt"
+    assert stall["idle_seconds"] >= 0.6
+    assert not stall["stopped"]
+    text = stacks.read_text()
+    assert text.count("in waits_for_ever") == 2
+    assert text.count("no Python stacks") == 1, "the daemon runs another program"
+    line = "roost: no step and no output for"
+    wait_for(lambda: line in session.output.read_text())
+    assert process.alive(session.supervisor_pid, session.record()["start_ticks"], process.boot_id())
+    os.kill(session.supervisor_pid, signal.SIGTERM)
+    assert session.child is not None
+    assert session.child.wait(20) == 75
+    assert session.output.read_text().count(line) == 1
+    assert session.record()["reason"] == "signal"
+
+
+@pytest.mark.parametrize("worker", [SAVES, DEAF])
+def test_a_hung_run_is_ended_if_so_set(session: Session, worker: str) -> None:
+    limits = {"stall_seconds": 0.3, "end_stalled": True, "grace_seconds": 0.3}
+    stacks = stalling(session, HANGS + worker + "waits_for_ever()", **limits)
+    assert session.child is not None
+    assert session.child.wait(20) == 1
+    record = session.record()
+    assert (record["state"], record["reason"]) == ("failed", "stalled")
+    assert record["error"].startswith("no step and no output for 0.")
+    assert "stalls.txt" in record["error"]
+    assert ("was killed" in record["error"]) == (worker == DEAF)
+    assert "in waits_for_ever" in stacks.read_text()
+    assert session.living() == []
+
+
+def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
+    stalling(
+        session, HANGS + "here('ready'); os.kill(os.getpid(), signal.SIGSTOP); forever()", stall_seconds=0.3
+    )
+    wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
+    assert session.record()["stalls"][0]["stopped"]
+    wait_for(lambda: "its worker is paused by a signal" in session.output.read_text())
+    assert session.child is not None
+    assert session.child.poll() is None
+    session.child.send_signal(signal.SIGQUIT)
+    assert session.child.wait(20) == 130
+
+
+def test_memory_of_the_whole_tree(session: Session) -> None:
+    code = """
+held = bytearray(os.urandom(1)) * 40_000_000
+if os.fork() == 0:
+    mine = bytearray(os.urandom(1)) * 60_000_000
+    here("ready"); forever()
+while not os.path.exists("go"): time.sleep(0.002)
+end("succeeded", 0)
+"""
+    child = session.start(code)
+    session.wait_until("ready")
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() > began + 1.5)  # two looks
+    (session.folder / "go").touch()
+    assert child.wait(20) == 0
+    record = session.record()
+    assert 60 < record["peak_memory_mb"] < 130
+    assert 95 < record["peak_tree_memory_mb"] < 200
+
+
+def test_a_disk_without_holes_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, start: int, end: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(capture, "punch_hole", refuse)
+    session = Session(tmp_path)
+    session.output.write_bytes(bytes(2**22))
+    with open(session.output, "ab") as output:
+        record = Record(str(session.file), {})
+        spec = session.spec("")._replace(limits=Limits(output_bytes=2**20))
+        watch = Watch(spec, record, Worker(os.getpid(), -1, -1, -1, -1), output.fileno())
+        for _ in range(3):
+            assert watch.tick(watch.next) is None
+        assert watch.tick(watch.next - 0.001) is None
+    assert "not supported" in record.fields["output_not_cut"]
+    assert session.output.read_bytes().count(b"cannot take the middle out") == 1
