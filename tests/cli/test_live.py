@@ -57,8 +57,10 @@ def test_a_failed_run(tmp_path: Path) -> None:
     runner.write_text(runner.read_text().replace("x, y = batch", "raise ValueError('no good')"))
     said = roost("run", config)
     assert said.returncode == 1
-    assert "failed: ValueError: no good" in said.stderr and "_output.txt" in said.stderr
-    assert "Traceback" in said.stdout and "Traceback" not in said.stderr
+    assert re.search(r"^failed at step 0 after [\d.]+s$", said.stderr, re.MULTILINE)
+    assert "no good" not in said.stderr, "it is told once, by the run itself"
+    assert said.stdout.splitlines()[-2] == "ValueError: no good"
+    assert "sessions/1.traceback.txt" in said.stdout.splitlines()[-1]
     (row,) = json.loads(roost("ls", tmp_path / "p", "--json").stdout)
     assert row["state"] == "failed" and row["error"] == "ValueError: no good"
     assert "ValueError: no good" in roost("ls", tmp_path / "p").stdout

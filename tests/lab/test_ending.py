@@ -45,7 +45,7 @@ STALLED = Ending("failed", 1, "stalled", "no step")
         (b"", -signal.SIGTERM, TIME, None, TIME),
         (b"", -signal.SIGKILL, TIME, "late", TIME._replace(error="late")),
         (b"", -signal.SIGKILL, STALLED, "late", STALLED._replace(error="no step; late")),
-        (b"", -signal.SIGKILL, TIME, None, Ending("crashed", 1, "signal", "killed by SIGKILL")),
+        (b"", -signal.SIGSEGV, TIME, None, Ending("crashed", 1, "signal", "killed by SIGSEGV")),
         (b"", 3, TIME, None, Ending("crashed", 3, "exit", "exited with 3 before the run had ended")),
     ],
 )

@@ -395,6 +395,16 @@ def test_ignored_names_that_the_package_needs_are_left_out(repository: Path, tmp
     Package.create(tmp_path / "runs", values={}, selection=selection)
 
 
+def test_an_ignored_folder_of_the_name_of_analyses_is_not_linked(repository: Path, tmp_path: Path) -> None:
+    """What is stored there would land in the project. Code of that name is copied as any other."""
+    fill(repository, "a.py", "analysis/old.csv")
+    (repository / ".gitignore").write_text("*.csv\n")
+    (repository / "analysis" / "plots.py").write_text("x = 1")
+    assert "analysis/plots.py" in snapshot.select(repository).files
+    (repository / ".gitignore").write_text("analysis\n")
+    assert snapshot.select(repository).links == {}
+
+
 def test_submodules_and_repositories_inside_are_part_of_the_tree(repository: Path, tmp_path: Path) -> None:
     library = fill(tmp_path / "library", "lib.py", "deep/x.py")
     git(library, "init", "-q")

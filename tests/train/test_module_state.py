@@ -96,7 +96,7 @@ def test_one_value_that_is_not_finite_is_found(value: float, dtype: torch.dtype)
     ModuleState(module).check_finite()
     with torch.no_grad():
         module.norm.weight[1] = value
-    with pytest.raises(TrainingError, match=r"1 parameters are not finite: norm.weight.*To mend it"):
+    with pytest.raises(TrainingError, match=r"1 parameter is not finite: norm.weight.*To mend it"):
         ModuleState(module).check_finite()
 
 

@@ -13,6 +13,7 @@ from roost.base import durable
 from roost.operations.starting import begin
 from roost.package import checkpoint
 from roost.package.package import Package
+from roost.project import native
 from roost.worker.__main__ import main
 from roost.worker.report import REPORT_FD
 from tests.project.projects import DATASET, RUNNER, project
@@ -161,7 +162,7 @@ def test_an_exit_in_the_project_is_no_success(
     assert exit_code == code
     assert line == {"state": "failed", "exit_code": code, "reason": "exit", "error": text}
     told = capfd.readouterr().err
-    assert "Traceback" in told and told.endswith(f"error: {text}\n"), "where it did so"
+    assert told.startswith(f"error: {text}\n") and "  Model/Runner.py:7 in build\n" in told, "where it did so"
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "fsync"])
@@ -219,7 +220,8 @@ def start(package: Package) -> dict[str, Any]:
     """Starts a session through its supervisor and waits for its end; gives the record."""
     lock = package.lock()
     try:
-        started = begin(package, lock, {"overrides": [], "device": "cpu", "project": ""}, seed=0)
+        _, settings = native.resolved(package, "")
+        started = begin(package, lock, {"overrides": [], "device": "cpu", "project": ""}, settings)
     finally:
         os.close(lock)
     assert started.process is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from roost.base.errors import ConfigError, NotFound, Refused
+from roost.base.errors import ConfigError, NotFound
 from roost.config import build
 from roost.config.settings import typed
 from roost.package import checkpoint, environment
@@ -167,15 +167,6 @@ def test_threads_are_those_of_the_first_session() -> None:
     assert torch.get_num_threads() == 2
     training.set_threads(typed({**VALUES, "threads": 3}), {"stack": {"threads": 2}})
     assert torch.get_num_threads() == 3
-
-
-def test_devices() -> None:
-    assert training.choose_device("cpu") == "cpu"
-    best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert training.choose_device("auto") == best
-    if not torch.cuda.is_available():
-        with pytest.raises(Refused, match=r"no CUDA device.*received 'cuda:1'.*-CPU"):
-            training.choose_device("cuda:1")
 
 
 def test_a_value_of_a_command_line_is_blamed_on_it(tmp_path: Path) -> None:

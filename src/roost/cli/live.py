@@ -173,23 +173,33 @@ def _screen(running: Running) -> Screen:
     return Bar(running.package, running.number, began=began)
 
 
+_TOLD = frozenset(["error", "exit", "exception"])
+"""Reasons of a failure that the worker has printed itself, as the end of its output."""
+
+
 def _tell_the_end(package: Package, session: Session, shown: str) -> None:
-    state = terminal.state(session.state)
+    record = session.record or {}
+    state, took = terminal.state(session.state), terminal.duration(record.get("seconds"))
     last = _metrics(package)
     if session.state == "succeeded":
-        terminal.say(f"{state} in {terminal.duration(_seconds(session))}  {last}".rstrip())
+        terminal.say(f"{state} in {took}  {last}".rstrip())
         terminal.say(f"package: {shown}")
     elif session.state == "stopped":
-        seen = progress.read(package.progress)
-        why = (
-            f" ({session.record['reason']})" if session.record and "limit" in session.record["reason"] else ""
-        )
-        terminal.say(f"{state}{why} at step {seen.step if seen else 0}  {last}".rstrip())
+        why = f" ({record['reason']})" if "limit" in str(record.get("reason")) else ""
+        terminal.say(f"{state}{why}{_place(package)}  {last}".rstrip())
         terminal.say(f"to go on: roost continue {shown}")
     else:
-        terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")
-        terminal.say(f"output: {terminal.short(package.output)}")
+        if session.state == "failed" and record.get("reason") in _TOLD:
+            terminal.say(f"{state}{_place(package)} after {took}")
+        else:
+            terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")
+            terminal.say(f"output: {terminal.short(package.output)}")
         terminal.say(_what_next(package, shown))
+
+
+def _place(package: Package) -> str:
+    seen = progress.read(package.progress)
+    return f" at step {seen.step}" if seen else ""
 
 
 def _what_next(package: Package, shown: str) -> str:
@@ -200,10 +210,6 @@ def _what_next(package: Package, shown: str) -> str:
         "no checkpoint yet: mend the project and `roost run` it again; "
         f"for a setting alone: roost continue {shown} KEY=VALUE"
     )
-
-
-def _seconds(session: Session) -> float | None:
-    return (session.record or {}).get("seconds")
 
 
 def _metrics(package: Package) -> str:

@@ -10,6 +10,8 @@ from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 
 _STATES = ("succeeded", "failed", "stopped")
 
+_PROBABLY_MEMORY = "if nobody did that: the kernel, because memory ran out; `dmesg` tells"
+
 
 class Ending(NamedTuple):
     """How a session ended, as ``sessions/<n>.json`` tells it."""
@@ -51,7 +53,9 @@ def ending(
     if ended_as_asked:
         return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
     if worker_status < 0:
-        return Ending("crashed", 1, "signal", f"killed by {status_name(worker_status)}")
+        name = status_name(worker_status)
+        why = f" ({_PROBABLY_MEMORY})" if name == "SIGKILL" else ""
+        return Ending("crashed", 1, "signal", f"killed by {name}{why}")
     # A code to which roost gives a meaning must not claim it for a worker that did not say so.
     claims = worker_status in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)
     error = f"exited with {worker_status} before the run had ended"

@@ -82,7 +82,8 @@ class ModuleState:
             finite = torch.stack(list(norms)).isfinite().cpu().tolist()
             bad += [name for name, good in zip(named, finite, strict=True) if not good]
         if bad:
+            what = "1 parameter is" if len(bad) == 1 else f"{len(bad)} parameters are"
             raise TrainingError(
-                f"{len(bad)} parameters are not finite: {', '.join(bad[:5])}{' …' if len(bad) > 5 else ''}",
+                f"{what} not finite: {', '.join(bad[:5])}{' …' if len(bad) > 5 else ''}",
                 fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints stand",
             )

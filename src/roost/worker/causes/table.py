@@ -1,0 +1,42 @@
+"""All causes that are known, and the one way to ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roost.worker.causes import cuda, files, loading, memory, modules, nonfinite, tensors, weights
+from roost.worker.causes.cause import Cause, Row, Scene
+from roost.worker.raised import Raised
+
+CAUSES: tuple[Row, ...] = (
+    *memory.CAUSES,
+    *cuda.CAUSES,
+    *weights.CAUSES,
+    *loading.CAUSES,
+    *modules.CAUSES,
+    *files.CAUSES,
+    *nonfinite.CAUSES,
+    *tensors.CAUSES,
+)
+"""Each tells one kind of failure from all others, so their order does not matter."""
+
+
+def find(raised: Raised, scene: Scene) -> Cause | None:
+    """The cause of an error, or of the one it was raised from; None when nothing is known of it.
+
+    What merely was being handled meanwhile is not asked: it may have had nothing to do with it.
+    """
+    for one in _candidates(raised):
+        for row in CAUSES:
+            if cause := row(one, scene):
+                return cause
+    return None
+
+
+def _candidates(raised: Raised) -> Iterator[Raised]:
+    current: Raised | None = raised
+    while current is not None:
+        yield current
+        if len(current.parts) == 1:  # a group with one member is that member
+            yield from _candidates(current.parts[0])
+        current = current.direct

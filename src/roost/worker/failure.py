@@ -1,0 +1,176 @@
+"""How a run that failed tells it: the cause in words, the person's own lines, and where the rest is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from roost.base import durable
+from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, RoostError
+from roost.worker import frames
+from roost.worker.causes import table
+from roost.worker.causes.cause import Cause, Scene
+from roost.worker.frames import Own, harmless, shortened
+from roost.worker.raised import Raised, raised
+
+_LONGEST_ERROR = 500
+"""Characters of the one line that the session's record keeps."""
+_MOST_BYTES = 16 * 2**20
+"""Of the whole traceback; what a person's code puts into an error may be of any size."""
+
+
+class Failure(NamedTuple):
+    """An error, ready to be told."""
+
+    reason: str
+    """``error``: a mistake or a full disk; ``exit``: the code ended itself; ``exception``: it failed."""
+    error: str
+    """One line: the cause where it is known, else type and message."""
+    exit_code: int
+    lines: tuple[str, ...]
+    """What is printed."""
+    whole: str
+    """The whole traceback."""
+    is_all: bool
+    """Whether the lines tell everything, so that nobody needs the whole traceback."""
+
+
+def explained(error: BaseException, *, own: Sequence[Path], package: Path | None = None) -> Failure:
+    """What to tell of an error.
+
+    Args:
+        error: Anything that was raised.
+        own: The folders with the person's code; frames of files below them are shown, the others counted.
+        package: The package that was worked on, for causes that look at its settings and records.
+    """
+    found, whose, scene = raised(error), Own(own), Scene(package)
+    whole = _whole(error)
+    if isinstance(error, RoostError) or _is_own_file(error):
+        return _mistake(error, found, whose, scene, whole)
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        words, code = _ended_itself(error)
+        lines = (f"error: {words}", *_traceback(found, whose))
+        return Failure("exit", words, code, lines, whole, is_all=False)
+    cause = table.find(found, scene)
+    lines = (*_heading(cause, found), *_traceback(found, whose, briefly=cause is not None))
+    return Failure("exception", _line(cause, found, whose), 1, lines, whole, is_all=False)
+
+
+def tell(failure: Failure, file: Path) -> None:
+    """Prints a failure to stderr, and keeps the whole traceback.
+
+    Args:
+        failure: What `explained` made of the error.
+        file: Takes the whole traceback. Where it cannot be written the traceback is printed instead.
+    """
+    rest = None if failure.is_all else _kept(failure.whole, file)
+    if os.environ.get("ROOST_DEBUG") == "1" or (rest is None and not failure.is_all):
+        print(failure.whole, file=sys.stderr)
+    for line in failure.lines:
+        print(line, file=sys.stderr)
+    if rest is not None:
+        print(rest, file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _kept(whole: str, file: Path) -> str | None:
+    try:
+        durable.write(file, whole.encode("utf-8", "backslashreplace")[:_MOST_BYTES] + b"\n")
+    except OSError:  # a full disk, most likely: it must not hide the error
+        return None
+    return f"the whole traceback: {file}"
+
+
+def _whole(error: BaseException) -> str:
+    return harmless("".join(traceback.format_exception(error)).rstrip("\n"))
+
+
+def told(error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path) -> Failure:
+    """Explains an error and tells it, see `explained` and `tell`. Whatever goes wrong with that must not hide
+    the error: then it is told as Python does."""
+    try:
+        failure = explained(error, own=own, package=package)
+        tell(failure, file)
+    except Exception:  # noqa: BLE001  - both errors are printed
+        traceback.print_exc()
+        code = error.exit_code if isinstance(error, RoostError) else 1
+        return Failure("exception", _one_line(type(error).__name__), code, (), "", is_all=True)
+    return failure
+
+
+# --- a mistake: one line ------------------------------------------------------------------------------------
+
+
+def _is_own_file(error: BaseException) -> bool:
+    """Whether roost's durable writes or files of the package raised it, and not what roost called: the last
+    of roost's modules on the way there is one of base or package."""
+    if not isinstance(error, OSError):
+        return False
+    names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [name for name in names if name.startswith("roost.")]
+    return bool(own) and own[-1].startswith(("roost.base.", "roost.package."))
+
+
+def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole: str) -> Failure:
+    text = "; ".join([found.text, *found.notes])
+    code = error.exit_code if isinstance(error, RoostError) else 1
+    if isinstance(error, OSError):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = "make space" if is_full else "look at the disk and its rights"
+        text = f"a file of roost's own: {text}. To mend it: {fix}, then `roost continue`"
+    cause = table.find(found, scene) if isinstance(error, RoostError) else None
+    where = frames.own_frames(found, own) if own.last(found) else []  # the line of the project that made it
+    lines = (*where, f"error: {harmless(text)}", *([harmless(cause.words)] if cause else []))
+    return Failure("error", _one_line(text), code, lines, whole, is_all=True)
+
+
+# --- an error of the project's code -------------------------------------------------------------------------
+
+
+def _ended_itself(error: SystemExit | KeyboardInterrupt) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):  # no signal makes one here, see StopSignals
+        return "the project's code raised KeyboardInterrupt before the run had ended", 1
+    shown = "" if error.code is None else shortened(repr(error.code))
+    code = error.code & 0xFF if isinstance(error.code, int) else 1
+    is_taken = code in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)  # roost gives these a meaning
+    return (
+        f"the project's code called sys.exit({harmless(shown)}) before the run had ended",
+        1 if is_taken else code,
+    )
+
+
+def _heading(cause: Cause | None, found: Raised) -> Iterator[str]:
+    if cause is None:
+        return
+    yield f"error: {harmless(cause.words)}" + (f" ({found.place})" if found.place else "")
+    if cause.fix:
+        yield f"to mend it: {harmless(cause.fix)}"
+
+
+def _traceback(found: Raised, own: Own, *, briefly: bool = False) -> Iterator[str]:
+    yield "Traceback of the project's own lines (most recent call last):"
+    yield from frames.lines(found, own, briefly=briefly)
+
+
+def _line(cause: Cause | None, found: Raised, own: Own) -> str:
+    if cause is not None:
+        return _one_line(cause.words)
+    text = next(filter(None, (line.strip() for line in found.text.split("\n"))), "")
+    said = (
+        f"{found.name}: {text}"
+        if text
+        else f"{found.name} at {own.last(found)}"
+        if own.last(found)
+        else found.name
+    )
+    where = f" ({found.place})" if found.place else ""
+    return _one_line("; ".join([said, *found.notes]) + where)
+
+
+def _one_line(text: str) -> str:
+    return shortened(harmless(" ".join(text.split())), _LONGEST_ERROR)

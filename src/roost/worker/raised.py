@@ -1,0 +1,169 @@
+"""An exception as data, whether it was raised in this process or came as the text of a loader worker."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from traceback import FrameSummary
+
+_MOST_CHAINED = 5
+"""Exceptions of a chain that are looked at; a recursion may chain thousands."""
+_MOST_PARTS = 5
+"""Members of an exception group that are looked at."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """One exception, with those it came from."""
+
+    kind: str
+    """Its class as a traceback names it: ``ValueError``, ``torch.OutOfMemoryError``."""
+    kinds: frozenset[str]
+    """The names, without modules, of its class and of those it derives from."""
+    text: str
+    notes: tuple[str, ...] = ()
+    frames: tuple[FrameSummary, ...] = ()
+    """Outermost first. That of a SyntaxError's own place is the last one."""
+    caret: str = ""
+    """Under the code of the last frame, where a SyntaxError is."""
+    place: str = ""
+    """Where it was raised, if not here: ``in DataLoader worker process 1``."""
+    direct: Raised | None = None
+    """The one it was raised ``from``."""
+    handled: Raised | None = None
+    """The one that was being handled when it came, where no ``from`` was written."""
+    parts: tuple[Raised, ...] = ()
+    """Of an exception group."""
+
+    def is_a(self, *names: str) -> bool:
+        """Whether its class is one of these, or derives from one."""
+        return not self.kinds.isdisjoint(names)
+
+    @property
+    def name(self) -> str:
+        """The class without its module."""
+        return self.kind.rpartition(".")[2]
+
+    def chain(self) -> Iterator[Raised]:
+        """This one and all that it came from, oldest last."""
+        current: Raised | None = self
+        while current is not None:
+            yield current
+            current = current.direct or current.handled
+
+
+def raised(error: BaseException, depth: int = 0) -> Raised:
+    """The exception with its chain. What torch packed into the text of an error of a loader worker is
+    unpacked: then it is that one, with its own frames."""
+    text, notes = _string(error), _notes(error)
+    if unpacked := _unpacked(error, text, notes):
+        return unpacked
+    frames = tuple(traceback.extract_tb(error.__traceback__)) if error.__traceback__ else ()
+    found = Raised(_kind(type(error)), _kinds(error), text, notes, frames)
+    return _with_origins(_with_syntax(found, error), error, depth)
+
+
+def _with_origins(found: Raised, error: BaseException, depth: int) -> Raised:
+    if depth >= _MOST_CHAINED:
+        return found
+    direct, context = error.__cause__, error.__context__
+    handled = context if direct is None and not error.__suppress_context__ else None
+    members = error.exceptions[:_MOST_PARTS] if isinstance(error, BaseExceptionGroup) else ()
+    return replace(
+        found,
+        direct=raised(direct, depth + 1) if direct is not None else None,
+        handled=raised(handled, depth + 1) if handled is not None else None,
+        parts=tuple(raised(one, depth + 1) for one in members),
+    )
+
+
+def _kind(cls: type) -> str:
+    return (
+        cls.__qualname__
+        if cls.__module__ in ("builtins", "__main__")
+        else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _kinds(error: BaseException) -> frozenset[str]:
+    return frozenset(cls.__name__ for cls in type(error).__mro__)
+
+
+def _string(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001  - what a person's __str__ raises must not hide the error
+        return f"<its str() raised {type(error).__name__}>"
+
+
+def _notes(error: BaseException) -> tuple[str, ...]:
+    notes = getattr(error, "__notes__", ())
+    return tuple(map(_string, notes)) if isinstance(notes, list | tuple) else ()
+
+
+def _with_syntax(found: Raised, error: BaseException) -> Raised:
+    """Where a SyntaxError is: no frame of the traceback, because that code never ran."""
+    if not isinstance(error, SyntaxError) or not isinstance(error.filename, str):
+        return found
+    code = error.text if isinstance(error.text, str) else ""
+    at = FrameSummary(error.filename, error.lineno or 0, "", lookup_line=False, line=code)
+    indent = len(code) - len(code.lstrip())
+    column = error.offset - 1 - indent if isinstance(error.offset, int) else -1
+    text = error.msg if isinstance(error.msg, str) else found.text
+    return replace(
+        found, text=text, frames=(*found.frames, at), caret=" " * column + "^" if column >= 0 else ""
+    )
+
+
+# --- what torch makes of an error in a loader worker ------------------------------------------------------
+
+_HEAD = r"Traceback \(most recent call last\):\n"
+_CAUGHT = re.compile(rf"Caught (\w+) ([^\n]*)\.\nOriginal (?={_HEAD})")
+_JOIN = re.compile(
+    "\n(The above exception was the direct cause of the following exception"
+    f"|During handling of the above exception, another exception occurred):\n\n(?={_HEAD})"
+)
+_FRAME = re.compile(r'  File "(.+)", line (\d+)(?:, in (.+))?\Z')
+_REPEATED = re.compile(r"  \[Previous line repeated (\d+) more times?\]\Z")
+_LAST = re.compile(r"([^\s:]+)(?:: (.*))?\Z", re.DOTALL)
+_OUR_NOTE = "while reading sample "
+
+
+def _unpacked(error: BaseException, text: str, notes: tuple[str, ...]) -> Raised | None:
+    head = _CAUGHT.match(text)
+    if head is None:
+        return None
+    name, place = head.groups()
+    kinds = _kinds(error) if type(error).__name__ == name else frozenset([name])
+    first, *rest = _JOIN.split(text[head.end() :])
+    found = _parsed(first)
+    for said, section in zip(rest[::2], rest[1::2], strict=True):
+        newer = _parsed(section)
+        if newer is None:
+            return None
+        is_direct = said.startswith("The above")
+        found = replace(newer, direct=found) if is_direct else replace(newer, handled=found)
+    return replace(found, kinds=kinds, place=place, notes=(*found.notes, *notes)) if found else None
+
+
+def _parsed(section: str) -> Raised | None:
+    lines = section.rstrip("\n").split("\n")[1:]
+    frames: list[FrameSummary] = []
+    while lines and lines[0].startswith("  "):
+        line = lines.pop(0)
+        if match := _FRAME.match(line):
+            is_followed = bool(lines) and lines[0].startswith("    ")
+            code = lines.pop(0).strip() if is_followed else ""
+            frames.append(FrameSummary(match[1], int(match[2]), match[3] or "", lookup_line=False, line=code))
+        elif (match := _REPEATED.match(line)) and frames:
+            frames += [frames[-1]] * int(match[1])
+    last = _LAST.match("\n".join(lines))
+    if last is None:
+        return None
+    # The text and the notes came as one; roost's own note is known by its words.
+    text, mark, sample = (last[2] or "").rpartition(f"\n{_OUR_NOTE}")
+    notes = (_OUR_NOTE + sample,) if mark else ()
+    name = last[1].rpartition(".")[2]
+    return Raised(last[1], frozenset([name]), text if mark else sample, notes, tuple(frames))

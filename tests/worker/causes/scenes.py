@@ -1,0 +1,57 @@
+"""Errors as they are really raised, and packages in which they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, Dataset
+
+from roost.worker.causes import table
+from roost.worker.causes.cause import Cause, Scene
+from roost.worker.raised import Raised, raised
+
+
+def of(function: Callable[[], object]) -> Raised:
+    """What a function raises."""
+    with pytest.raises(BaseException) as found:
+        function()
+    return raised(found.value)
+
+
+class Breaks(Dataset[Any]):
+    """Does something in a loader worker."""
+
+    def __init__(self, does: Callable[[], object]) -> None:
+        self.does = does
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> object:
+        return self.does()
+
+
+def in_a_worker(does: Callable[[], object]) -> Raised:
+    """What torch raises when that fails in a loader worker."""
+    fetching: Any = iter(DataLoader(Breaks(does), num_workers=1, multiprocessing_context="fork", timeout=60))
+    try:
+        return of(lambda: list(fetching))
+    finally:
+        fetching._shutdown_workers()  # the traceback would keep the process alive
+
+
+def known(found: Raised | BaseException, package: Path | None = None) -> Cause:
+    """What the table says to an error that it must know, by one row alone."""
+    error = found if isinstance(found, Raised) else raised(found)
+    scene = Scene(package)
+    (cause,) = (one for row in table.CAUSES if (one := row(error, scene)))
+    assert "\n" not in cause.words + cause.fix and cause.fix
+    return cause
+
+
+def unknown(found: Raised | BaseException, package: Path | None = None) -> bool:
+    """Whether the table rightly says nothing."""
+    return table.find(found if isinstance(found, Raised) else raised(found), Scene(package)) is None

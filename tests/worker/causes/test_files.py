@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from roost.package.package import Package
+from tests.project.projects import project
+from tests.worker.causes.scenes import known, of, unknown
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.csv").touch()
+    made = project(tmp_path)
+    monkeypatch.chdir(made.path)
+    return made
+
+
+def test_a_path_as_it_was_in_the_project(package: Package) -> None:
+    for read in (
+        lambda: Path("data/x.csv").read_text(),
+        lambda: torch.load("data/x.csv"),
+        lambda: np.load("data/x.csv"),
+    ):
+        cause = known(of(read), package.path)
+        assert cause.words == (
+            "there is no data/x.csv in the package, which is the working folder of a run; "
+            "the project has it, and it was not copied"
+        )
+        assert "`x: ${project}/data/x.csv`" in cause.fix and "self.args" in cause.fix
+
+
+def test_why_it_was_not_copied(package: Package) -> None:
+    file = package.path / "manifest.json"
+    body = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**body, "left_out": [{"path": "data/x.csv", "reason": "too large"}]}))
+    assert known(of(lambda: Path("data/x.csv").read_text()), package.path).words.endswith(
+        "not copied (too large)"
+    )
+
+
+def test_one_that_is_nowhere(package: Package) -> None:
+    cause = known(of(lambda: Path("data/y.csv").read_text()), package.path)
+    assert "no data/y.csv in the package" in cause.words and "the project has it" not in cause.words
+
+
+def test_what_the_package_has_nothing_to_do_with(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unknown(of(lambda: Path("/nowhere/at/all").read_text()), package.path), (
+        "an absolute path says it all"
+    )
+    assert unknown(FileNotFoundError("no checkpoint yet"), package.path)
+    assert unknown(FileNotFoundError(2, "No such file or directory", "Dataset.py"), package.path), (
+        "it is there"
+    )
+    assert unknown(of(lambda: Path("data/x.csv").read_text())), "no package"
+    monkeypatch.chdir("/")
+    assert unknown(of(lambda: Path("data/x.csv").read_text()), package.path), "the code went elsewhere"
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_port_in_use(taken: int) -> None:
+    cause = known(of(lambda: socket.create_server(("127.0.0.1", taken))))
+    assert cause.words.startswith(f"port {taken} is in use by another program (`ss ")
+    cause = known(of(lambda: torch.distributed.TCPStore("127.0.0.1", taken, is_master=True)))
+    assert f"port {taken} is in use" in cause.words
+
+
+def test_a_port_that_is_not_named(taken: int) -> None:
+    cause = known(
+        of(lambda: http.server.HTTPServer(("127.0.0.1", taken), http.server.BaseHTTPRequestHandler))
+    )
+    assert cause.words == "the port is in use by another program"
+
+
+def test_what_only_sounds_like_it(taken: int) -> None:
+    assert unknown(ConnectionRefusedError(111, "Connection refused"))
+    assert unknown(RuntimeError("Address already in use"))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Categorical, Normal
+
+from roost.base.errors import TrainingError
+from roost.config import build
+from roost.package import records
+from roost.train.module_state import ModuleState
+from roost.worker import training
+from tests.project.projects import RUNNER, project
+from tests.worker.causes.scenes import known, of, unknown
+from tests.worker.test_training import Quiet, session
+
+NAN = float("nan")
+
+
+def broken() -> object:
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.weight, NAN)
+    return ModuleState(model).check_finite()
+
+
+def anomaly() -> None:
+    x = torch.zeros(1, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        torch.sqrt(x * 0).mul(0).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in")
+def test_where_it_came_up_for_real() -> None:
+    for raises, words in (
+        (broken, "the weights became NaN or infinite"),
+        (
+            lambda: Normal(torch.tensor([NAN]), torch.ones(1)),
+            "NaN reached the distribution Normal as its loc",
+        ),
+        (lambda: Categorical(logits=torch.tensor([[NAN, 1.0]])), "distribution Categorical as its logits"),
+        (anomaly, "the gradient became NaN in SqrtBackward0"),
+        (lambda: int(NAN), "is NaN or infinite"),
+        (lambda: int(float("inf")), "is NaN or infinite"),
+    ):
+        cause = known(of(raises))
+        assert words in cause.words and "learning rate" in cause.fix
+
+
+def recorded(tmp_path: Path, *losses: float, **others: float) -> Path:
+    package = project(tmp_path)
+    writer = records.Writer(package.path / "records" / "1.jsonl", session=1, start_step=0)
+    for number, loss in enumerate(losses, 1):
+        writer.row(number * 10, 1, {"train/loss": loss, **others})
+    writer.close()
+    return package.path
+
+
+def test_since_when(tmp_path: Path) -> None:
+    cause = known(of(broken), recorded(tmp_path, 1.5, NAN, 0.25, NAN, float("inf"), lr=0.1))
+    assert cause.words == (
+        "the weights became NaN or infinite: train/loss is inf since step 40 (step 30: 0.25, learning "
+        "rate 0.1)"
+    )
+
+
+def test_from_the_first_row_on_and_without_a_rate(tmp_path: Path) -> None:
+    assert known(of(broken), recorded(tmp_path / "a", NAN)).words.endswith(
+        "is nan since step 10, its first row"
+    )
+    assert known(of(broken), recorded(tmp_path / "b", 1.0, NAN)).words.endswith("since step 20 (step 10: 1)")
+
+
+def test_a_row_that_is_not_finite_for_real(tmp_path: Path) -> None:
+    package = project(tmp_path, runner=RUNNER.replace("return nn", "return float('nan') * nn"), log_every=1)
+    with pytest.raises(TrainingError, match="in the row of step 1") as found:
+        training.train(package, session(package), Quiet())  # type: ignore[arg-type]
+    build.forget(package.path)
+    assert known(found.value, package.path).words == "train/loss is nan since step 1, its first row"
+    assert unknown(found.value), "without the record there is nothing to add to what it says"
+
+
+def test_another_loss_than_that_of_the_training(tmp_path: Path) -> None:
+    package = recorded(tmp_path, 1.0, **{"valid/loss": NAN, "valid/accuracy": NAN})
+    assert known(of(broken), package).words.endswith(": valid/loss is nan since step 10, its first row")
+
+
+def test_a_loss_that_is_fine_is_not_blamed(tmp_path: Path) -> None:
+    cause = known(of(broken), recorded(tmp_path, NAN, 1.0))
+    assert cause.words == "the weights became NaN or infinite"
+
+
+def test_what_only_sounds_like_it(tmp_path: Path) -> None:
+    package = recorded(tmp_path, 1.0, NAN)
+    for error in (
+        of(lambda: Normal(torch.zeros(1), -torch.ones(1))),  # invalid, and not NaN
+        of(lambda: int("nan")),
+        ValueError("nan"),
+        KeyError("x"),
+    ):
+        assert unknown(error, package), "whatever the loss is"

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from roost.worker.causes import table
+from roost.worker.causes.cause import Scene
+from roost.worker.raised import raised
+
+MISSING = ModuleNotFoundError("No module named 'cv2'")
+
+
+def test_what_it_was_raised_from_counts_and_what_was_handled_does_not() -> None:
+    direct, meanwhile = ValueError("cannot read pictures"), ValueError("cannot read pictures")
+    direct.__cause__, meanwhile.__context__ = MISSING, MISSING
+    cause = table.find(raised(direct), Scene())
+    assert cause is not None and "cv2" in cause.words
+    assert table.find(raised(meanwhile), Scene()) is None
+
+
+def test_the_error_itself_comes_first() -> None:
+    error = RuntimeError("No CUDA GPUs are available")
+    error.__cause__ = MISSING
+    cause = table.find(raised(error), Scene())
+    assert cause is not None and "no GPU" in cause.words
+
+
+def test_a_group_of_one_is_that_one() -> None:
+    one, two = (ExceptionGroup("several", errors) for errors in ([MISSING], [MISSING, ValueError("x")]))
+    assert table.find(raised(one), Scene()) is not None
+    assert table.find(raised(two), Scene()) is None
+
+
+def test_nothing_is_known_of_most_errors() -> None:
+    for error in (
+        ValueError("x"),
+        KeyError("y"),
+        RuntimeError(),
+        AssertionError(),
+        ZeroDivisionError("by 0"),
+    ):
+        assert table.find(raised(error), Scene()) is None
