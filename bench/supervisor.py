@@ -7,8 +7,9 @@
 2. Memory of guard and supervisor: RSS of each (pages of the interpreter that they share with each other count
    twice) and PSS of both (shared pages count in parts; less still where other Python programs run).
 3. Processor time of both, as a share of one core, over some seconds of: a worker that takes a step every 10
-   ms and prints a line a second; the same with 8 child processes; one that prints as fast as it can into a
-   file that may grow to 200 MB, where the time is that of the kernel giving back gigabytes of pages.
+   ms and prints a line a second; the same with 8 child processes; one that prints nothing; one that prints
+   as fast as it can into a file that may grow to 200 MB, where the time is that of the kernel giving back
+   gigabytes of pages; and one that begins with that all at once, while the supervisor sleeps.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ for step in range(10**9):
     if step % 100 == 0: print("step", step, flush=True)
     time.sleep(0.01)
 """
+IDLE = "import signal; signal.pause()"
+LATER = "import time; time.sleep(4)\n"
 FLOOD = "import os\npiece = (b'x' * 99 + b'\\n') * 1000\nwhile True: os.write(1, piece)"
 
 
@@ -112,35 +115,45 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def wakes(pid: int) -> int:
+    """How often a process went to sleep."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+
 def costs(seconds: float) -> None:
     cases = {
         "a step every 10 ms, a line a second": (STEPS, "0"),
         "the same, 8 child processes": (STEPS, "8"),
+        "prints nothing": (IDLE,),
         "prints as fast as it can": (FLOOD,),
+        "prints nothing for 4 s, then as fast as it can": (LATER + FLOOD,),
     }
     print(
         "| run | RSS MB, guard / supervisor | PSS MB, both "
-        "| CPU, % of a core, guard / supervisor | most MB on disk |"
+        "| CPU, % of a core, guard / supervisor | the supervisor wakes, times a second "
+        "| printed, GB | most MB on disk |"
     )
-    print("|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|")
     for name, (code, *arguments) in cases.items():
         with tempfile.TemporaryDirectory() as folder:
             started = run(Path(folder), code, *arguments)
             pids = started.process.pid, started.supervisor_pid
             time.sleep(1)
-            before = [cpu_seconds(pid) for pid in pids]
+            before, woken = [cpu_seconds(pid) for pid in pids], wakes(pids[1])
             began, most = time.perf_counter(), 0
             while time.perf_counter() < began + seconds:
                 most = max(most, (Path(folder) / "_output.txt").stat().st_blocks * 512)
                 time.sleep(0.01)
             passed = time.perf_counter() - began
             shares = [(cpu_seconds(pid) - old) / passed * 100 for pid, old in zip(pids, before, strict=True)]
+            woken = wakes(pids[1]) - woken
+            printed = (Path(folder) / "_output.txt").stat().st_size
             rss = [memory_mb(pid, "Rss") for pid in pids]
             pss = sum(memory_mb(pid, "Pss") for pid in pids)
             end(started)
         print(
             f"| {name} | {rss[0]:.1f} / {rss[1]:.1f} | {pss:.1f} | {shares[0]:.2f} / {shares[1]:.2f} "
-            f"| {most / 2**20:.0f} |",
+            f"| {woken / passed:.1f} | {printed / 1e9:.1f} | {most / 2**20:.0f} |",
             flush=True,
         )
 

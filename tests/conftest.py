@@ -7,13 +7,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
+
+from roost.lab import cgroup
 
 IN_CI = os.environ.get("ROOST_CI") == "1"
 
 MARKERS = (
     "needs_program(name): runs a program of Debian; skipped with a reason where it is missing, failed in CI",
+    "needs_cgroup: makes a cgroup; skipped with a reason where the machine has none (why_no_cgroup)",
     "soak: takes longer than CI may; only `make soak` runs it",
 )
 
@@ -43,6 +47,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
         if program == "strace" and not _may_trace():
             pytest.skip("strace may not trace here: ptrace is refused")
+    if item.get_closest_marker("needs_cgroup") and not cgroup.can_make():
+        reason = why_no_cgroup()
+        if reason is None:
+            pytest.fail("root finds no cgroup where one is mounted for writing", pytrace=False)
+        pytest.skip(reason)
+
+
+def why_no_cgroup() -> str | None:
+    """Why no cgroup can be made on this machine; None if that cannot be the machine's fault.
+
+    Other than a program that is missing, this is a skip in CI too, with its reason in the summary: most
+    containers have no cgroup v2 or show it for reading only, and nothing that `.ci/run` installs would mend
+    that. What must not happen is that the tests fall away because `roost.lab.cgroup` looks wrong: so the
+    machine is asked here in another way, and root with a cgroup v2 mounted for writing is a failure.
+    """
+    mounts = Path("/proc/self/mountinfo")
+    lines = [line.split() for line in mounts.read_text().splitlines()] if mounts.exists() else []
+    found = [fields[5].split(",") for fields in lines if fields[fields.index("-") + 1] == "cgroup2"]
+    if not found:
+        return "no cgroup v2 is mounted"
+    if all("ro" in options for options in found):
+        return "cgroup v2 is mounted for reading only, as in most containers"
+    return None if os.geteuid() == 0 else "cgroup v2 is not delegated to this user"
 
 
 @cache

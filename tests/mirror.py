@@ -14,8 +14,9 @@ class Mirror:
     """Serves ``files`` by name. The folder in the URL says how: ``mirror.url("good")``.
 
     good: whole. unsized: whole, without its length. other: another content. cut: half of it, then the end.
-    hold: half of it, then nothing until ``go_on`` is set. drip: a byte now and then. moved: a redirection to
-    good. away: one to a file of this machine. Anything else: 404.
+    hold: half of it, then nothing until ``go_on`` is set. drip: a byte now and then. slow: its headers so,
+    without an end. moved: a redirection to
+    good. away: one to a file of this machine. rude: 404 with a terminal's codes. Anything else: 404.
     """
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
@@ -53,6 +54,12 @@ class Mirror:
                         "Location", (mirror.url("good") if how == "moved" else "file:///etc/") + name
                     )
                     self.end_headers()
+                elif how == "slow":
+                    self._drip(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                    while not mirror.closing.is_set():
+                        self._drip(b"x" * 60)
+                elif how == "rude":
+                    self.send_error(404, "\x1b[2JNot\x07 Found " + "x" * 2000)
                 elif data is None or how not in ("good", "unsized", "other", "cut", "hold", "drip"):
                     self.send_error(404)
                 else:

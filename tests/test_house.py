@@ -42,9 +42,10 @@ NO_CODE_OF_OURS = "templates"  # what `roost new` copies is the user's code
 
 STANDARD_LIBRARY_ONLY = (
     "base/durable.py", "package/progress.py",
-    "lab/capture.py", "lab/cgroup.py", "lab/ending.py", "lab/guard.py", "lab/leftovers.py", "lab/limits.py",
-    "lab/memory.py", "lab/output.py", "lab/record.py", "lab/scope.py", "lab/signals.py", "lab/spawn.py",
-    "lab/spec.py", "lab/stacks.py", "lab/stall.py", "lab/supervisor.py", "lab/tree.py", "lab/watch.py",
+    "lab/capture.py", "lab/cgroup.py", "lab/ending.py", "lab/growth.py", "lab/guard.py", "lab/leftovers.py",
+    "lab/limits.py", "lab/memory.py", "lab/output.py", "lab/record.py", "lab/scope.py", "lab/signals.py",
+    "lab/spawn.py", "lab/spec.py", "lab/stacks.py", "lab/stall.py", "lab/supervisor.py", "lab/tree.py",
+    "lab/watch.py",
 )  # fmt: skip
 """Files, with all that they import, which must start under ``python -I -S``."""
 

@@ -16,7 +16,7 @@ import torch
 import roost
 from roost.analysis import folder
 from roost.base import durable
-from roost.base.errors import CheckpointError, ContractError, NotFound, Refused
+from roost.base.errors import CheckpointError, ContractError, NotFound, Refused, UsageError
 from roost.package.package import Package
 from tests.project.projects import RUNNER, project
 from tests.project.trained import trained
@@ -44,7 +44,7 @@ def test_gives_what_the_function_gave_and_stores_it(tmp_path: Path) -> None:
     assert found["script"]["path"].startswith(__file__) and found["script"]["path"].endswith("look")
     analysis = folder.read(place)
     assert analysis.state == "succeeded" and analysis.record is not None
-    assert analysis.record["exit_code"] == 0 and analysis.record["seconds"] > 0
+    assert analysis.record["exit_code"] is None and analysis.record["seconds"] > 0
 
 
 def test_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +104,7 @@ def test_mistakes_come_before_anything_is_made(tmp_path: Path, monkeypatch: pyte
         (NotFound, "there is no such folder", {"project": tmp_path / "gone"}),
         (NotFound, "no such folder", {"record_path": tmp_path / "gone"}),
         (ContractError, "is no function", {"function": 3}),
+        (UsageError, "untrained takes no checkpoint", {"untrained": True, "checkpoint": 99}),
     ]
     for kind, says, changed in wrong:
         asked = {"record_path": package.path, "function": print, **changed}
@@ -112,6 +113,10 @@ def test_mistakes_come_before_anything_is_made(tmp_path: Path, monkeypatch: pyte
     torch.save({}, tmp_path / "model.pt")
     with pytest.raises(Refused, match="does not unpickle"):
         roost.analyze(tmp_path / "model.pt", print)
+    data = roost.Package.new({}, root=tmp_path, name="data")
+    with pytest.raises(Refused, match="names no Runner"):
+        roost.analyze(data.path, print, untrained=True)
+    assert not (data.path / "analysis").exists()
     empty = project(tmp_path / "empty")
     with pytest.raises(NotFound, match=r"has saved nothing yet.*untrained=True"):
         roost.analyze(empty.path, print)
@@ -147,3 +152,28 @@ def test_interrupted(tmp_path: Path) -> None:
 def test_to_name_it_imports_no_torch() -> None:
     program = "import sys, roost; dir(roost); assert 'analyze' in dir(roost) and 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_full_disk_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = trained(tmp_path)
+
+    def full(operation: str, path: str) -> None:
+        if ".tmp-" in path or operation == "mkdir":
+            raise OSError(28, "No space left on device", path)
+
+    def look(self: Any) -> None:
+        monkeypatch.setattr(durable, "fault", full)
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        roost.analyze(package.path, look, device="cpu")
+    found = folder.read(package.path / "analysis" / "1")
+    assert (found.state, found.error) == ("failed", "ValueError: mine"), "into the block of its start"
+
+
+def test_project_and_out_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = trained(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = {"device": "cpu", "project": "~", "out": "~/looks"}
+    roost.analyze(package.path, lambda self: 1, **asked)  # type: ignore[arg-type]
+    assert folder.read(tmp_path / "looks" / "1").request["project"] == str(tmp_path.resolve())

@@ -12,6 +12,18 @@ import pytest
 from roost.analysis import folder
 from roost.base import durable
 from roost.base.errors import Refused
+from tests.operations.packages import package
+
+
+def test_a_place_within_the_package(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (tmp_path / "link").symlink_to(made.path)
+    for out in (made.path, made.path / "Checkpoints", tmp_path / "link" / "records"):
+        with pytest.raises(Refused, match="among the package's own files"):
+            folder.root(made, out)
+    for out in (tmp_path, made.path / "analysis", made.path / "analysis" / "mine"):
+        assert folder.root(made, out) == out
+    assert folder.root(made, None) == made.path / "analysis"
 
 
 def test_numbers_are_taken_once_each(tmp_path: Path) -> None:
@@ -54,7 +66,7 @@ def test_what_was_asked_and_what_became_of_it(tmp_path: Path) -> None:
     folder.write_request(place, {"script": {"path": "/home/me/look.py"}})
     (only,) = folder.read_all(tmp_path)
     assert (only.number, only.state, only.request["pid"]) == (1, "starting", os.getpid())
-    folder.write_record(place, {"state": "failed", "error": "ValueError: no"})
+    (place / folder.RECORD).write_bytes(b'{"state": "failed", "error": "ValueError: no"}')
     assert (folder.read(place).state, folder.read(place).error) == ("failed", "ValueError: no")
     assert folder.read_all(tmp_path / "nowhere") == []
 

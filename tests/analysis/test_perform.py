@@ -19,7 +19,7 @@ from roost.project.inside import inside
 from tests.project.projects import DATASET
 from tests.project.trained import trained
 
-SCRIPT = {"path": "/home/me/look.py", "sha256": "0" * 64}
+SCRIPT = {"path": f"{__file__}:look", "sha256": "0" * 64}
 
 
 def done(package: Package, function: Function, **asked: Any) -> tuple[Any, dict[str, Any]]:
@@ -105,8 +105,9 @@ def test_an_error_is_kept_with_the_persons_part_of_its_traceback(tmp_path: Path)
     assert isinstance(error, KeyError)
     assert result["saved"] == ["before.txt"] and result["value"] is None
     assert result["error"]["type"] == "KeyError" and result["error"]["message"] == "'nope'"
-    first = result["error"]["traceback"].splitlines()[1]
-    assert first.startswith(f'  File "{__file__}"'), "this test is below no folder of roost's"
+    first, code, last = result["error"]["traceback"].splitlines()
+    assert first.startswith("  test_perform.py:") and first.endswith(" in look")
+    assert (code, last) == ('    raise KeyError("nope")', "KeyError: 'nope'")
 
 
 @pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt()])

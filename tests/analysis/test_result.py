@@ -9,6 +9,7 @@ import numpy as np
 
 from roost.analysis import folder, result
 from roost.analysis.files import Files
+from roost.base.frames import Own
 from roost.package.checkpoint import Info
 
 
@@ -17,7 +18,15 @@ def test_is_strict_json_with_everything_in_it(tmp_path: Path) -> None:
     files.write("note", "txt", b"x")
     info = Info(id=3, step=30, epoch=2, batch=0)
     value = {"loss": float("inf"), "map": np.zeros((40, 40)), "odd": object()}
-    result.write(files, script={"path": "a.py"}, checkpoint=info, device="cpu", seconds=1.23456, value=value)
+    result.write(
+        files,
+        own=Own([]),
+        script={"path": "a.py"},
+        checkpoint=info,
+        device="cpu",
+        seconds=1.23456,
+        value=value,
+    )
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
@@ -33,7 +42,9 @@ def test_is_strict_json_with_everything_in_it(tmp_path: Path) -> None:
 
 def test_of_an_error(tmp_path: Path) -> None:
     error = ValueError("no")
-    result.write(Files(tmp_path), script={}, checkpoint=None, device=None, seconds=0.0, error=error)
+    result.write(
+        Files(tmp_path), own=Own([]), script={}, checkpoint=None, device=None, seconds=0.0, error=error
+    )
     found = folder.read_result(tmp_path)
     assert found["error"] == {"type": "ValueError", "message": "no", "traceback": None}
     assert found["checkpoint"] is None and found["device"] is None

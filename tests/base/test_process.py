@@ -80,3 +80,17 @@ def test_threads_that_outlive_the_main_thread_are_alive() -> None:
         assert process.alive(child.pid, process.start_ticks(child.pid), process.boot_id())
         child.send_signal(signal.SIGKILL)
     assert child.returncode == -signal.SIGKILL
+
+
+def test_a_signal_goes_to_exactly_this_process() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as child:
+        ticks, boot = process.start_ticks(child.pid), process.boot_id()
+        assert ticks is not None
+        assert not process.send(
+            signal.SIGTERM, child.pid, ticks + 1, boot
+        )  # the pid was given to another one
+        assert not process.send(signal.SIGTERM, child.pid, ticks, "another boot")
+        assert child.poll() is None
+        assert process.send(signal.SIGTERM, child.pid, ticks, boot)
+        assert child.wait(10) == -signal.SIGTERM
+        assert not process.send(signal.SIGTERM, child.pid, ticks, boot)

@@ -50,12 +50,17 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple | deque):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, set | frozenset):
-        return same(sorted(a, key=repr), sorted(b, key=repr))
+        return same(sorted(a, key=_order), sorted(b, key=_order))
     if isinstance(a, float):
         return repr(a) == repr(b)
     if isinstance(a, complex):
         return repr(a) == repr(b)
     return bool(a == b)
+
+
+def _order(value: Any) -> str:
+    """A set inside of a set may tell its members in any order."""
+    return repr(sorted(value)) if isinstance(value, frozenset) else repr(value)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -616,6 +621,22 @@ def test_no_skeleton_does_more_than_raise_our_error(skeleton: Any, to: Any) -> N
 def test_tensors_go_to_a_device_and_tied_ones_stay_one() -> None:
     weight = torch.ones(2, 3)
     skeleton, leaves = tree.pack({"a": weight, "b": [weight], "n": np.arange(2), "t": 1.5})
-    made = tree.unpack(skeleton, leaves, device="meta")
+    made = tree.moved(tree.unpack(skeleton, leaves), "meta")
     assert made["a"].device.type == "meta" and made["a"].shape == (2, 3) and made["b"][0] is made["a"]
     assert list(made["n"]) == [0, 1] and made["t"] == 1.5
+
+
+def test_whatever_holds_tensors_goes_along_and_stays_what_it_is() -> None:
+    weight = torch.ones(2)
+    value = {
+        "tied": OrderedDict(a=weight, b=(weight, [weight])),
+        "queue": deque([weight, 1], maxlen=3),
+        "set": {weight},
+        "count": Counter(x=2),
+        3: "three",
+    }
+    made = tree.moved(value, "meta")
+    one = made["tied"]["a"]
+    assert one.device.type == "meta" and type(made["tied"]) is OrderedDict and made["set"] == {one}
+    assert made["tied"]["b"][0] is one and made["tied"]["b"][1][0] is one and made["queue"][0] is one
+    assert made["queue"].maxlen == 3 and made["count"] == Counter(x=2) and made[3] == "three"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -36,7 +37,7 @@ def test_analyses_have_a_line_each(tmp_path: Path) -> None:
     for asked in ({"checkpoint": 1}, {"untrained": True}):
         place = folder.make(made.path / folder.NAME)
         folder.write_request(place, {"script": {"path": "/home/me/lo\x1b[2Jok.py"}, **asked})
-        folder.write_record(place, {"state": "succeeded", "seconds": 2.0})
+        (place / folder.RECORD).write_text(json.dumps({"state": "succeeded", "seconds": 2.0}))
     lines = [line.split() for line in text(made.path).splitlines() if "ok.py" in line]
     assert lines == [
         ["1", "succeeded", "lo\\x1b[2Jok.py", "1", "2.0s"],

@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.layers import load, merge
-from roost.config.settings import Settings, defaults, describe, known_keys, top_level_keys, typed
+from roost.config.settings import Settings, defaults, describe, known_keys, top_level_keys, typed, typed_state
 
 NEEDED: dict[str, Any] = {
     "runner": "Model/Runner.py:Runner",
@@ -314,3 +314,23 @@ def test_known_keys_follow_the_names_in_the_values() -> None:
     assert "early_stopping.patience" in known
     assert not any(key.startswith("optimizers.main") for key in known)
     assert set(known_keys({"optimizers": 3, "data": None})) == set(known_keys({}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"chekpoint": {"fast": 3}}, r"no setting 'chekpoint'.*did you mean 'checkpoint'"),
+        ({"checkpoint.fast": 3}, r"has a dot in it.*nested"),
+        ({"checkpoint": {"every": "bogus"}}, r"checkpoint\.every: .*'bogus'"),
+        ({"checkpoint": {"every": ["1ep", "bogus"]}}, r"checkpoint\.every\.1: .*'bogus'"),
+        ({"checkpoint": {"fast": -1}}, r"checkpoint\.fast"),
+    ],
+)
+def test_a_config_that_trains_nothing_is_checked_too(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        typed_state(values)
+
+
+def test_of_a_config_that_trains_nothing_the_rest_is_the_users() -> None:
+    found = typed_state({"seeds": 3, "max_epoch": "x", "lr": 0.1, "checkpoint": {"fast": 9}})
+    assert found.checkpoint.fast == 9 and found.save_root == Settings.__struct_defaults__[0]

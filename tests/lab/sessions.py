@@ -12,15 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from roost.lab import cgroup
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec
 from roost.lab.start import start
 from tests.waiting import wait_for
-
-needs_cgroup = pytest.mark.skipif(not cgroup.can_make(), reason="no cgroup v2 that we may write to")
 
 # What every worker may use: it says its final line, tells that it has come to a place, waits for ever.
 PRELUDE = """
@@ -124,9 +119,9 @@ class Session:
             os.close(fd)
         return False
 
-    def wait_until(self, name: str) -> str:
+    def wait_until(self, name: str, *, timeout_seconds: float = 10.0) -> str:
         """Waits for the worker's `here(name)`, and for the record, which it may outrun; gives its text."""
-        wait_for(lambda: (self.folder / name).exists() and self.file.exists())
+        wait_for(lambda: (self.folder / name).exists() and self.file.exists(), timeout_seconds)
         return (self.folder / name).read_text()
 
     def close(self) -> None:

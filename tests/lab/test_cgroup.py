@@ -13,7 +13,6 @@ import pytest
 
 import roost
 from roost.lab import cgroup
-from tests.lab.sessions import needs_cgroup
 from tests.waiting import wait_for
 
 SRC = str(Path(roost.__file__).parents[1])
@@ -55,7 +54,7 @@ def busy(group: str) -> subprocess.Popen[bytes]:
     return child
 
 
-@needs_cgroup
+@pytest.mark.needs_cgroup
 def test_all_that_is_inside_ends_and_the_groups_go(group: str) -> None:
     child = busy(group)
     assert child.pid in cgroup.pids(group)
@@ -69,7 +68,7 @@ def test_all_that_is_inside_ends_and_the_groups_go(group: str) -> None:
     assert not Path(group).exists()
 
 
-@needs_cgroup
+@pytest.mark.needs_cgroup
 def test_a_kernel_that_cannot_kill_a_group(group: str) -> None:
     child = busy(group)
     cgroup.kill_listed(group, deadline=time.monotonic() + 10)
@@ -77,7 +76,7 @@ def test_a_kernel_that_cannot_kill_a_group(group: str) -> None:
     assert child.wait(10) == -signal.SIGKILL
 
 
-@needs_cgroup
+@pytest.mark.needs_cgroup
 def test_a_name_is_taken_once(group: str) -> None:
     assert cgroup.make(group.rpartition("-")[2]) is None
 
@@ -97,7 +96,7 @@ def test_where_no_group_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-@needs_cgroup
+@pytest.mark.needs_cgroup
 @pytest.mark.parametrize(
     "wrong",
     ["", "/", "{mount}", "{mount}/system.slice", "{mount}/roost-", "{mount}/roost-xyz", "{mount}/roost-12",
@@ -114,7 +113,7 @@ def test_tokens() -> None:
     assert not any(map(cgroup.is_token, ["", "0" * 15, "0" * 65, "g" * 32, "A" * 32, "0" * 31 + "\n"]))
 
 
-@needs_cgroup
+@pytest.mark.needs_cgroup
 def test_its_own_place(group: str) -> None:
     """A group made from inside a group lies inside it: a run that starts runs owns them."""
     code = (

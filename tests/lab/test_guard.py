@@ -61,6 +61,22 @@ def test_the_output_of_a_killed_supervisor_is_shortened_too(session: Session) ->
     assert session.output.stat().st_size <= 2**20 + 200
 
 
+def test_an_output_that_cannot_be_opened_does_not_cost_the_record(session: Session) -> None:
+    """Here a FIFO is in its place, which nobody reads."""
+    child = session.start("here('ready'); forever()")
+    session.wait_until("ready")
+    session.output.unlink()
+    os.mkfifo(session.output)
+    os.kill(session.supervisor_pid, signal.SIGKILL)
+    assert child.wait(20) == 1
+    ended = session.record()
+    assert (ended["state"], ended["error"]) == (
+        "crashed",
+        "the supervisor was killed by SIGKILL, and the run with it",
+    )
+    assert session.living() == []
+
+
 def test_the_guard_killed(session: Session) -> None:
     """The run goes on, says so, keeps the lock, and ends as it would have."""
     os.mkfifo(session.folder / "go")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,6 @@ import pytest
 import roost
 from roost.lab import cgroup
 from roost.lab.leftovers import end_leftovers
-from tests.lab.sessions import needs_cgroup
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -70,7 +71,47 @@ def test_a_caller_that_carries_the_token_itself() -> None:
     assert done.stdout.split() == ["1", "-9"], done.stderr
 
 
-@needs_cgroup
+def test_a_pid_that_meanwhile_is_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The carrier ends between the look at its environment and the signal, and its pid is given out anew."""
+    token = secrets.token_hex(16)
+    child = carrier(token)
+    strangers: list[int] = []
+    fstat = os.fstat
+
+    def recycle(fd: int) -> os.stat_result:
+        if not strangers and os.readlink(f"/proc/self/fd/{fd}") == f"/proc/{child.pid}/environ":  # noqa: PTH115
+            found = fstat(fd)
+            child.kill()
+            child.wait()
+            strangers.append(started_as(child.pid))
+            return found
+        return fstat(fd)
+
+    monkeypatch.setattr(os, "fstat", recycle)
+    assert end_leftovers([token]) == []
+    (stranger,) = strangers
+    assert os.waitpid(stranger, os.WNOHANG | os.WUNTRACED) == (0, 0), "neither stopped nor ended"
+    os.kill(stranger, signal.SIGKILL)
+    os.waitpid(stranger, 0)
+
+
+def started_as(pid: int) -> int:
+    """A new process under a pid of our choice; another program may be faster, so it is tried a few times."""
+    for _ in range(100):
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        except OSError as error:
+            pytest.skip(f"pids cannot be chosen here: {error}")
+        # Not fork: copying our memory would leave other programs the time to take the pid.
+        found = os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", "-c", WAITS], {})
+        if found == pid:
+            return found
+        os.kill(found, signal.SIGKILL)
+        os.waitpid(found, 0)
+    pytest.skip("the pid was not to be had")
+
+
+@pytest.mark.needs_cgroup
 def test_groups_that_are_not_ours_to_end(tmp_path: Path) -> None:
     path = cgroup.make(secrets.token_hex(16))
     assert path is not None
@@ -83,7 +124,7 @@ def test_groups_that_are_not_ours_to_end(tmp_path: Path) -> None:
     assert not Path(path).exists()
 
 
-@needs_cgroup
+@pytest.mark.needs_cgroup
 def test_a_caller_inside_the_group() -> None:
     """Its own group is not killed under it; who carries the token in there is."""
     token = secrets.token_hex(16)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from roost.lab.limits import Limits
-from tests.lab.sessions import Session, needs_cgroup
+from tests.lab.sessions import Session
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
 
@@ -83,13 +83,11 @@ def test_a_terminal_that_is_not_there(session: Session) -> None:
     assert "/nowhere/tty" in record["error"]
 
 
-@needs_cgroup
-@pytest.mark.parametrize("how", ["cgroup", "spec", "environment"])
-def test_the_worker_s_cgroup(session: Session, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if how == "environment":
-        monkeypatch.setenv("ROOST_CGROUP", "0")
+@pytest.mark.needs_cgroup
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_worker_s_cgroup(session: Session, wanted: bool) -> None:
     spec = session.spec("print(open('/proc/self/cgroup').read()); end('succeeded', 0)")
-    record = session.end_spec(spec._replace(cgroup=how != "spec"))
+    record = session.end_spec(spec._replace(cgroup=wanted))
     is_in = f"roost-{session.token}" in session.output.read_text()
-    assert is_in == (how == "cgroup") == (record["cgroup"] is not None)
+    assert is_in == wanted == (record["cgroup"] is not None)
     assert record["scope"] == ("cgroup" if is_in else "walk")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,10 +114,8 @@ def test_a_paused_process_is_named_and_left_alone() -> None:
 
 def test_a_process_that_holds_the_gil_in_c() -> None:
     with running("import time\nos.write(1, b'1')\nsum(range(10**12))") as (pid, ours, theirs):
-        began = time.monotonic()
         (look,) = look_at([pid], read_fd=ours, their_fd=theirs)
         assert b'File "<string>"' in look.stacks
-        assert time.monotonic() - began < 5
 
 
 def test_who_has_gone_meanwhile() -> None:

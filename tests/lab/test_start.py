@@ -12,6 +12,8 @@ import pytest
 import roost
 from roost.base import process
 from roost.base.errors import RoostError
+from roost.lab import start as start_module
+from roost.lab.spec import Spec
 from tests.lab.sessions import Session
 from tests.waiting import wait_for
 
@@ -73,9 +75,22 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, field:
 
 
 def test_a_start_that_takes_too_long_is_ended(session: Session) -> None:
-    with pytest.raises(RoostError, match="did not start: it ended with -9 within 0 s"):
+    with pytest.raises(RoostError, match=r"did not come up within 0 s and was ended .*To mend it: try again"):
         session.start_spec(session.spec("forever()"), timeout_seconds=0.0)
-    wait_for(lambda: not session.locked())
+    assert not session.locked()
+
+
+def test_a_start_that_is_killed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over = start_module._hand_over
+
+    def kill(spec: Spec, child: subprocess.Popen[bytes]) -> None:
+        child.kill()
+        hand_over(spec, child)
+
+    monkeypatch.setattr(start_module, "_hand_over", kill)
+    with pytest.raises(RoostError, match=r"ended at its start and said nothing .*To mend it: try again"):
+        session.start("forever()")
+    assert not session.locked()
 
 
 def test_the_caller_s_end_of_the_pipes_is_closed(session: Session) -> None:

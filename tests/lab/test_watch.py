@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
+import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -131,39 +134,51 @@ def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
     assert session.child.wait(20) == 130
 
 
-def test_memory_of_the_whole_tree(session: Session) -> None:
-    code = """
-held = bytearray(os.urandom(1)) * 40_000_000
-if os.fork() == 0:
-    mine = bytearray(os.urandom(1)) * 60_000_000
-    here("ready"); forever()
-while not os.path.exists("go"): time.sleep(0.002)
-end("succeeded", 0)
-"""
-    child = session.start(code)
-    session.wait_until("ready")
-    began = time.monotonic()
-    wait_for(lambda: time.monotonic() > began + 1.5)  # two looks
-    (session.folder / "go").touch()
-    assert child.wait(20) == 0
-    record = session.record()
-    assert 60 < record["peak_memory_mb"] < 130
-    assert 95 < record["peak_tree_memory_mb"] < 200
+@contextmanager
+def watching(session: Session) -> Iterator[tuple[Watch, Record]]:
+    """The clock of a session whose output may grow to 1 MB, in this process."""
+    with open(session.output, "ab") as output:
+        record = Record(str(session.file), {})
+        spec = session.spec("")._replace(limits=Limits(output_bytes=2**20))
+        yield Watch(spec, record, Worker(os.getpid(), -1, -1, -1, -1), output.fileno()), record
 
 
-def test_a_disk_without_holes_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
+    argv = [sys.executable, "-I", "-S", "-c", "import os, signal; os.write(1, b'1'); signal.pause()"]
+    with watching(session) as (watch, record), subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        assert watch.tick(watch.next) is None
+        child.kill()
+        watch.finish()
+    assert record.fields["peak_tree_memory_mb"] > 1
+
+
+def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> None:
+    with watching(session) as (watch, _):
+        assert watch.tick(began := watch.next) is None
+        assert watch.next == began + 1, "nothing was printed: it may sleep"
+        with open(session.output, "ab", buffering=0) as run:
+            run.write(bytes(2**23))
+            wait_for(lambda: select.select([watch.growth_fd], [], [], 0)[0])
+            watch.note_growth()
+            assert watch.tick(began + 0.01) is None
+            assert session.output.stat().st_blocks * 512 < 1.5 * 2**20
+            assert watch.next < began + 0.1
+            assert watch.tick(watch.next) is None
+            assert watch.next > began + 1, "and sleeps again"
+
+
+def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int, start: int, end: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(capture, "punch_hole", refuse)
-    session = Session(tmp_path)
     session.output.write_bytes(bytes(2**22))
-    with open(session.output, "ab") as output:
-        record = Record(str(session.file), {})
-        spec = session.spec("")._replace(limits=Limits(output_bytes=2**20))
-        watch = Watch(spec, record, Worker(os.getpid(), -1, -1, -1, -1), output.fileno())
+    with watching(session) as (watch, record):
         for _ in range(3):
             assert watch.tick(watch.next) is None
         assert watch.tick(watch.next - 0.001) is None
+        assert watch.growth_fd == -1
     assert "not supported" in record.fields["output_not_cut"]
     assert session.output.read_bytes().count(b"cannot take the middle out") == 1

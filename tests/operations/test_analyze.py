@@ -134,7 +134,7 @@ def test_a_script_that_fails(tmp_path: Path, finished: Package) -> None:
     assert (found["state"], found["exit_code"], found["error"]) == ("failed", 1, "ValueError: no")
     assert "ValueError: no" in found["printed"] and "look.py:1" in found["printed"]
     assert "src/roost/" not in found["printed"], "no frame of roost's own"
-    assert "look.py" in found["result"]["error"]["traceback"].splitlines()[1]
+    assert found["result"]["error"]["traceback"].splitlines()[0] == "  look.py:1 in experience"
 
 
 # --- what is refused before anything is started -----------------------------------------------------------
@@ -165,7 +165,7 @@ def test_packages_that_cannot_be(tmp_path: Path) -> None:
     (half / "args.json").unlink()
     refused(NotFound, "half-written", half, script)
     data = package(tmp_path / "runs", "data", values={"mine": 1}).path
-    refused(ContractError, r"names no Runner, .*roost\.open_package", data, script)
+    refused(Refused, r"names no Runner: .*roost\.open_package", data, script)
     torn = package(tmp_path / "runs", "torn").path
     (torn / "args.json").write_text('{"runner": ')
     refused(DamagedPackage, r"args\.json is damaged", torn, script)
@@ -181,7 +181,7 @@ def test_checkpoints_that_cannot_be(tmp_path: Path) -> None:
     refused(NotFound, "has saved nothing yet.*--untrained", empty, script)
     made = package(tmp_path / "runs").path
     refused(NotFound, "there is no checkpoint 9; there are: 0, 1, 2", made, script, checkpoint=9)
-    refused(UsageError, "--untrained takes no checkpoint", made, script, checkpoint=1, untrained=True)
+    refused(UsageError, "untrained takes no checkpoint", made, script, checkpoint=1, untrained=True)
     for path in (made / "Checkpoints").iterdir():
         shutil.rmtree(path)
         path.write_bytes(b"\x80\x04N.")
@@ -190,7 +190,7 @@ def test_checkpoints_that_cannot_be(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, script = package(tmp_path / "runs").path, look(tmp_path)
-    refused(NotFound, "--project: there is no such folder", made, script, project=tmp_path / "gone")
+    refused(NotFound, "project: there is no such folder", made, script, project=tmp_path / "gone")
 
     def read_only(operation: str, path: str) -> None:
         if operation == "mkdir" and path.startswith(str(made)):

@@ -33,3 +33,12 @@ def test_what_has_ended_is_one_clear_error(tmp_path: Path, state: str) -> None:
 def test_no_package(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         attach(tmp_path)
+
+
+def test_a_program_of_python_prints_elsewhere(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="running")
+    request = made.path / "sessions" / "1.request.json"
+    request.write_text(request.read_text().replace('"kind": "train"', '"kind": "python"'))
+    assert made.sessions()[-1].is_python
+    with pytest.raises(Refused, match="program of Python"):
+        attach(made.path)

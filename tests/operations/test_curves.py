@@ -63,5 +63,13 @@ def test_a_loss_that_falls_by_orders_of_magnitude(tmp_path: Path, first: float, 
     assert panel.logarithmic == logarithmic
 
 
-def test_nothing_was_recorded(tmp_path: Path) -> None:
-    assert picture([package(tmp_path / "runs", state="new")]).panels == []
+def test_packages_without_rows_are_left_out(tmp_path: Path) -> None:
+    made = [
+        package(tmp_path / "runs", f"failed{i}", state="failed", rows=[], checkpoints=False) for i in (1, 2)
+    ]
+    made.insert(1, package(tmp_path / "runs", "good"))
+    found = picture(made)
+    assert [run.name for run in found.runs] == ["good"] and found.left_out == ["failed1", "failed2"]
+    assert {curve.run for panel in found.panels for curve in panel.curves} == {0}
+    nothing = picture(made[:1])
+    assert (nothing.panels, nothing.runs) == ([], [])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import matplotlib as mpl
+import pytest
 
 from roost.operations.curves import picture
 from roost.operations.drawing import draw
@@ -38,9 +40,45 @@ def test_long_names_leave_room_for_the_curves(tmp_path: Path) -> None:
     made = [
         package(tmp_path / "runs", f"{i} a rather long description of what was tried here") for i in range(9)
     ]
-    assert draw(picture(made), "png").startswith(
-        b"\x89PNG"
-    )  # a squeezed panel warns, which pytest makes an error
+    few, many = (size(draw(picture(packages), "png")) for packages in (made[:2], made))
+    assert few[0] == many[0] and many[1] - few[1] > 50, "as high as the panels and the legend together"
+
+
+@pytest.mark.parametrize("panels", [1, 4])
+def test_as_many_names_as_one_may_have_runs(tmp_path: Path, panels: int) -> None:
+    """Squeezed panels warn, which pytest makes an error."""
+    row = {"step": 1, "epoch": 0, "valid/loss": 1.0, **{f"train/metric{i}": 1.0 for i in range(panels - 1)}}
+    made = [package(tmp_path / "runs", f"{'x' * 110}-{i}", rows=[row]) for i in range(40)]
+    width, height = size(draw(picture(made), "png"))
+    assert height > 150 * 40 * 0.12 and width >= 150 * 5
+
+
+def size(png: bytes) -> tuple[int, int]:
+    """Pixels across and down."""
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_long_names_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    made = [package(tmp_path / "runs", f"{'a' * 50}{i}{'z' * 50}") for i in range(2)]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        found = texts(draw(picture(made), "svg"))
+    assert {f"{number}: {'a' * 20}…{'z' * 19}" for number in (1, 2)} <= set(found)
+
+
+def test_strange_names_are_harmless(tmp_path: Path) -> None:
+    """Each of these made matplotlib warn, or fail."""
+    names = ["\x1b[31mred", "two\nlines", "_hidden", "$x^{$", "\u6f22\u5b57"]
+    made = [package(tmp_path / "runs", name) for name in names]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        found = texts(draw(picture(made), "svg"))
+    assert {r"\x1b[31mred", "two lines", "_hidden", "$x^{$", "\u6f22\u5b57"} <= set(found)
+    assert draw(picture(made), "png").startswith(b"\x89PNG")
+
+
+def test_strange_metrics_are_harmless(tmp_path: Path) -> None:
+    row = {"step": 1, "epoch": 0, "valid/loss": 1.0, "valid/\x1b$a/$b\x07$": 1.0}
+    assert draw(picture([package(tmp_path / "runs", rows=[row])]), "png").startswith(b"\x89PNG")
 
 
 def test_many_panels_and_a_single_point(tmp_path: Path) -> None:

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from roost.lab.output import LEFT_OUT
 from roost.operations.output import Output, tail_offset
+from roost.operations.running import Running, follow
+from tests.lab.sessions import Session
+from tests.waiting import wait_for
 
 BLOCK = 4096
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="punches holes as Linux does")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    session = Session(tmp_path)
+    yield session
+    session.close()
 
 
 def punch(path: Path, start: int, length: int) -> None:
@@ -78,6 +91,48 @@ def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path: Path) -> None:
         (tmp_path / "new").write_bytes(b"short")
         (tmp_path / "new").replace(path)
         assert b"".join(output.new()) == b"last"
+
+
+CHATTY = """
+def say(start, stop):
+    for number in range(start, stop, 1024):
+        os.write(1, b"".join(b"%015d\\n" % i for i in range(number, number + 1024)))
+def wait(name):
+    while not os.path.exists(name): time.sleep(0.002)
+say(0, 2**10); wait("head"); say(2**10, 2**19); wait("cut"); say(2**19, 2**19 + 2**12); end("succeeded", 0)
+"""
+
+
+@linux
+def test_a_live_session_is_followed_through_its_cut_to_its_end(session: Session) -> None:
+    """It prints 8 MB of which 1 MB may stay. The follower has seen the head when the middle is taken out, and
+    the hole when the file is replaced by a shorter one."""
+    everything = b"".join(b"%015d\n" % i for i in range(2**19 + 2**12))
+    child = session.start_limited(CHATTY, output_bytes=2**20)
+    running = Running(session.folder, 1, session.folder / "none", session.file, session.output)
+    seen, events = b"", follow(running)
+    while len(seen) < 16 * 2**10:
+        seen += output_of(next(events))
+    (session.folder / "head").touch()
+    wait_for(lambda: session.output.stat().st_size == 16 * 2**19)
+    wait_for(lambda: session.output.stat().st_blocks * 512 < 1.5 * 2**20)
+    while not re.search(LEFT_OUT, seen):
+        seen += output_of(next(events))
+    (session.folder / "cut").touch()
+    assert child.wait(20) == 0
+    *pieces, ended = events
+    seen += b"".join(map(output_of, pieces))
+    head, left_out, tail = re.split(LEFT_OUT, seen)
+    assert not isinstance(ended, bytes) and ended.state == "succeeded"
+    assert session.output.stat().st_size <= 2**20
+    assert everything.startswith(head.removesuffix(b"\n")) and len(head) >= 2**19
+    assert everything.endswith(tail) and len(tail) >= 2**19 + 16 * 2**12
+    assert len(head) - 1 + int(left_out.replace(b",", b"")) + len(tail) == len(everything)
+
+
+def output_of(event: object) -> bytes:
+    assert isinstance(event, bytes)
+    return event
 
 
 def test_the_tail_of_nothing(tmp_path: Path) -> None:

@@ -22,6 +22,12 @@ def test_draws_a_file_of_each_kind(tmp_path: Path, kind: str) -> None:
     assert drawn.panels == ["loss", "lr"]
 
 
+def test_says_what_it_leaves_out(tmp_path: Path) -> None:
+    made = [package(tmp_path / "runs", "good"), package(tmp_path / "runs", "bad", state="new")]
+    drawn = plot([one.path for one in made], output=tmp_path / "a.svg")
+    assert drawn.left_out == ["bad"] and drawn.panels == ["loss", "lr"]
+
+
 def test_several_with_all_marks(tmp_path: Path) -> None:
     rows = [
         *ROWS,

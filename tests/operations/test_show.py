@@ -93,7 +93,8 @@ def analysis(made: Package, state: str, *, result: object = None, **asked: objec
     """Adds an analysis as it would have been recorded."""
     place = folder.make(made.path / folder.NAME)
     folder.write_request(place, {"script": {"path": "/home/me/look.py"}, "checkpoint": None, **asked})
-    folder.write_record(place, {"state": state, "started": 1_800_000_000.0, "seconds": 2.0, "error": None})
+    body = {"state": state, "started": 1_800_000_000.0, "seconds": 2.0, "error": None}
+    (place / folder.RECORD).write_bytes(msgspec.json.encode(body))
     if result is not None:
         (place / folder.RESULT).write_bytes(msgspec.json.encode(result))
     return place

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from roost.base import durable
 from roost.base.errors import CheckpointError, Damaged, NotFound
@@ -418,3 +419,13 @@ def test_the_readers_own_trouble_is_no_damage(
     for read in (checkpoint.read_info, checkpoint.verify, checkpoint.read):
         with pytest.raises(OSError, match=os.strerror(number)):
             read(path)
+
+
+def test_a_device_that_takes_nothing_says_nothing_against_a_checkpoint(tmp_path: Path) -> None:
+    weight = torch.ones(2)
+    info = checkpoint.write(tmp_path, {"n": {"a": weight, "b": weight}}, Info(id=0, step=0, epoch=0, batch=0))
+    path = checkpoint.folder_of(tmp_path, info.id)
+    _, states = checkpoint.read(path, device="meta")
+    assert states["n"]["a"] is states["n"]["b"] and states["n"]["a"].device.type == "meta"
+    with pytest.raises(RuntimeError, match="gpu"):
+        checkpoint.read(path, device="gpu")

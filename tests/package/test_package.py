@@ -374,7 +374,7 @@ def test_what_holds_the_lock_is_named_for_what_it_is(
         Refused, match=rf"in use by a Python program, session 1 \(.*pid {os.getpid()}\).*`with`"
     ):
         package.lock()
-    sessions.write_record(package.path / "sessions", number, {**sessions.identity(), "state": "stopped"})
+    sessions.OwnRecord(package.path / "sessions" / f"{number}.json", number).end("stopped", "closed")
     monkeypatch.setattr(package_module, "_LEFTOVERS_SECONDS", 0.0)
     with pytest.raises(Refused, match=r"by a process that session 1 \(.*\) left behind"):
         package.lock()

@@ -16,7 +16,7 @@ import pytest
 
 from roost.base import durable, process
 from roost.package import sessions
-from roost.package.sessions import Session
+from roost.package.sessions import OwnRecord, Session
 
 
 def record(**more: Any) -> dict[str, Any]:
@@ -85,6 +85,31 @@ def test_another_machine_is_not_judged() -> None:
     assert Session(1, {}, record(host="elsewhere", boot_id="another")).state == "running"
 
 
+def test_an_end_between_the_look_at_the_record_and_that_at_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "1.json"
+    path.write_bytes(sessions.to_json(record()))
+
+    def end(*_: object) -> bool:
+        path.write_bytes(sessions.to_json(record(state="succeeded")))
+        return False
+
+    monkeypatch.setattr(process, "alive", end)
+    assert sessions.read(tmp_path / "none", path, number=1).state == "succeeded"
+
+
+def test_a_state_does_not_change_under_its_reader() -> None:
+    """What was read as running must not read as crashed because its process, with a new record, has ended."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as child:
+        ticks = process.start_ticks(child.pid)
+        session = Session(1, {}, record(pid=child.pid, start_ticks=ticks))
+        assert session.state == "running"
+    assert session.state == "running"
+
+
 def test_a_damaged_record_leaves_the_others_readable(tmp_path: Path) -> None:
     for _ in range(3):
         sessions.write_request(tmp_path, {})
@@ -115,30 +140,85 @@ def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
 
 def test_a_program_of_python_records_itself_and_has_no_supervisor(tmp_path: Path) -> None:
     number = sessions.write_request(tmp_path, {"kind": "python"})
-    body = {**sessions.identity(), "state": "running"}
-    sessions.write_record(tmp_path, number, body)
+    own = OwnRecord(tmp_path / "1.json", number)
     (found,) = sessions.read_all(tmp_path)
     assert found.state == "running" and found.is_python and found.supervisor_pid is None
-    sessions.write_record(tmp_path, number, {**body, "pid": ended_pid()})
+    assert found.record is not None and found.record["format"] == sessions.SESSION_FORMAT
+    gone = {**found.record, "pid": ended_pid()}
+    (tmp_path / "1.json").write_bytes(sessions.to_json(gone))
     (found,) = sessions.read_all(tmp_path)
-    assert (
-        found.state == "crashed" and found.error is not None and found.error.startswith("the program is gone")
-    )
+    assert found.state == "crashed" and str(found.error).startswith("the program is gone")
+    own.end("stopped", "closed")
+    (found,) = sessions.read_all(tmp_path)
+    assert found.record is not None and (found.state, found.error) == ("stopped", None)
+    assert found.record["reason"] == "closed" and found.record["seconds"] >= 0
+
+
+class Rude(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "said"),
+    [
+        (ValueError("x\ny"), "failed", "ValueError: x"),
+        (SystemExit(3), "failed", "SystemExit: 3"),
+        (Rude(), "failed", "Rude: <its str() raised RuntimeError>"),
+        (KeyboardInterrupt(), "stopped", None),
+    ],
+)
+def test_what_ended_it_is_recorded_whatever_it_is(
+    tmp_path: Path, error: BaseException, state: str, said: str | None
+) -> None:
+    OwnRecord(tmp_path / "1.json", 1).end("succeeded", "finished", error=error)
+    found = sessions.read(tmp_path / "1.request.json", tmp_path / "1.json", number=1)
+    assert (found.state, found.error) == (state, said)
 
 
 def test_on_a_full_disk_the_end_goes_where_the_start_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device")
+    where = ".tmp-"
 
     def refuse(operation: str, path: str) -> None:
-        if operation == "open" and ".tmp-" in path:
-            raise full
+        if operation == "open" and where in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
+    own = OwnRecord(tmp_path / "1.json", 1)
     monkeypatch.setattr(durable, "fault", refuse)
     with pytest.raises(OSError, match="No space"):
-        sessions.write_record(tmp_path, 1, {"state": "running"})
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "1.json").write_bytes(sessions.to_json({"state": "running", "started": 1.5}))
-    sessions.write_record(tmp_path, 1, {"state": "stopped"})
-    assert json.loads((tmp_path / "1.json").read_bytes()) == {"state": "stopped"}
+        OwnRecord(tmp_path / "2.json", 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["1.json"]
+    own.end("stopped", "closed")
+    assert json.loads((tmp_path / "1.json").read_bytes())["state"] == "stopped"
+    where = ""  # not even there
+    with pytest.raises(OSError, match="No space"):
+        own.end("stopped", "closed")
+    error = ValueError("mine")
+    own.end("stopped", "closed", error=error)
+    assert "could not be recorded: [Errno 28]" in error.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("record", "has_begun", "counts"),
+    [
+        ({"state": "succeeded"}, True, True),
+        ({"state": "failed"}, True, True),
+        ({"state": "failed"}, False, False),  # its settings did not fit, or its checkpoint is damaged
+        ({"state": "stopped"}, False, True),
+        ({"state": "crashed"}, False, True),  # killed while it loaded itself
+        (None, False, False),  # it could not be started
+    ],
+)
+def test_whose_wishes_hold(
+    tmp_path: Path, record: dict[str, str] | None, has_begun: bool, counts: bool
+) -> None:
+    gone = {"host": socket.gethostname(), "pid": 2**22 + 1, "start_ticks": 1, "boot_id": process.boot_id()}
+    if has_begun:
+        (tmp_path / "3.jsonl").touch()
+    assert Session(3, gone, record).counts(tmp_path) == counts
+
+
+def test_a_session_whose_files_are_gone_has_crashed(tmp_path: Path) -> None:
+    assert sessions.read(tmp_path / "1.request.json", tmp_path / "1.json", number=1).state == "crashed"

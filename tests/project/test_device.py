@@ -12,8 +12,25 @@ def test_devices() -> None:
     best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     assert choose_device("auto") == best
     if not torch.cuda.is_available():
-        with pytest.raises(Refused, match=r"(?s)no GPU is visible.*received 'cuda:1'.*-CPU"):
+        with pytest.raises(Refused, match=r"(?s)device: no GPU is visible.*received 'cuda:1'.*-CPU"):
             choose_device("cuda:1")
+
+
+@pytest.mark.parametrize("asked", ["gpu", "", "cuda:x", "cpu:-1"])
+def test_what_is_no_device(asked: str) -> None:
+    with pytest.raises(Refused, match="device: there is no such device; received"):
+        choose_device(asked)
+
+
+def test_what_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(Refused, match="device: this machine has no mps"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == "cuda:1" and choose_device("cuda") == "cuda"
+    with pytest.raises(Refused, match="the number of GPUs here is 2, counted from 0; received 'cuda:2'"):
+        choose_device("cuda:2")
 
 
 def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import pty
@@ -42,8 +43,8 @@ def test_a_file_is_fetched_once(mirror: Mirror, tmp_path: Path, capfd: pytest.Ca
     assert download(mirror.url("good") + "a.gz", target, sha256=SHA256.upper()) == target
     assert only(target)
     said = capfd.readouterr()
-    assert said.out == "" and "0.2 of 0.2 MB, 100%" in said.err
-    assert said.err.count("MB/s") == 1 and "\r" not in said.err, "a line a second at most, and the last one"
+    assert said.out == "" and "250.0 of 250.0 kB, 100%" in said.err
+    assert said.err.count("kB/s") == 1 and "\r" not in said.err, "a line a second at most, and the last one"
     assert download([mirror.url("good") + "a.gz"], str(target), sha256=SHA256) == target
     assert mirror.asked == ["/good/a.gz"] and capfd.readouterr().err == ""
 
@@ -69,7 +70,7 @@ def test_a_folder_that_may_only_be_read(tmp_path: Path) -> None:
 def test_each_failing_mirror_is_told_and_the_next_one_tried(
     mirror: Mirror, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    bad = [mirror.url(how) + "a.gz" for how in ("gone", "other", "cut", "hold", "drip")]
+    bad = [mirror.url(how) + "a.gz" for how in ("gone", "other", "cut", "hold", "drip", "slow")]
     bad += [NOBODY, "http://127.0.0.1:none/", (tmp_path / "missing").as_uri()]
     target = tmp_path / "data" / "a.gz"
     download([*bad, mirror.url("good") + "a.gz"], target, sha256=SHA256, timeout_seconds=0.3)
@@ -82,11 +83,39 @@ def test_each_failing_mirror_is_told_and_the_next_one_tried(
 
     target.unlink()
     with pytest.raises(RoostError) as error:
-        download(bad, target, sha256=SHA256, timeout_seconds=0.3, advice="Or use the small one")
+        download(bad, target, sha256=SHA256, timeout_seconds=0.3, advice="Use the small one")
     text = str(error.value)
-    assert all(f"{url.removesuffix('a.gz')}: " in text for url in bad) and "\n" not in text
-    assert text.endswith(f"the file there by hand: {target}. Or use the small one. Its sha256 is {SHA256}")
+    causes, what_to_do = text.splitlines()
+    assert causes.count("; ") == len(bad) - 1 and "; 127.0.0.1:9: Connection refused; " in causes
+    assert causes.endswith(f"{bad[-1]}: {os.strerror(errno.ENOENT)}")
+    assert what_to_do == "to mend it: Use the small one"
     assert list(target.parent.iterdir()) == []
+
+
+def test_without_advice_the_error_says_where_to_put_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RoostError, match=rf"put it there: {tmp_path}/a.gz \(sha256 {SHA256}\)"):
+        download(NOBODY, tmp_path / "a.gz", sha256=SHA256)
+
+
+def test_what_a_server_writes_is_harmless(
+    mirror: Mirror, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RoostError, match=r"404 \\x1b\[2JNot\\x07 Found x+ …\n"):
+        download(mirror.url("rude") + "a.gz", tmp_path / "a.gz", sha256=SHA256)
+    assert "\x1b" not in capfd.readouterr().err
+
+
+def test_a_folder_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(RoostError, match=r"the target is a folder .*name the file in it"):
+        download(NOBODY, tmp_path, sha256=SHA256)
+
+
+def test_megabytes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = bytes(3 * 2**19)
+    (tmp_path / "source").write_bytes(data)
+    url, sha256 = (tmp_path / "source").as_uri(), hashlib.sha256(data).hexdigest()
+    download(url, tmp_path / "a.gz", sha256=sha256)
+    assert "a.gz: 1.5 of 1.5 MB, 100%, " in capfd.readouterr().err
 
 
 def test_another_file_in_its_place_is_kept_beside_it(
@@ -195,4 +224,4 @@ def test_a_bar_on_a_terminal(mirror: Mirror, tmp_path: Path) -> None:
             shown += piece
     os.close(ours)
     assert process.wait(30) == 0 and only(tmp_path / "a.gz")
-    assert "\ra.gz [########################] 0.2 of 0.2 MB, 100%" in shown
+    assert "\ra.gz [########################] 250.0 of 250.0 kB, 100%" in shown

@@ -103,3 +103,13 @@ def test_a_working_folder_that_is_gone_is_no_hindrance(tmp_path: Path) -> None:
             Path.cwd()
     finally:
         os.chdir(here)
+
+
+def test_what_debian_installed_stays_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = project(tmp_path)
+    (package.path / "debian_library.py").touch()
+    library = types.ModuleType("debian_library")
+    library.__file__ = "/usr/lib/python3/dist-packages/debian_library.py"
+    monkeypatch.setitem(sys.modules, "debian_library", library)
+    with inside(package):
+        assert sys.modules["debian_library"] is library

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from roost.base.errors import CheckpointError, ContractError, NotFound
+from roost.base.errors import CheckpointError, NotFound, Refused
 from roost.package import checkpoint
 from roost.package.package import Package
 from roost.project.inside import inside
@@ -107,7 +107,7 @@ def test_elsewhere_without_its_project(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"has no checkpoint yet.*untrained"):
         load(project(tmp_path / "a"))
-    with pytest.raises(ContractError, match=r"names no Runner.*run\.load\(\)"):
+    with pytest.raises(Refused, match=r"names no Runner.*run\.load\(\)"):
         load(Package.create(tmp_path / "b", values={"lr": 0.1}))
     package = trained(tmp_path / "c")
     (package.path / "Model" / "Runner.py").write_text(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,89 @@ def test_of_two_programs_one_is_refused(tmp_path: Path) -> None:
             process.communicate("go\n" if process.poll() is None else None)
     wait_for(lambda: run.state() == "stopped")
     assert [one.state for one in run.sessions()] == ["stopped"] and run.load() == "mine"
+
+
+class Rude(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_error_without_a_text_ends_the_session_all_the_same(tmp_path: Path) -> None:
+    with pytest.raises(Rude), new(tmp_path) as run:
+        run.save(1, metrics={"loss": 1.0})
+        raise Rude
+    (session,) = run.sessions()
+    assert (session.state, session.error) == ("failed", "Rude: <its str() raised RuntimeError>")
+    assert run.records().series["loss"] == ([1], [1.0])
+
+
+def test_rows_that_cannot_be_made_durable_hide_no_error(tmp_path: Path) -> None:
+    def no_sync(operation: str, path: str) -> None:
+        if operation == "fsync" and path.startswith("fd:"):
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    with pytest.raises(OSError, match="Input/output"), new(tmp_path / "a") as run:
+        run.save(1, metrics={"loss": 1.0})
+        durable.fault = no_sync
+    durable.fault = None
+    assert run.state() == "failed" and "Input/output" in str(run.sessions()[0].error)
+    with pytest.raises(ValueError, match="mine") as caught, new(tmp_path / "b") as run:
+        run.save(1, metrics={"loss": 1.0})
+        durable.fault = no_sync
+        raise ValueError("mine")
+    durable.fault = None
+    assert "may be incomplete" in caught.value.__notes__[0]
+    assert str(run.sessions()[0].error).startswith("ValueError: mine")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"metrics": {"m": "abc"}}, r"metrics\.m: is no number; received 'abc'"),
+        ({"metrics": {"m": [1]}}, r"metrics\.m: is no number"),
+        ({"step": -5}, "step: is no number of steps; received -5"),
+        ({"step": 1.5}, "step: is no number of steps; received 1.5"),
+        ({"epoch": -1}, "epoch: is no number of epochs"),
+    ],
+)
+def test_numbers_that_are_none_are_refused_before_anything_is_taken(
+    tmp_path: Path, asked: dict[str, Any], says: str
+) -> None:
+    with new(tmp_path) as run:
+        with pytest.raises(Refused, match=says):
+            run.save(1, **asked)
+        assert run.sessions() == []
+        os.close(run.lock())
+
+
+def test_what_is_made_current_is_read_once_and_with_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new(tmp_path) as run:
+        run.save(1), run.save(2)
+    read: list[str] = []
+    real = checkpoint.verify
+
+    def verify(path: Path) -> checkpoint.Info:
+        assert run.state() == "running"
+        read.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(checkpoint, "verify", verify)
+    with run:
+        run.set_current(0)
+        run.set_current(1)
+    assert read == ["state_0.ckpt", "state_1.ckpt"]
+
+
+def test_what_could_not_be_made_current_leaves_the_run_where_it_was(tmp_path: Path) -> None:
+    with new(tmp_path) as run:
+        for n in range(3):
+            run.save(n)
+    (checkpoint.folder_of(run.checkpoints, 1) / "state.json").write_bytes(b"?")
+    with run:
+        with pytest.raises(CheckpointError, match=r"state_1\.ckpt"):
+            run.set_current(1)
+        assert run.current == 2 and len(run.sessions()) == 1
+        assert run.save(3) == 3
+    assert checkpoint.infos(run.checkpoints)[-1].line == [(0, 3)]

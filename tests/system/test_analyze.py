@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -82,3 +83,44 @@ def test_the_program_killed_leaves_no_process(number: signal.Signals, tmp_path: 
     assert analysis.state == "stopped" and analysis.record is not None
     assert analysis.record["reason"] == "killed"
     os.close(package.lock())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+@pytest.mark.needs_program("setpriv")
+def test_of_somebody_elses_package_in_another_place(tmp_path: Path) -> None:
+    """Moved, from a machine where its session still runs, and of a user whose files may only be read."""
+    package, moved, mine = trained(tmp_path), tmp_path / "theirs" / "moved", tmp_path / "mine"
+    elsewhere = {"state": "running", "host": "elsewhere", "boot_id": "another", "pid": 1, "start_ticks": 1}
+    (package.path / "sessions" / "1.json").write_text(json.dumps(elsewhere))
+    moved.parent.mkdir()
+    package.path.rename(moved)
+    mine.mkdir()
+    (mine / "look.py").write_text("def experience(self): return self.checkpoint.id")
+    os.chown(mine, 65534, 65534)
+    for folder_above in (tmp_path, *tmp_path.parents[:-1]):
+        folder_above.chmod(folder_above.stat().st_mode | 0o055)
+    # Reading everything, as if Python lay where anybody may read; writing nothing of root's.
+    capability = ("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search")
+    other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *capability]
+
+    def look(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [*other, *ROOST, "analyze", moved, "-s", mine / "look.py", "-CPU", *arguments]
+        homes = {"HOME": str(mine), **{f"XDG_{name}_HOME": str(mine / name) for name in ("STATE", "CACHE")}}
+        return subprocess.run(
+            list(map(str, command)),
+            cwd=mine,
+            env={**os.environ, **homes},
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+
+    before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    said = look()
+    assert said.returncode == 5 and said.stderr.count("\n") <= 2, said.stderr
+    assert "cannot be stored here: Permission denied" in said.stderr and "-o DIR" in said.stderr
+    said = look("-o", mine / "looks")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert folder.read_result(mine / "looks" / "1")["value"] == 2
+    assert (mine / "looks" / "1" / folder.RESULT).stat().st_uid == 65534
+    assert {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before

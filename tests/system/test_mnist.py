@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import inspect
@@ -127,12 +128,31 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
     folder = project(tmp_path, nobody, digits(100))
     said = started(folder)
     assert said.returncode == 1
-    (line,) = [line for line in packages(folder)[0].output.read_text().splitlines() if "could not" in line]
-    target = folder / "data" / NAMES["train_images"]
-    for words in (*nobody, "Connection refused", f"by hand: {target}. ", "roost new digits -t digits"):
-        assert words in line
-    assert line.removeprefix("error: ") in said.stderr and "Traceback" not in said.stdout + said.stderr
+    output = packages(folder)[0].output.read_text().splitlines()
+    error, fix = output[-2:]
+    refused = "; ".join(f"127.0.0.1:9: {os.strerror(errno.ECONNREFUSED)}" for _ in nobody)
+    assert error == f"error: {NAMES['train_images']} could not be downloaded: {refused}"
+    assert fix.startswith("to mend it: ")
+    for words in ("mnist.mirrors", "file:///", "four files", "mnist.sha256", "`roost new digits -t digits`"):
+        assert words in fix
+    assert not [line for line in output if "Dataset.py" in line or "Traceback" in line], "no code is at fault"
     assert list((folder / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("valid", [0, 100, 5000])
+def test_a_split_that_leaves_nothing(tmp_path: Path, valid: int) -> None:
+    files = digits(100)
+    (tmp_path / "mirror").mkdir()
+    for name, data in files.items():
+        (tmp_path / "mirror" / name).write_bytes(data)
+    folder = project(tmp_path, [(tmp_path / "mirror").as_uri()], files)
+    said = started(folder, f"mnist.valid={valid}")
+    assert said.returncode == 1
+    last = packages(folder)[0].output.read_text().splitlines()[-1]
+    assert last.startswith(
+        f"error: mnist.valid: no such split; received {valid}. To mend it: give a number between 0"
+    )
+    assert "100" in last
 
 
 def test_a_kill_in_the_middle_of_the_download_harms_nothing(tmp_path: Path) -> None:

@@ -293,6 +293,6 @@ def test_going_on_without_loading(tmp_path: Path) -> None:
     save(second, 4)
     assert second.newest is not None and (second.newest.id, second.newest.parent) == (3, 1)
     third = Checkpoints(tmp_path)
-    third.go_on(id=1)
+    third.go_on(at=checkpoint.read_info(third.store.path(1)))
     save(third, 5)
     assert third.newest is not None and third.newest.line == [(0, 1), (4, 4)]

@@ -206,6 +206,17 @@ def test_warm_up_climbs_then_the_scheduler_begins() -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "said"), [(19, ""), (20, "optimizers.main.scheduler.warmup_steps is 20: ")]
+)
+def test_a_warm_up_as_long_as_the_run_is_told(
+    steps: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(main={**SGD, "scheduler": {"class": SCHEDULER + "StepLR", "step_size": 2, "warmup_steps": steps}})
+    shown = capsys.readouterr().out
+    assert shown.startswith(said) and shown.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize(
     ("scheduler", "message"),
     [
         (

@@ -91,7 +91,7 @@ def test_scripts_that_fail(
     assert says in printed and "look.py" in printed
     assert "src/roost/" not in printed, "no frame of roost's own"
     error = folder.read_result(place)["error"]
-    assert error["traceback"] is None or "look.py" in error["traceback"].splitlines()[1]
+    assert error["traceback"] is None or "look.py" in error["traceback"].splitlines()[0]
 
 
 WATCHED = """

@@ -13,7 +13,7 @@ from roost.base.errors import ConfigError, ContractError
 from roost.package import progress
 from roost.worker import failure
 from roost.worker.failure import Failure, explained
-from tests.worker.test_frames import module
+from tests.base.test_frames import module
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +110,11 @@ def test_a_mistake_in_a_line_of_the_project_names_the_line(tmp_path: Path) -> No
     assert not any("Traceback" in line for line in told.lines)
 
 
+def test_what_the_project_refuses_on_purpose_shows_no_code(tmp_path: Path) -> None:
+    told = of(tmp_path, "import roost\ndef f():\n    raise roost.RoostError('no data')\n")
+    assert told.lines == ("error: no data",)
+
+
 def test_a_file_of_roosts_own(tmp_path: Path) -> None:
     (tmp_path / "progress").mkdir()
     told = explained(caught(lambda: progress.reset(tmp_path / "progress")), own=[tmp_path])
@@ -129,7 +134,7 @@ def test_a_file_of_the_projects_is_none_of_roosts(tmp_path: Path) -> None:
 def test_an_exit(tmp_path: Path, code: str, said: str, exit_code: int) -> None:
     told = of(tmp_path, f"import sys\ndef f():\n    sys.exit({code})\n")
     assert (told.reason, told.exit_code) == ("exit", exit_code)
-    assert told.lines[0] == f"error: the project's code called {said} before the run had ended"
+    assert told.lines[0] == f"error: the project's code called {said} before its work was done"
     assert told.lines[2] == "  net.py:3 in f" and not told.is_all
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from roost.base import durable
+from roost.base.handover import REPORT_VARIABLE
 from roost.operations.starting import begin
 from roost.package import checkpoint
 from roost.package.package import Package
 from roost.project import native
 from roost.worker.__main__ import main
-from roost.worker.report import REPORT_FD
 from tests.project.projects import DATASET, RUNNER, project
 
 FAILS = (
@@ -43,7 +43,7 @@ def run(
     for name in ("stdout", "stderr"):  # main puts its own in their place
         monkeypatch.setattr(sys, name, getattr(sys, name))
     reading, writing = os.pipe()
-    monkeypatch.setenv(REPORT_FD, str(writing))
+    monkeypatch.setenv(REPORT_VARIABLE, str(writing))
     with os.fdopen(reading, "rb") as file:
         try:
             code = main([str(package.path), str(number)])
@@ -158,7 +158,7 @@ def test_an_exit_in_the_project_is_no_success(
 ) -> None:
     runner = RUNNER.replace("    def build(self):", f"    def build(self):\n        {ends}")
     exit_code, line = run(project(tmp_path, runner=runner), monkeypatch)
-    text = f"the project's code {said} before the run had ended"
+    text = f"the project's code {said} before its work was done"
     assert exit_code == code
     assert line == {"state": "failed", "exit_code": code, "reason": "exit", "error": text}
     told = capfd.readouterr().err

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.worker.report import REPORT_FD, Report
+from roost.base.handover import REPORT_VARIABLE
+from roost.worker.report import Report
 
 
 @pytest.fixture
@@ -14,7 +15,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The supervisor's end of the report's pipe."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
-    monkeypatch.setenv(REPORT_FD, str(writing))
+    monkeypatch.setenv(REPORT_VARIABLE, str(writing))
     yield reading
     os.close(reading)
 
@@ -34,21 +35,21 @@ def test_one_line_and_then_the_end_of_the_pipe(pipe: int) -> None:
 
 
 def test_children_do_not_get_the_pipe(pipe: int) -> None:
-    fd = int(os.environ[REPORT_FD])
+    fd = int(os.environ[REPORT_VARIABLE])
     report = Report()
-    assert REPORT_FD not in os.environ
+    assert REPORT_VARIABLE not in os.environ
     assert not os.get_inheritable(fd)
     report.final("succeeded", exit_code=0, reason="finished")
 
 
 def test_without_a_supervisor_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(REPORT_FD, raising=False)
+    monkeypatch.delenv(REPORT_VARIABLE, raising=False)
     assert Report().final("stopped", exit_code=75, reason="signal") == 75
 
 
 def test_a_forked_process_does_not_speak_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
-    monkeypatch.setenv(REPORT_FD, str(writing))
+    monkeypatch.setenv(REPORT_VARIABLE, str(writing))
     report = Report()
     pid = os.fork()
     if pid == 0:

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import roost
-from roost.base.process import STACKS_SIGNAL
-from roost.lab.spawn import STACKS_VARIABLE
-from roost.worker.stacks import STACKS_FD
+from roost.base.handover import STACKS_SIGNAL, STACKS_VARIABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a real-time signal")
 
@@ -22,14 +20,13 @@ from roost.worker import stacks
 stacks.register()
 def here(): os.kill(os.getpid(), {STACKS_SIGNAL})
 here()
-print(os.environ.get({STACKS_FD!r}), len(os.listdir("/proc/self/fd")), flush=True)
+print(os.environ.get({STACKS_VARIABLE!r}), len(os.listdir("/proc/self/fd")), flush=True)
 program = "import os; print(len(os.listdir('/proc/self/fd')))"
 subprocess.run([sys.executable, "-I", "-S", "-c", program], close_fds=False)
 """
 
 
-def test_the_supervisor_means_the_same() -> None:
-    assert STACKS_VARIABLE == STACKS_FD
+def test_a_signal_that_nobody_else_uses() -> None:
     assert signal.SIGRTMIN < STACKS_SIGNAL < signal.SIGRTMAX
 
 
@@ -37,7 +34,7 @@ def test_it_answers_into_the_pipe_and_its_programs_do_not_have_it() -> None:
     ours, theirs = os.pipe()
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", PROGRAM],
-        env={STACKS_FD: str(theirs)},
+        env={STACKS_VARIABLE: str(theirs)},
         pass_fds=[theirs],
         capture_output=True,
         text=True,

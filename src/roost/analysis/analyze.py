@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roost.analysis import folder, foreign, frames
+from roost.analysis import checks, folder
 from roost.analysis.perform import Asked, Function, perform
 from roost.base import durable
-from roost.base.errors import ContractError, NotFound
-from roost.package import sessions
-from roost.package.package import Package
+from roost.base.errors import ContractError
+from roost.package.sessions import OwnRecord
 from roost.project.inside import inside
 
 
@@ -51,27 +47,29 @@ def analyze(
         out: Stores the result in a new folder below this one, and not in the package.
 
     Raises:
-        NotFound: There is no such package or checkpoint.
+        NotFound: There is no such package, checkpoint or project.
         CheckpointError: The checkpoint is damaged, or all are.
-        Refused: The result cannot be stored there.
+        UsageError: ``untrained`` with a checkpoint.
+        Refused: The package has no Runner, or the result cannot be stored there.
         Exception: Whatever the project's code or the function raises.
     """
     if not callable(function):
         raise ContractError("is no function", setting="function", received=function, fix="lambda self: ...")
-    path = Path(record_path).expanduser()
-    foreign.refuse_file(path)
-    package = Package.open(path)
-    if not untrained:
-        foreign.check_checkpoints(package, checkpoint)
-    if project is not None and not Path(project).is_dir():
-        raise NotFound("there is no such folder", setting="project", received=str(project))
-    place = folder.make(Path(out).absolute() if out is not None else package.path / folder.NAME)
+    package = checks.opened(record_path)
+    checks.check_checkpoints(package, checkpoint, untrained=untrained)
+    asked = Asked(checkpoint, untrained, device, str(checks.project_of(package, project)))
+    place = folder.make(folder.root(package, out))
     script = _script(function, place)
-    where = str(Path(project).resolve()) if project is not None else str(package.project)
-    asked = Asked(checkpoint, untrained, device, where)
     folder.write_request(place, {**asked._asdict(), "script": script, "created": round(time.time(), 3)})
-    with _recorded(place), inside(package):
-        return perform(package, place, asked, script=script, function=lambda: function)
+    record = OwnRecord(place / folder.RECORD, int(place.name))
+    try:
+        with inside(package):
+            value = perform(package, place, asked, script=script, function=lambda: function)
+    except BaseException as error:
+        record.end("failed", "exception", error=error)
+        raise
+    record.end("succeeded", "finished")
+    return value
 
 
 def _script(function: Function, place: Path) -> dict[str, Any]:
@@ -84,33 +82,3 @@ def _script(function: Function, place: Path) -> dict[str, Any]:
         return {"path": f"{getattr(function, '__module__', '')}:{name}", "sha256": None}
     durable.write(place / folder.SCRIPT, source)
     return {"path": f"{file}:{name}", "sha256": hashlib.sha256(source).hexdigest()}
-
-
-@contextmanager
-def _recorded(place: Path) -> Iterator[None]:
-    """Writes the record that a supervisor would write."""
-    began = time.monotonic()
-    record: dict[str, Any] = {
-        "format": 1,
-        "session": int(place.name),
-        "state": "running",
-        **sessions.identity(),
-        "worker_pid": os.getpid(),
-        "started": round(time.time(), 3),
-    }
-
-    def end(state: str, exit_code: int, reason: str, error: str | None) -> None:
-        record.update(ended=round(time.time(), 3), seconds=round(time.monotonic() - began, 3))
-        record.update(state=state, exit_code=exit_code, reason=reason, error=error)
-        folder.write_record(place, record)
-
-    folder.write_record(place, record)
-    try:
-        yield
-    except KeyboardInterrupt:
-        end("stopped", 130, "interrupted", None)
-        raise
-    except BaseException as error:
-        end("failed", 1, "exception", f"{type(error).__name__}: {frames.text(error)}")
-        raise
-    end("succeeded", 0, "finished", None)

@@ -7,15 +7,15 @@ stacks.txt.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roost.base import durable, regular
+from roost.base import durable
 from roost.base.errors import Refused
 from roost.package import sessions
+from roost.package.package import Package
 from roost.package.sessions import Session
 
 NAME = "analysis"
@@ -28,6 +28,23 @@ OWN = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS])
 """Names that nothing saved may have."""
 
 
+def root(package: Package, out: Path | str | None) -> Path:
+    """Where the folders of a package's analyses go: into the package, or below ``out``.
+
+    Raises:
+        Refused: ``out`` is in the package, and not in its folder of analyses.
+    """
+    own = package.path / NAME
+    if out is None:
+        return own
+    place = Path(out).expanduser().absolute()
+    real = place.resolve()
+    if real.is_relative_to(package.path.resolve()) and not real.is_relative_to(own.resolve()):
+        fix = "name a folder outside of it, or leave out -o (in Python: out)"
+        raise Refused("an analysis cannot be stored among the package's own files", where=place, fix=fix)
+    return place
+
+
 def make(root: Path) -> Path:
     """Makes the folder of a new analysis below ``root``; its name is its number. Safe among many processes:
     making a folder is atomic.
@@ -36,9 +53,7 @@ def make(root: Path) -> Path:
         Refused: It cannot be made there.
     """
     try:
-        for folder in reversed([root, *root.parents]):
-            if not folder.is_dir():
-                durable.make_folder(folder, exist_ok=True)
+        durable.make_folders(root)
         number = 0
         while True:
             number = max([number, *_numbers(root)]) + 1
@@ -69,15 +84,6 @@ def write_request(folder: Path, asked: Mapping[str, Any]) -> None:
     durable.write(folder / REQUEST, sessions.to_json({"kind": "analysis", **sessions.identity(), **asked}))
 
 
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Writes what became of it, where no supervisor does that.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    durable.write(folder / RECORD, sessions.to_json(dict(record)))
-
-
 def read(folder: Path) -> Session:
     """What was asked in an analysis's folder, and what became of it."""
     return sessions.read(folder / REQUEST, folder / RECORD, number=int(folder.name))
@@ -99,7 +105,4 @@ def script_folder(folder: Path) -> Path:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """result.json; empty when the analysis was ended before it could write one."""
-    try:
-        return dict(json.loads(regular.read(folder / RESULT)))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
+    return sessions.load(folder / RESULT) or {}

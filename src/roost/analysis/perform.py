@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.analysis import frames, result
+from roost.analysis import result
 from roost.analysis.files import Files
 from roost.analysis.session import AnalysisSession
+from roost.base.frames import Own
+from roost.base.raised import raised
 from roost.package.package import Package
 from roost.project.loaded import Loaded, load_experiment
 from roost.train import seeding
@@ -57,6 +59,7 @@ def perform(
     def write(**ending: Any) -> None:
         result.write(
             files,
+            own=Own([package.path, Path(str(script["path"])).parent]),
             script=script,
             checkpoint=loaded.checkpoint if loaded is not None else None,
             device=str(loaded.runner.device) if loaded is not None else None,
@@ -82,5 +85,5 @@ def perform(
 
 def _note_the_project(error: BaseException, project: Path) -> None:
     """What is missing may lie in the project's folder, which did not come along with the package."""
-    if not project.is_dir() and str(project) in frames.text(error):
+    if not project.is_dir() and str(project) in raised(error).said:
         error.add_note(f"the project's folder {project} is not here; name where it is now: --project DIR")

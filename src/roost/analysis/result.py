@@ -6,18 +6,22 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from roost.analysis import frames, values
+from roost.analysis import values
 from roost.analysis.files import Files
 from roost.analysis.folder import RESULT
-from roost.base import durable
+from roost.base import durable, frames
+from roost.base.frames import Own
+from roost.base.raised import raised
 from roost.package.checkpoint import Info
 
 FORMAT = 1
+_MOST_TEXT = 2000
 
 
 def write(
     files: Files,
     *,
+    own: Own,
     script: Mapping[str, Any],
     checkpoint: Info | None,
     device: str | None,
@@ -29,6 +33,7 @@ def write(
 
     Args:
         files: Where, and what was saved.
+        own: Which files are the person's, whose lines the traceback shows.
         script: Path and sha256 of what ran.
         checkpoint: Whose weights were looked at.
         device: Where.
@@ -52,10 +57,13 @@ def write(
         "value": described.value,
         "nonfinite": described.nonfinite,
         "notes": described.notes,
-        "error": _error(error) if error is not None else None,
+        "error": _error(error, own) if error is not None else None,
     }
     durable.write(files.place / RESULT, json.dumps(body, indent=1, allow_nan=False).encode() + b"\n")
 
 
-def _error(error: BaseException) -> dict[str, Any]:
-    return {"type": type(error).__name__, "message": frames.text(error), "traceback": frames.told(error)}
+def _error(error: BaseException, own: Own) -> dict[str, Any]:
+    found = raised(error)
+    # What went wrong before any of the person's code ran has no line of theirs.
+    lines = "\n".join(frames.lines(found, own)) if own.last(found) else None
+    return {"type": found.name, "message": frames.shortened(found.said, _MOST_TEXT), "traceback": lines}

@@ -8,10 +8,8 @@ its pid, and the clock tick at which it started (field 22 of ``/proc/<pid>/stat`
 from __future__ import annotations
 
 import os
+import signal
 from typing import NamedTuple
-
-STACKS_SIGNAL = 62
-"""At which the processes of a run write their stacks: SIGRTMAX - 2 of Linux, which nobody else uses."""
 
 
 class ProcessStat(NamedTuple):
@@ -72,6 +70,37 @@ def alive(pid: int, started: int | None, boot: str) -> bool:
         return _exists(pid)
     stat = read_stat(pid)
     return stat is not None and stat.start_ticks == started and not stat.ended
+
+
+def send(signum: int, pid: int, started: int | None, boot: str) -> bool:
+    """Sends a signal to exactly this process; False if it is gone.
+
+    Args:
+        signum: The signal.
+        pid: As in `alive`, like the rest.
+
+    Raises:
+        PermissionError: It is another user's.
+    """
+    if not hasattr(os, "pidfd_open"):  # macOS: an instant in which the pid could be reused is left
+        if alive(pid, started, boot):
+            os.kill(pid, signum)
+            return True
+        return False
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # Looked at once the descriptor is held: from here on it means this process or none.
+        if not alive(pid, started, boot):
+            return False
+        signal.pidfd_send_signal(fd, signum)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def _exists(pid: int) -> bool:

@@ -204,8 +204,8 @@ def pack(tree: Any) -> tuple[Skeleton, dict[str, Leaf]]:
 
 
 class _Unpacker:
-    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"], device: str) -> None:
-        self._leaves, self._to, self._device = leaves, to, device
+    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"]) -> None:
+        self._leaves, self._to = leaves, to
         self._made: dict[tuple[str, str], Any] = {}
 
     def unpack(self, skeleton: Skeleton, depth: int = 0) -> Any:
@@ -255,8 +255,7 @@ class _Unpacker:
                 raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
             shape = tuple(int(n) for n in body["shape"])
             if kind == "tensor" and self._to == "torch":
-                tensor = _to_tensor(leaf.data, str(body["dtype"]), shape, body.get("order"))
-                self._made[key] = tensor.to(self._device)
+                self._made[key] = _to_tensor(leaf.data, str(body["dtype"]), shape, body.get("order"))
             else:
                 array = _to_array(leaf.data, str(body["dtype"]), shape)
                 self._made[key] = array[()] if kind == "scalar" else array
@@ -309,10 +308,8 @@ def unpack(
     leaves: Mapping[str, Leaf],
     *,
     to: Literal["torch", "numpy"] = "torch",
-    device: str = "cpu",
 ) -> Any:
-    """The tree again, its tensors on ``device``. With ``to="numpy"`` they come as arrays and torch is not
-    imported.
+    """The tree again. With ``to="numpy"`` tensors come as arrays and torch is not imported.
 
     Raises:
         CheckpointError: The skeleton and the leaves do not belong together.
@@ -320,6 +317,31 @@ def unpack(
     if to == "torch":
         import torch  # noqa: F401  - the lookups in sys.modules need it
     try:
-        return _Unpacker(leaves, to, device).unpack(skeleton)
+        return _Unpacker(leaves, to).unpack(skeleton)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error
+
+
+def moved(value: Any, device: str) -> Any:
+    """What `unpack` gave, with its tensors on ``device``; tied ones stay one.
+
+    Raises:
+        RuntimeError: Whatever torch says: the device is full, or there is none.
+    """
+    return _moved(value, device, {})
+
+
+def _moved(value: Any, device: str, made: dict[int, Any]) -> Any:
+    if _is_tensor(value):
+        if id(value) not in made:
+            made[id(value)] = value.to(device)
+        return made[id(value)]
+    if isinstance(value, dict):
+        pairs = [(_moved(k, device, made), _moved(v, device, made)) for k, v in value.items()]
+        return _MAPPINGS[type(value).__name__](pairs)
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        items = [_moved(item, device, made) for item in value]
+        if isinstance(value, deque):
+            return deque(items, value.maxlen)
+        return items if isinstance(value, list) else _SEQUENCES[type(value).__name__](items)
+    return value

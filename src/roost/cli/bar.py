@@ -101,9 +101,11 @@ def _line(seen: Snapshot, eta: float | None) -> Table:
     for _ in range(3):
         grid.add_column(no_wrap=True, justify="right")
     bar = ProgressBar(total=1.0, completed=seen.fraction)
-    rate = f"{seen.samples_per_second:,.0f} samples/s" if seen.samples_per_second else ""
-    left = f"ETA {terminal.duration(eta)}" if eta is not None else ""
-    what = Text(seen.phase, style="cyan") if seen.phase != "training" else Text("")
+    going_on = seen.phase != "ended"
+    rate = f"{seen.samples_per_second:,.0f} samples/s" if seen.samples_per_second and going_on else ""
+    left = f"ETA {terminal.duration(eta)}" if eta is not None and going_on else ""
+    phase = seen.phase if going_on else "closing"  # its processes end
+    what = Text(phase, style="cyan") if phase != "training" else Text("")
     grid.add_row(_place(seen), what, bar, f"{seen.fraction:4.0%}", rate, left)
     return grid
 

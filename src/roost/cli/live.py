@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from types import FrameType
 from typing import Protocol, Self
 
 from roost.cli import terminal
 from roost.cli.plain import Plain
+from roost.lab.ending import TIME_LIMIT
 from roost.operations.running import Running, ask, follow
 from roost.operations.starting import Started
 from roost.package import checkpoint, progress
@@ -17,6 +19,7 @@ from roost.package.package import Package
 from roost.package.sessions import Session
 
 _STARTED = "session {} runs by itself, with or without this terminal; Ctrl-C saves and stops it"
+_PDB = "session {} has this terminal, for pdb; Ctrl-C saves and stops it"
 _ATTACHED = "session {}, attached; Ctrl-C asks whether to detach or to stop it"
 _QUESTION = "d: detach, the run goes on   s: save and stop it   any other key: go on watching"
 
@@ -77,12 +80,15 @@ def show(started: Started) -> int:
     If it started nothing, its notes are said and that is all.
     """
     shown = terminal.short(started.package)
-    for note in started.notes:
-        terminal.say(note)
     if started.running is None:
-        terminal.say(shown)
+        terminal.say("\n".join([*started.notes, shown]))
         return 0
-    code = watch(started.running, stop_or_end, _STARTED)
+    has_terminal = bool(started.running.session().request.get("terminal"))
+    if has_terminal:
+        # The run reads from this terminal without belonging to its jobs: paused, we would only let the shell
+        # read along with it.
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    code = watch(started.running, stop_or_end, _PDB if has_terminal else _STARTED, started.notes)
     if started.process is not None:
         started.process.wait()
     return code
@@ -104,12 +110,14 @@ def show_attached(running: Running) -> int:
     return watch(running, detach_or_stop, _ATTACHED)
 
 
-def watch(running: Running, answer: Answer, first_line: str) -> int:
+def watch(running: Running, answer: Answer, first_line: str, notes: Iterable[str] = ()) -> int:
     """Shows a session until it ends; gives its exit code."""
     shown = terminal.short(running.package)
     with _Pressed() as pressed:  # before the line that tells of Ctrl-C
         terminal.say(f"{shown}: {first_line.format(running.number)}")
-        ended = _watch(running, answer, pressed)
+        for note in notes:
+            terminal.say(note)
+        ended = _watch(running, _screen(running), answer, pressed)
     if ended is None:
         terminal.say(f"detached; the run goes on. To watch it again: roost attach {shown}")
         return 0
@@ -118,10 +126,17 @@ def watch(running: Running, answer: Answer, first_line: str) -> int:
     return code if isinstance(code, int) else 1
 
 
-def _watch(running: Running, answer: Answer, pressed: _Pressed) -> Session | None:
+def watch_to_end(running: Running, screen: Screen, answer: Answer) -> Session:
+    """Shows what it prints until it ends, and says nothing about it."""
+    with _Pressed() as pressed:
+        ended = _watch(running, screen, answer, pressed)
+    assert ended is not None, "this answer never leaves"
+    return ended
+
+
+def _watch(running: Running, screen: Screen, answer: Answer, pressed: _Pressed) -> Session | None:
     """The session when it has ended; None when nobody watches any more."""
     answered = 0
-    screen = _screen(running)
     try:
         for event in follow(running):
             if isinstance(event, Session):
@@ -149,6 +164,14 @@ def stop_or_end(running: Running, screen: Screen, number: int) -> bool:
     return True
 
 
+def end_at_once(running: Running, screen: Screen, number: int) -> bool:
+    """For what has nothing to save."""
+    session = running.session()
+    if session.state == "running":
+        ask(session, now=True)
+    return True
+
+
 def detach_or_stop(running: Running, screen: Screen, number: int) -> bool:
     """For whoever came by later: asks, where somebody can answer; otherwise detaches."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -173,7 +196,7 @@ def _screen(running: Running) -> Screen:
     return Bar(running.package, running.number, began=began)
 
 
-_TOLD = frozenset(["error", "exit", "exception"])
+TOLD = frozenset(["error", "exit", "exception"])
 """Reasons of a failure that the worker has printed itself, as the end of its output."""
 
 
@@ -185,11 +208,11 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
         terminal.say(f"{state} in {took}  {last}".rstrip())
         terminal.say(f"package: {shown}")
     elif session.state == "stopped":
-        why = f" ({record['reason']})" if "limit" in str(record.get("reason")) else ""
+        why = f" ({record['reason']})" if record.get("reason") == TIME_LIMIT else ""
         terminal.say(f"{state}{why}{_place(package)}  {last}".rstrip())
         terminal.say(f"to go on: roost continue {shown}")
     else:
-        if session.state == "failed" and record.get("reason") in _TOLD:
+        if session.state == "failed" and record.get("reason") in TOLD:
             terminal.say(f"{state}{_place(package)} after {took}")
         else:
             terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
+from typing import IO
 
 from roost.cli import terminal
 
 
 class Plain:
-    """Output as it comes, on stdout: for pipes, files and logs."""
+    """Output as it comes: for pipes, files and logs.
 
-    def __init__(self) -> None:
-        self._open = True
-        self._decode = terminal.Decoder() if sys.stdout.isatty() else None
+    Args:
+        to: The stream; stdout when None.
+    """
+
+    def __init__(self, to: IO[str] | None = None) -> None:
+        self._to, self._open = to or sys.stdout, True
+        self._decode = terminal.Decoder() if self._to.isatty() else None
 
     def write(self, output: bytes) -> None:
         if not self._open:
             return
         try:
-            terminal.write(self._decode(output).encode() if self._decode else output)
+            terminal.write(self._decode(output).encode() if self._decode else output, self._to)
         except (OSError, ValueError):
             # `| head` has seen enough, or the disk is full. The run's exit code is still worth waiting for.
             self._open = False

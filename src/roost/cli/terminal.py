@@ -13,11 +13,10 @@ from typing import IO
 
 import click
 
+from roost.base import harmless as base
+
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLOUR = 24
-_CONTROL = re.compile(
-    r"\x1b\[[0-9;:]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
 _COLOURS = {
     "succeeded": "green",
     "running": "cyan",
@@ -35,20 +34,22 @@ def colours(stream: IO[str]) -> bool:
 
 
 def say(text: str) -> None:
-    """One line of talk. That nobody hears it (a closed or full stderr) changes nothing else."""
+    """One line of talk, made harmless but for its colours: it may quote names that somebody else chose. That
+    nobody hears it (a closed or full stderr) changes nothing else."""
     with contextlib.suppress(OSError, ValueError):
-        click.echo(text, err=True, color=colours(sys.stderr))
+        click.echo(line(text), err=True, color=colours(sys.stderr))
 
 
-def write(data: bytes) -> None:
-    """Bytes to stdout, past its buffer: what a closed pipe did not take is not tried again at exit.
+def write(data: bytes, to: IO[str] | None = None) -> None:
+    """Bytes to a stream, stdout if None, past its buffer: what a closed pipe did not take is not tried again
+    at exit.
 
     Raises:
         BrokenPipeError: Nobody reads any more.
     """
-    view = memoryview(data)
+    view, fd = memoryview(data), (to or sys.stdout).fileno()
     while view:
-        view = view[os.write(sys.stdout.fileno(), view) :]
+        view = view[os.write(fd, view) :]
 
 
 def asked_key(question: str) -> str:
@@ -73,20 +74,19 @@ def error(text: str) -> None:
     say(f"{click.style('error:', fg='red', bold=True)} {harmless(text)}")
 
 
+def line(text: str) -> str:
+    """`harmless`, and without the carriage return that would write over the line's beginning."""
+    return harmless(text).replace("\r", "\\r")
+
+
 def state(name: str) -> str:
     """A session's state in its colour; `click.echo` takes the colour away where there is none."""
     return click.style(name, fg=_COLOURS.get(name))
 
 
 def harmless(text: str) -> str:
-    """The text with every control character made visible, but for line ends, tabs and colours: output of a
-    run cannot move the cursor, set the title or answer for the person."""
-    return _CONTROL.sub(lambda found: found[0] if found[0].endswith("m") else _visible(found[0]), text)
-
-
-def _visible(character: str) -> str:
-    code = ord(character[0])
-    return (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}") + character[1:]
+    """`roost.base.harmless`, which leaves the colours."""
+    return base.harmless(text, colours=True)
 
 
 class Decoder:
@@ -124,7 +124,7 @@ def _flat(cells: Sequence[str]) -> Sequence[str]:
     together = "".join(cells)
     if together.isprintable():
         return cells
-    return [harmless(cell.replace("\n", "\\n").replace("\t", "\\t")) for cell in cells]
+    return [line(cell.replace("\n", "\\n").replace("\t", "\\t")) for cell in cells]
 
 
 def cut(line: str, width: int) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from roost.base.errors import ConfigError
+from roost.base.installed import is_installed
 from roost.base.suggest import proposal
 
 ALLOWED = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
@@ -159,7 +160,7 @@ def forget(root: Path) -> dict[str, types.ModuleType]:
 
     def is_below(place: object) -> bool:
         # A virtual environment may lie in the project's folder, and torch must not be loaded twice.
-        return f"{place}/".startswith(folders) and "site-packages" not in str(place)
+        return f"{place}/".startswith(folders) and not is_installed(str(place))
 
     doomed = []
     for name, module in sys.modules.items():

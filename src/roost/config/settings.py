@@ -7,8 +7,8 @@ other key is an argument of the class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
@@ -125,13 +125,23 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     core_mb: Annotated[_Natural, _about("largest core dump")] = 0
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """Everything roost itself reads of a config."""
+class StateSettings(Struct, frozen=True, kw_only=True):
+    """What roost reads of every config: where its package goes, and what that one keeps."""
+
+    save_root: Annotated[str, _about("folder that takes the packages")] = "runs"
+    description: Annotated[str | None, _about("a few words about the run")] = None
+    checkpoint: Annotated[CheckpointSettings, _about("when to save, what to keep")] = CheckpointSettings()
+
+
+S = TypeVar("S", bound=StateSettings)
+
+
+class Settings(StateSettings, frozen=True, kw_only=True):
+    """Everything roost itself reads of a config that trains."""
 
     runner: Annotated[str, _about("the Runner class, as Model/Runner.py:Runner")]
     dataset: Annotated[str, _about("the Dataset class, as Dataset/Dataset.py:Dataset")]
     hooks: Annotated[list[str], _about("your own Hook classes, as Hooks.py:Rules")] = []
-    save_root: Annotated[str, _about("folder that takes the packages")] = "runs"
     seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], _about("seed of all randomness")] = 0
     threads: Annotated[_Positive | Literal["auto"], _about("CPU threads of one process")] = "auto"
     max_epochs: Annotated[_Positive | None, _about("epochs after which the run ends")] = None
@@ -145,20 +155,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     test_at_end: Annotated[
         Literal["best", "last", "none"], _about("checkpoint that is tested at the end")
     ] = "best"
-    description: Annotated[str | None, _about("a few words about the run")] = None
     data: Annotated[DataSettings, _about("how samples become batches")] = DataSettings()
     optimizers: Annotated[dict[str, OptimizerSettings], _about("optimizers by name")] = {}
-    checkpoint: Annotated[CheckpointSettings, _about("when to save, what to keep")] = CheckpointSettings()
     early_stopping: Annotated[EarlyStoppingSettings | None, _about("ends a run that got no better")] = None
     limits: Annotated[LimitSettings, _about("what a session may use")] = LimitSettings()
-
-
-class StateSettings(Struct, frozen=True, kw_only=True):
-    """What roost reads of a config that trains nothing: where its package goes, and what that one keeps."""
-
-    save_root: str = "runs"
-    description: str | None = None
-    checkpoint: CheckpointSettings = CheckpointSettings()
 
 
 def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Settings:
@@ -172,10 +172,7 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
         ConfigError: A key is unknown or nearly one of roost's, is missing, has the wrong type or range, or
             nothing ends the run.
     """
-    for key in values:
-        if key not in sections.parts(Settings):
-            _refuse_near_miss(key, where)
-    settings = sections.read(Settings, values, where=where, is_open=True)
+    settings = _read(Settings, values, where)
     _check(settings, where)
     return settings
 
@@ -184,9 +181,26 @@ def typed_state(values: Mapping[str, Any], *, where: Where = lambda key: None) -
     """What roost reads of a config that trains nothing; every other key is the user's.
 
     Raises:
-        ConfigError: As `typed` does.
+        ConfigError: A key is nearly one of roost's, or has the wrong type or range.
     """
-    return sections.read(StateSettings, values, where=where, is_open=True)
+    return _read(StateSettings, values, where)
+
+
+def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
+    known = [*sections.parts(struct), "include"]
+    for key in values:
+        if key not in known:
+            _refuse_near_miss(key, known, where)
+    settings = sections.read(struct, values, where=where, is_open=True)
+    every = settings.checkpoint.every
+    named = (
+        {f"checkpoint.every.{i}": one for i, one in enumerate(every)}
+        if isinstance(every, list)
+        else {"checkpoint.every": every}
+    )
+    for key, one in named.items():
+        _interval(one, key, where)
+    return settings
 
 
 def top_level_keys() -> tuple[str, ...]:
@@ -212,8 +226,7 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     return sections.defaults(Settings, values)
 
 
-def _refuse_near_miss(key: str, where: Where) -> None:
-    names = [*top_level_keys(), "include"]
+def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
     if "." in key and key.split(".")[0] in names:
         section, rest = key.split(".", 1)
         fix = f"write it nested, `{section}: {{{rest}: ...}}`"
@@ -239,16 +252,9 @@ def _check(settings: Settings, where: Where) -> None:
             where=where("precision"),
             fix="use 32",
         )
-    every = settings.checkpoint.every
-    intervals = {name: getattr(settings, name) for name in ("validate_every", "log_every", "visualize_every")}
-    intervals |= (
-        {f"checkpoint.every.{i}": one for i, one in enumerate(every)}
-        if isinstance(every, list)
-        else {"checkpoint.every": every}
-    )
-    for key, value in intervals.items():
-        if value is not None:
-            _syntax(functools.partial(Interval.parse, value, setting=key), value, key, where)
+    for key in ("validate_every", "log_every", "visualize_every"):
+        if (value := getattr(settings, key)) is not None:
+            _interval(value, key, where)
     limits = settings.limits
     durations = {
         "max_time": settings.max_time,
@@ -259,6 +265,10 @@ def _check(settings: Settings, where: Where) -> None:
     for key, value in durations.items():
         if value is not None:
             _syntax(functools.partial(parse_duration, value, setting=key), value, key, where)
+
+
+def _interval(value: str | int, key: str, where: Where) -> None:
+    _syntax(functools.partial(Interval.parse, value, setting=key), value, key, where)
 
 
 def _syntax(parse: Callable[[], object], value: object, key: str, where: Where) -> None:

@@ -19,7 +19,8 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from roost.lab.output import say
+from roost.lab.growth import Growth
+from roost.lab.output import LEFT_OUT, left_out_line, say
 from roost.lab.record import Record
 from roost.lab.spec import Spec
 
@@ -31,7 +32,6 @@ _SEAM = 4096
 """How far a cut may move to fall between two lines; the line in the cut fits in too."""
 _CHUNK = 1 << 20
 _MOST_OF_LINE = 256
-_LEFT_OUT = re.compile(rb"\n?roost: ([\d,]+) bytes of output are not kept here \(limits\.output_mb\)\n")
 
 
 class OutputCap:
@@ -48,10 +48,14 @@ class OutputCap:
         self._is_file = stat.S_ISREG(found.st_mode)
         self._block = max(_SEAM, found.st_blksize)
         self._hole_start = self._hole_end = -(-(limit_bytes // 2) // self._block) * self._block
+        self._size = found.st_size
+        self.growth = Growth(fd)
+        """Tells when to look earlier than `look` said."""
 
     def look(self) -> float:
         """Punches if it is time to; gives the seconds until the next look. A run that prints as fast as it
-        can takes half the limit more than it until then.
+        can takes half the limit more than it until then. One that printed nothing since the last look is
+        looked at seldom, but again as soon as it prints.
 
         Raises:
             OSError: The file system has no holes; the file can then only be shortened at the end.
@@ -59,12 +63,15 @@ class OutputCap:
         if not self._is_file:
             return _LATEST_SECONDS
         size = os.fstat(self._fd).st_size
+        grew, self._size = size != self._size, size
         if size < self._hole_end:  # somebody emptied it
             self._hole_end = self._hole_start
         end = (size - self._limit // 2) // self._block * self._block
         if end - self._hole_end >= max(self._limit // 8, self._block):
             punch_hole(self._fd, self._hole_end, end)
             self._hole_end = end
+        if not grew and self.growth.expect():
+            return _LATEST_SECONDS
         used = size - (self._hole_end - self._hole_start)
         return min(_LATEST_SECONDS, max(_SOONEST_SECONDS, (2 * self._limit - used) / 2 / _FASTEST))
 
@@ -108,7 +115,7 @@ def shorten(path: str, limit_bytes: int) -> int:
         head_end, skip_to, before = _head(fd, max(0, limit_bytes // 2 - _SEAM))
         tail_start = _tail(fd, max(skip_to, found.st_size - limit_bytes // 2))
         left_out = before + tail_start - skip_to
-        line = f"roost: {left_out:,} bytes of output are not kept here (limits.output_mb)\n".encode()
+        line = left_out_line(left_out)
         if head_end and os.pread(fd, 1, head_end - 1) != b"\n":
             line = b"\n" + line
         parts = (0, head_end), line, (tail_start, found.st_size)
@@ -135,7 +142,7 @@ def _head(fd: int, end: int) -> tuple[int, int, int]:
     """(where the first part ends, where the cut begins, how many bytes an earlier cut there left out)."""
     start = max(0, end - _SEAM)
     seam = os.pread(fd, end - start + _MOST_OF_LINE, start)
-    earlier = _LEFT_OUT.search(seam)
+    earlier = re.search(rb"\n?" + LEFT_OUT, seam)
     if earlier is not None:
         return start + earlier.start(), start + earlier.end(), int(earlier[1].replace(b",", b""))
     line_end = seam.rfind(b"\n", 0, end - start) + 1

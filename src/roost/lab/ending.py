@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 
+TIME_LIMIT = "time limit"
+"""Why a session ended that had used up its wall time."""
 _STATES = ("succeeded", "failed", "stopped")
 
 _PROBABLY_MEMORY = "if nobody did that: the kernel, because memory ran out; `dmesg` tells"

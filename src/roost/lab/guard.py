@@ -21,6 +21,7 @@ import time
 from typing import NoReturn
 
 from roost.lab import cgroup, scope, signals
+from roost.lab.record import Record
 from roost.lab.spec import Spec
 from roost.lab.supervisor import Supervisor
 
@@ -49,8 +50,7 @@ def run(spec: Spec) -> int:
         if fd is not None:
             os.set_inheritable(fd, False)
     scope.adopt_orphans()
-    wanted = spec.cgroup and os.environ.get("ROOST_CGROUP") != "0"
-    group = cgroup.make(spec.token) if wanted else None
+    group = cgroup.make(spec.token) if spec.cgroup else None
     guard_pid, supervisor_pid = os.getpid(), os.fork()
     if supervisor_pid == 0:
         _supervise(Supervisor(spec, group=group, guard_pid=guard_pid))
@@ -99,28 +99,39 @@ def _wait_for(supervisor_pid: int) -> int:
 
 
 def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) -> int:
-    """Ends the run of a supervisor that was killed, and writes down that it was."""
-    from roost.lab import record
-    from roost.lab.capture import shorten_at_end
+    """Ends the run of a supervisor that was killed, and writes down that it was: first of all, for what made
+    that one fail may make us fail too."""
     from roost.lab.ending import without_supervisor
-    from roost.lab.output import open_output, say
 
     left = scope.end_all(group)
-    found = record.Record.load(spec.session_file)
+    found = Record.load(spec.session_file)
     if found is None:  # it was killed before it had recorded the session: nobody was told that it runs
         return 1
     if found.fields.get("state") != "running":  # after it had recorded the end
         return int(found.fields.get("exit_code", 1))
-    output_fd = open_output(spec.output)
-    found.note_worker_end(None, seconds=seconds)
-    if left:
-        say(output_fd, f"these processes could not be ended and may still write: {left}")
-    elif shorten_at_end(spec, found, output_fd):
-        output_fd = open_output(spec.output)
     end = without_supervisor(status)
-    for line in [end.error or "", *found.write_end(end)]:
-        say(output_fd, line)
+    found.note_worker_end(None, seconds=seconds)
+    lines = [end.error or "", *found.write_end(end)]
+    if left:
+        lines.append(f"these processes could not be ended and may still write: {left}")
+    _tell(spec, found, lines, is_final=not left)
     return 1
+
+
+def _tell(spec: Spec, record: Record, lines: list[str], *, is_final: bool) -> None:
+    """Says in the output what the record tells already, and shortens it if nobody writes any more."""
+    from roost.lab.capture import shorten_at_end
+    from roost.lab.output import open_output, say
+
+    try:
+        output_fd = open_output(spec.output)
+        if is_final and shorten_at_end(spec, record, output_fd):
+            record.write_if_possible()
+            output_fd = open_output(spec.output)
+    except OSError:  # a FIFO in its place, no descriptor left
+        return
+    for line in lines:
+        say(output_fd, line)
 
 
 if __name__ == "__main__":

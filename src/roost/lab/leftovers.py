@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from roost.base import process
+from roost.base.handover import TOKEN_VARIABLE
 from roost.lab import cgroup
-from roost.lab.spawn import TOKEN_VARIABLE
 from roost.lab.tree import kill_tree
 
 _CLEAN_SWEEPS = 16
@@ -60,13 +60,30 @@ def _stopped(wanted: list[bytes], spared: set[int]) -> Iterator[int]:
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     for pid in sorted(set(pids) - spared, reverse=True):  # the youngest first: they may be about to fork away
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError), _held(pid) as stop:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
                 is_ours = os.fstat(file.fileno()).st_uid == os.getuid()
             if is_ours and not set(wanted).isdisjoint(variables):
-                os.kill(pid, signal.SIGSTOP)
+                stop()
                 yield pid
+
+
+@contextlib.contextmanager
+def _held(pid: int) -> Iterator[Callable[[], None]]:
+    """What stops exactly this process, though its pid may be another's by then. Where that cannot be had (an
+    old kernel, a container that forbids pidfds) it goes by the pid."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        yield lambda: os.kill(pid, signal.SIGSTOP)
+        return
+    try:
+        yield lambda: signal.pidfd_send_signal(fd, signal.SIGSTOP)
+    finally:
+        os.close(fd)
 
 
 def _own_line() -> set[int]:

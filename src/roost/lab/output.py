@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import os
 
+LEFT_OUT = rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
+"""Finds a `left_out_line`, and its number. A run may print anything: what this finds must be a number."""
+
+
+def left_out_line(num_bytes: int) -> bytes:
+    """What stands in the place of output that is not kept."""
+    return f"roost: {num_bytes:,} bytes of output are not kept here (limits.output_mb)\n".encode()
+
 
 def open_output(path: str) -> int:
     """A descriptor for the output, made if need be.

@@ -26,13 +26,8 @@ def ignore() -> None:
 def restore() -> None:
     """Default actions for a worker, and nothing blocked. SIGHUP stays ignored: a session that logs out sends
     it beside SIGTERM, and it must not cut off the saving that SIGTERM began."""
-    for signum in (
-        *_IGNORED,
-        *ORDERS,
-        signal.SIGCHLD,
-        signal.SIGPIPE,
-        signal.SIGXFSZ,
-    ):  # Python ignores these two
+    ignored_by_python = (signal.SIGPIPE, signal.SIGXFSZ)
+    for signum in (*_IGNORED, *ORDERS, signal.SIGCHLD, *ignored_by_python):
         if signum != signal.SIGHUP:
             signal.signal(signum, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

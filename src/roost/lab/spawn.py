@@ -9,12 +9,9 @@ import signal
 import sys
 from typing import NamedTuple, NoReturn
 
+from roost.base.handover import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.lab import cgroup, scope, signals
 from roost.lab.spec import Spec
-
-TOKEN_VARIABLE = "ROOST_TOKEN"
-REPORT_VARIABLE = "ROOST_REPORT_FD"
-STACKS_VARIABLE = "ROOST_STACKS_FD"
 
 
 class Worker(NamedTuple):

@@ -14,8 +14,7 @@ class Spec(NamedTuple):
     argv: list[str]
     cwd: str
     env: dict[str, str]
-    """The complete environment of the worker; the supervisor adds ``ROOST_TOKEN``, ``ROOST_REPORT_FD`` and
-    ``ROOST_STACKS_FD``."""
+    """The complete environment of the worker; the supervisor adds the variables of `base.handover`."""
     package: str
     session: int
     output: str

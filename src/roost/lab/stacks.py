@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.base import process
-from roost.base.process import STACKS_SIGNAL
+from roost.base.handover import STACKS_SIGNAL
 
 _ANSWER_SECONDS, _QUIET_SECONDS, _ALL_SECONDS = 1.0, 0.1, 8.0
 _MOST_BYTES = 1 << 20

@@ -52,13 +52,13 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
             os.close(supervisor_ready_fd)
         assert child.stderr is not None
         with child.stderr:
-            supervisor_pid = _reached(spec, child, ready_fd, timeout_seconds)
-            if supervisor_pid is None:
+            line = _first_line(spec, child, ready_fd, timeout_seconds)
+            if not line:
                 _end(child, spec)
-                raise _not_started(spec, child, timeout_seconds)
+                raise _too_late(spec, timeout_seconds) if line is None else _not_started(spec, child)
     finally:
         os.close(ready_fd)
-    return Supervised(child, supervisor_pid)
+    return Supervised(child, int(line))
 
 
 def _absolute(spec: Spec) -> Spec:
@@ -82,14 +82,16 @@ def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     )
 
 
-def _reached(spec: Spec, child: subprocess.Popen[bytes], ready_fd: int, timeout_seconds: float) -> int | None:
-    """Hands the spec over; the supervisor's pid if it said in time that the session stands."""
+def _first_line(
+    spec: Spec, child: subprocess.Popen[bytes], ready_fd: int, timeout_seconds: float
+) -> bytes | None:
+    """Hands the spec over; the supervisor's pid, which says that the session stands. Empty: it ended
+    instead. None: it said nothing in time."""
     try:
         _hand_over(spec, child)
         poller = select.poll()
         poller.register(ready_fd, select.POLLIN)
-        line = os.read(ready_fd, 32) if poller.poll(timeout_seconds * 1000) else b""
-        return int(line) if line.endswith(b"\n") else None
+        return os.read(ready_fd, 32) if poller.poll(timeout_seconds * 1000) else None
     except BaseException:  # Ctrl-C: what nobody has heard of yet must not go on alone
         child.terminate()
         raise
@@ -105,7 +107,7 @@ def _hand_over(spec: Spec, child: subprocess.Popen[bytes]) -> None:
 
 
 def _end(child: subprocess.Popen[bytes], spec: Spec) -> None:
-    """Ends what did not come up, with all that it has started already."""
+    """Ends what did not come up, with all that it has started already, and waits for it."""
     child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
     kill_tree(child.pid, include_root=False)
     child.kill()
@@ -113,11 +115,21 @@ def _end(child: subprocess.Popen[bytes], spec: Spec) -> None:
     if group is not None:
         cgroup.kill(group)
         cgroup.remove(group)
+    child.wait()
 
 
-def _not_started(spec: Spec, child: subprocess.Popen[bytes], timeout_seconds: float) -> RoostError:
+def _too_late(spec: Spec, timeout_seconds: float) -> RoostError:
+    return RoostError(
+        f"the supervisor of session {spec.session} did not come up within {timeout_seconds:g} s "
+        "and was ended",
+        where=spec.package,
+        fix="try again; a loaded machine or a dead network disk can do this",
+    )
+
+
+def _not_started(spec: Spec, child: subprocess.Popen[bytes]) -> RoostError:
     assert child.stderr is not None
-    code = child.wait()
     said = child.stderr.read().decode(errors="replace").strip()
-    why = said or f"it ended with {code} within {timeout_seconds:g} s and said nothing"
-    return RoostError(f"the supervisor of session {spec.session} did not start: {why}", where=spec.package)
+    why = f"did not start: {said}" if said else "ended at its start and said nothing"
+    fix = None if said else "try again; if memory ran out, `dmesg` tells"
+    return RoostError(f"the supervisor of session {spec.session} {why}", where=spec.package, fix=fix)

@@ -133,12 +133,15 @@ class Supervisor:
 
     def _wait(self) -> None:
         poller = select.poll()
-        for fd in (self._wakeup_fd, self._worker.report_fd, self._worker.stacks_fd):
-            poller.register(fd, select.POLLIN)
+        for fd in (self._wakeup_fd, self._worker.report_fd, self._worker.stacks_fd, self._watch.growth_fd):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
         while self._worker_status is None:
             for fd, _ in poller.poll(self._seconds_to_tick() * 1000):
                 if fd == self._wakeup_fd:
                     os.read(fd, 4096)
+                elif fd == self._watch.growth_fd:
+                    self._watch.note_growth()
                 elif not (self._read_report() if fd == self._worker.report_fd else os.read(fd, 1 << 16)):
                     poller.unregister(fd)  # all of its writers closed it, it would wake us for ever
             self._handle_signals()

@@ -8,7 +8,7 @@ import time
 from roost.base.errors import STOPPED_EXIT_CODE
 from roost.lab import stall
 from roost.lab.capture import OutputCap
-from roost.lab.ending import Ending
+from roost.lab.ending import TIME_LIMIT, Ending
 from roost.lab.memory import TreePeak
 from roost.lab.output import say
 from roost.lab.record import Record
@@ -48,7 +48,7 @@ class Watch:
         self.next = now + self._look_at_output()
         if self._wall_end is not None and now >= self._wall_end:
             self._wall_end = None
-            return Ending("stopped", STOPPED_EXIT_CODE, "time limit", None)
+            return Ending("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
         if self._wall_end is not None:
             self.next = min(self.next, self._wall_end)
         if self._stall is not None:
@@ -56,6 +56,17 @@ class Watch:
             if self._stall.look(now):
                 return self._stalled(self._stall)
         return None
+
+    @property
+    def growth_fd(self) -> int:
+        """Readable when the output grows while it is seldom looked at; then call `note_growth`. May be -1."""
+        return self._cap.growth.fd if self._cap is not None else -1
+
+    def note_growth(self) -> None:
+        """Has the next `tick` look at the output."""
+        if self._cap is not None:
+            self._cap.growth.take()
+            self.next = 0.0
 
     def finish(self) -> None:
         """Adds what was measured to the record."""

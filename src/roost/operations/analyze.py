@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roost.analysis import folder, foreign, script
+from roost.analysis import checks, folder, script
 from roost.analysis.script import Script
 from roost.base import durable
-from roost.base.errors import ContractError, NotFound, UsageError
 from roost.config.settings import Settings
-from roost.lab import start
-from roost.lab.spec import Spec
 from roost.operations import intact
 from roost.operations.running import Running
-from roost.operations.starting import Started, environment, limits
+from roost.operations.starting import Started, limits, supervise
 from roost.package import snapshot
 from roost.package.package import Package
 from roost.package.project_files import checked
@@ -53,60 +50,27 @@ def analyze(request: AnalyzeRequest) -> Started:
 
     Raises:
         NotFound: There is no such package, script, checkpoint or project.
-        ContractError: The script has no `experience` that can be called, or the package no Runner.
+        ContractError: The script has no `experience` that can be called.
         DamagedPackage: A file of the package is not as roost writes it.
         CheckpointError: There are checkpoints, and none was written by roost.
-        Refused: The package is a file, or the analysis cannot be stored.
+        UsageError: ``untrained`` with a checkpoint.
+        Refused: The package is a file, or has no Runner, or the analysis cannot be stored there.
         ConfigError: The package's settings do not fit this version.
         RoostError: The supervisor did not start.
     """
-    if request.untrained and request.checkpoint is not None:
-        raise UsageError("--untrained takes no checkpoint", fix="leave out -c or --untrained")
-    package = _opened(request.package.expanduser())
-    project = _project(package, request.project)
+    package = checks.opened(request.package, by=functools.partial(intact.opened, to_go_on=True))
+    project = checks.project_of(package, request.project)
     found = script.read(script.find(request.script, [project / script.FOLDER, package.path / script.FOLDER]))
     notes = [f"script: {found.path}"]
-    if not request.untrained:
-        notes += foreign.check_checkpoints(package, request.checkpoint)
+    notes += checks.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
     settings = checked(
         intact.settings(package), project=project, package=str(package.path), where=package.provenance.get
     )
     notes += _links(package, project, renew=request.project is not None)
-    place = folder.make(_root(package, request.out))
+    place = folder.make(folder.root(package, request.out))
     started = _start(package, place, request, found, project, settings)
     started.notes = notes
     return started
-
-
-def _root(package: Package, out: Path | None) -> Path:
-    return out.expanduser().absolute() if out is not None else package.path / folder.NAME
-
-
-def _opened(path: Path) -> Package:
-    foreign.refuse_file(path)
-    begun = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
-    if begun and not (path / "request.json").exists():
-        raise NotFound(
-            "the package is half-written: it has no request.json, which is written last",
-            where=path,
-            fix="its `roost run` was cut off before anything ran: remove it, and run again",
-        )
-    package = intact.opened(path, to_go_on=True)
-    if package.args.get("runner") is None:
-        raise ContractError(
-            "the package names no Runner, so there is nothing to build",
-            where=path,
-            fix="read what it holds from Python: `with roost.open_package(path) as run: run.load()`",
-        )
-    return package
-
-
-def _project(package: Package, given: Path | None) -> Path:
-    if given is None:
-        return package.project
-    if not given.expanduser().is_dir():
-        raise NotFound("there is no such folder", setting="--project", received=str(given))
-    return given.expanduser().resolve()
 
 
 def _links(package: Package, project: Path, *, renew: bool) -> list[str]:
@@ -150,27 +114,27 @@ def _start(
         record=place / folder.RECORD,
         output=place / folder.OUTPUT,
     )
-    spec = Spec(
-        argv=[sys.executable, "-P", "-m", "roost.worker", str(package.path), str(place)],
-        cwd=str(package.path),
-        env=environment(seed=settings.seed, cpu=request.device == "cpu"),
-        package=str(package.path),
-        session=running.number,
-        output=str(running.output),
-        session_file=str(running.record),
+    process = supervise(
+        running,
+        str(place),
+        settings,
         token=token,
-        # The wall time is that of a training; whoever waits for an analysis ends it.
-        limits=limits(settings.limits)._replace(wall_seconds=None),
+        lock_fd=None,
+        cpu=request.device == "cpu",
+        # Whoever waits for an analysis ends it: neither the wall time of a training nor its stalls do.
+        limits=limits(settings.limits)._replace(wall_seconds=None, end_stalled=False),
         stacks=str(place / folder.STACKS),
     )
-    return Started(package.path, running, start.start(spec, lock_fd=None).process)
+    return Started(package.path, running, process)
 
 
 def outcome(running: Running, session: Session) -> dict[str, Any]:
     """Everything about an analysis that has ended, as one mapping for programs."""
     place = running.record.parent
     record = session.record or {}
-    ending = {name: record.get(name) for name in ("exit_code", "reason", "error", "peak_memory_mb")}
+    ending = {
+        name: record.get(name) for name in ("exit_code", "reason", "error", "seconds", "peak_memory_mb")
+    }
     return {
         "package": str(running.package),
         "folder": str(place),

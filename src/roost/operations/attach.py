@@ -7,7 +7,7 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.operations import intact
 from roost.operations.output import tail_offset
-from roost.operations.running import Running, newest
+from roost.operations.running import Running, newest, session_of
 
 
 def attach(package: Path | str, *, lines: int = 10) -> Running:
@@ -16,7 +16,7 @@ def attach(package: Path | str, *, lines: int = 10) -> Running:
     Raises:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
-        Refused: Nothing runs in it.
+        Refused: Nothing runs in it, or something that does not print into it.
         RoostError: It has been starting for too long.
     """
     opened = intact.opened(package)
@@ -28,11 +28,10 @@ def attach(package: Path | str, *, lines: int = 10) -> Running:
             where=opened.path,
             fix=f"look with `roost show` or `roost logs`, or go on with `roost continue {opened.path}`",
         )
-    return Running(
-        opened.path,
-        session.number,
-        request=opened.path / "sessions" / f"{session.number}.request.json",
-        record=opened.path / "sessions" / f"{session.number}.json",
-        output=opened.output,
-        offset=tail_offset(opened.output, lines),
-    )
+    if session.is_python:
+        raise Refused(
+            "a program of Python has the package open, and prints elsewhere",
+            where=opened.path,
+            fix="look where it was started; `roost show` names its pid",
+        )
+    return session_of(opened, session.number, offset=tail_offset(opened.output, lines))

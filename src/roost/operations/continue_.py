@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import NotFound
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.starting import Started, begin, take
-from roost.package import gate, snapshot
+from roost.package import checkpoint, gate, snapshot
 from roost.package.package import Package
-from roost.package.project_files import Where, checked, named_files
+from roost.package.project_files import Where, checked, named_files, require_runner
 
 CommandLine = Sequence[str]
 
@@ -59,15 +59,10 @@ def continue_(request: ContinueRequest) -> Started:
 
 
 def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> Started:
-    if package.args.get("runner") is None:
-        raise Refused(
-            "the package names no Runner: it was made from Python, and only a program can go on with it",
-            where=package.path,
-            fix=f"with roost.open_package({str(package.path)!r}) as run: run.load()",
-        )
+    require_runner(package)
     found = gate.check(package, request.overrides)
     if request.checkpoint is not None:
-        package.store().path(request.checkpoint)
+        checkpoint.verify(package.store().path(request.checkpoint))  # or the session would fail on it
     if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
         return Started(package.path, notes=[FINISHED])
     found.require(force=request.force)
@@ -119,8 +114,8 @@ def _where(package: Package, overrides: Sequence[str]) -> Where:
 
 
 def _notes(found: gate.Gate) -> list[str]:
-    changed = [f"changed: {gate.shown(one)}" for one in found.safe]
-    return changed + [f"inexact: {reason}" for reason in found.reasons()]
+    """What is changed; what is inexact the run says itself."""
+    return [f"changed: {gate.shown(one)}" for one in found.safe]
 
 
 def _renew_links(package: Package, project: Path) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from roost.package import progress
 from roost.package.package import Package
@@ -20,7 +19,7 @@ class Curve:
     """One metric of one package. ``gaps`` are the steps whose value was not finite."""
 
     run: int
-    """Which package, from 0."""
+    """Which of the picture's runs, from 0."""
     split: str
     """train, valid or test; the metric's whole name where it has none of these."""
     part: str
@@ -70,20 +69,26 @@ class Picture:
 
     panels: list[Panel]
     runs: list[Run]
+    left_out: list[str]
+    """Names of packages that have recorded nothing."""
 
 
 def picture(packages: Sequence[Package]) -> Picture:
     """Sorts the records of some packages into panels: those of the first package first, losses at the top."""
     panels: dict[str, Panel] = {}
-    runs = []
-    for number, package in enumerate(packages):
+    runs: list[Run] = []
+    left_out = []
+    for package in packages:
         columns = package.records()
+        if not columns.series:
+            left_out.append(package.path.name)
+            continue
         for name in columns.series:
             split, part, metric = split_name(name)
             panel = panels.setdefault(metric, Panel(metric))
-            panel.curves.append(_curve(number, split, part, *columns.series[name]))
+            panel.curves.append(_curve(len(runs), split, part, *columns.series[name]))
         runs.append(_run(package, columns))
-    return Picture(sorted(panels.values(), key=_rank), runs)
+    return Picture(sorted(panels.values(), key=_rank), runs, left_out)
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -114,7 +119,7 @@ def _run(package: Package, columns: Columns) -> Run:
     best = set(package.derived.get("ckpt_best", []))
     seen = progress.read(package.progress)
     return Run(
-        name=Path(package.path).name,
+        name=package.path.name,
         checkpoints=[info.step for info in line],
         best=[info.step for info in line if info.id in best],
         session_starts=[step for _, step in columns.starts if step],

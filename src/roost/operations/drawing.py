@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from roost.base.harmless import harmless
 from roost.operations.curves import SPLITS, Curve, Panel, Picture, Run
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
@@ -35,8 +37,9 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
 }
 _FEW_POINTS = 40
-_LEGEND_INCHES, _LETTER_INCHES = 0.6, 0.075
-"""The room that one entry of the legend takes, and each letter of it."""
+_LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
+"""The room that one entry of the legend takes, each letter of it, and each of its lines."""
+_LONGEST_NAME = 40
 
 
 def draw(picture: Picture, kind: str) -> bytes:
@@ -53,22 +56,27 @@ def draw(picture: Picture, kind: str) -> bytes:
     columns = min(len(picture.panels), 2 if len(picture.panels) <= 4 else 3)
     rows = math.ceil(len(picture.panels) / columns)
     width, height = _PANEL_INCHES
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # What the font lacks (Chinese, emoji) is drawn as a box; that is no news for whoever plots.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
+        entries = _entries(picture)
+        across = _columns(entries, width * columns)
+        below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / across)
+        figure = Figure(figsize=(width * columns, height * rows + below), layout="constrained")
         canvas = FigureCanvasAgg(figure)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, panel in zip(grid, picture.panels, strict=False):
             _panel(axes, panel, picture.runs)
         for axes in grid[len(picture.panels) :]:
             axes.set_axis_off()
-        _legend(figure, picture)
+        figure.legend(handles=entries, loc="outside lower left", ncols=across)
         buffer = io.BytesIO()
         canvas.print_figure(buffer, format=kind, dpi=150)
     return buffer.getvalue()
 
 
 def _panel(axes: Any, panel: Panel, runs: Sequence[Run]) -> None:
-    axes.set_title(panel.name)
+    axes.set_title(_written(panel.name))
     parts = sorted({(curve.split, curve.part) for curve in panel.curves})
     for curve in panel.curves:
         _curve(axes, curve, _colour(curve, parts, single=len(runs) == 1), parts)
@@ -154,30 +162,47 @@ def _epochs(axes: Any, runs: Sequence[Run]) -> None:
     second.set_xlabel("epoch", loc="right", fontsize=7, labelpad=1)
 
 
-def _legend(figure: Any, picture: Picture) -> None:
-    """One legend below all panels: what the colours, the lines and the marks mean."""
+def _entries(picture: Picture) -> list[Any]:
+    """Of the one legend below all panels: what the colours, the lines and the marks mean."""
     from matplotlib.lines import Line2D
 
     single = len(picture.runs) == 1
     handles: list[Any] = []
     if not single:
-        for number, run in enumerate(picture.runs):
-            handles.append(
-                Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=run.name)
-            )
+        for number, name in enumerate(_names(picture.runs)):
+            handles.append(Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=name))
     curves = [curve for panel in picture.panels for curve in panel.curves]
     found = {(curve.split, curve.part) for curve in curves if curve.split in SPLITS}
     parts = sorted(found, key=lambda part: (SPLITS.index(part[0]), part[1]))
     for split, part in parts:
         example = next(c for c in curves if (c.split, c.part) == (split, part))
         colour = _colour(example, parts, single=True) if single else _INK
-        label = f"{split}/{part}" if part else split
+        label = _written(f"{split}/{part}" if part else split)
         handles.append(Line2D([], [], color=colour, label=label, **_LOOKS[split]))
-    handles += _mark_handles(picture, any(c.gaps for c in curves))
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    # As many columns as fit: a legend wider than the figure would squeeze the panels to nothing.
-    fitting = int(figure.get_figwidth() / (_LEGEND_INCHES + _LETTER_INCHES * longest))
-    figure.legend(handles=handles, loc="outside lower left", ncols=max(1, min(len(handles), fitting)))
+    return handles + _mark_handles(picture, any(c.gaps for c in curves))
+
+
+def _columns(entries: Sequence[Any], inches: float) -> int:
+    """How many entries of the legend fit beside each other."""
+    longest = max((len(str(entry.get_label())) for entry in entries), default=0)
+    return max(1, min(len(entries), int(inches / (_LEGEND_INCHES + _LETTER_INCHES * longest))))
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The names of packages, all different; numbered where they begin and end alike."""
+    short = [_written(run.name) for run in runs]
+    if len(set(short)) == len(short):
+        return short
+    return [f"{number}: {name}" for number, name in enumerate(short, 1)]
+
+
+def _written(name: str) -> str:
+    """A name for the picture, of a sane length; its beginning and its end tell most."""
+    text = harmless(name.replace("\n", " ").replace("\t", " "))
+    if len(text) > _LONGEST_NAME:
+        half = _LONGEST_NAME // 2
+        text = f"{text[:half]}…{text[1 - half :]}"
+    return text.replace("$", r"\$")  # or matplotlib reads it as mathematics
 
 
 def _mark_handles(picture: Picture, has_gaps: bool) -> list[Any]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from roost.operations import intact
+from roost.operations import intact, running
 from roost.operations.output import Output, tail_offset
 from roost.package.package import Package
-
-_TICK_SECONDS = 0.05
-_ENDED = frozenset(["new", "succeeded", "failed", "stopped", "crashed"])
 
 
 def logs(package: Path | str, *, follow: bool = False, lines: int | None = None) -> Iterator[bytes]:
@@ -30,19 +26,12 @@ def logs(package: Path | str, *, follow: bool = False, lines: int | None = None)
         DamagedPackage: With ``follow``: nobody can tell whether the session has ended.
         OSError: The output cannot be read.
     """
-    opened = Package.open(package)
+    opened = intact.opened(package) if follow else Package.open(package)
     offset = 0 if lines is None else tail_offset(opened.output, lines)
-    with Output(opened.output, offset=offset) as output:
-        while True:
-            # In this order: what was printed before the end was seen must still be read.
-            ended = not follow or _state(opened) in _ENDED
+    session = opened.sessions()[-1] if follow and opened.sessions() else None
+    if session is not None:
+        pieces = running.follow(running.session_of(opened, session.number, offset=offset))
+        yield from (piece for piece in pieces if isinstance(piece, bytes))
+    else:
+        with Output(opened.output, offset=offset) as output:
             yield from output.new()
-            if ended:
-                return
-            yield b""
-            time.sleep(_TICK_SECONDS)
-
-
-def _state(package: Package) -> str:
-    found = intact.sessions(package.path)
-    return found[-1].state if found else "new"

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from roost.base import regular
+from roost.lab.output import left_out_line
 
 _CHUNK = 1 << 16
 
@@ -46,7 +47,7 @@ class Output:
             start = _data_from(self._fd, self.offset)
             if start > self.offset:
                 left_out, self.offset = start - self.offset, start
-                yield f"\nroost: {left_out:,} bytes of output are not kept here (limits.output_mb)\n".encode()
+                yield b"\n" + left_out_line(left_out)
             piece = os.pread(self._fd, _before_hole(self._fd, start), start)
             if not piece:
                 return

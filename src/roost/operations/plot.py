@@ -22,6 +22,8 @@ class Plotted:
     path: str
     packages: list[str]
     panels: list[str]
+    left_out: list[str]
+    """Names of those among the packages that have recorded nothing."""
 
 
 def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
@@ -56,4 +58,4 @@ def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
 
     durable.write(output, drawing.draw(found, kind))
     paths = [str(package.path) for package in opened]
-    return Plotted(str(output.absolute()), paths, [panel.name for panel in found.panels])
+    return Plotted(str(output.absolute()), paths, [panel.name for panel in found.panels], found.left_out)

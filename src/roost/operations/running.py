@@ -3,7 +3,6 @@ whoever comes by later."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from roost.base import process
 from roost.base.errors import Refused, RoostError
 from roost.operations.output import Output
 from roost.package import sessions
@@ -41,6 +41,18 @@ class Running:
         return sessions.read(self.request, self.record, number=self.number)
 
 
+def session_of(package: Package, number: int, *, offset: int = 0) -> Running:
+    """Session ``number`` of a package, its output from ``offset`` on."""
+    return Running(
+        package.path,
+        number,
+        request=package.path / "sessions" / f"{number}.request.json",
+        record=package.path / "sessions" / f"{number}.json",
+        output=package.output,
+        offset=offset,
+    )
+
+
 def follow(running: Running) -> Iterator[bytes | Session]:
     """What it prints from ``offset`` on, as it comes; at last the session that has ended.
 
@@ -65,13 +77,15 @@ def follow(running: Running) -> Iterator[bytes | Session]:
 
 
 def ask(session: Session, *, now: bool = False) -> None:
-    """Asks a running session to save at its next step edge and end, or ends it at once.
+    """Asks a session to save at its next step edge and end, or ends it at once; nothing if it does not run.
 
     Raises:
         Refused: It runs on another machine, or is a program that opened the package from Python.
         RoostError: It does not belong to you.
     """
     record = session.record or {}
+    if session.state != "running":
+        return  # it has ended, or has not begun
     if session.is_python:
         raise Refused(
             f"session {session.number} is a Python program (pid {record['pid']}) that has the package open",
@@ -79,11 +93,10 @@ def ask(session: Session, *, now: bool = False) -> None:
         )
     if record["host"] != socket.gethostname():
         raise Refused(f"it runs on host {record['host']}", fix="stop it there")
+    who = int(record["pid"]), record.get("start_ticks"), str(record.get("boot_id"))
     try:
-        # Between the look at the state and this line the pid can only have gone: it is not reused so fast.
-        os.kill(int(record["pid"]), signal.SIGQUIT if now else signal.SIGTERM)
-    except ProcessLookupError:
-        return
+        process.send(signal.SIGQUIT if now else signal.SIGTERM, *who)
+        process.send(signal.SIGCONT, *who)  # a supervisor that was paused could not hear it
     except PermissionError as error:
         raise RoostError(f"the run of pid {record['pid']} is not yours", fix="ask its owner") from error
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roost.base import process
 from roost.base.interval import parse_duration
 from roost.config.settings import LimitSettings, Settings
-from roost.lab import leftovers, start
+from roost.lab import start
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec
-from roost.operations.running import Running
+from roost.operations.abandoned import end_abandoned
+from roost.operations.running import Running, session_of
 from roost.package.package import Package
-from roost.package.sessions import Session
 
 
 @dataclass
@@ -58,54 +57,73 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
     """
     token = secrets.token_hex(16)
     number = package.new_session({**request, "token": token})
-    running = Running(
-        package.path,
-        number,
-        request=package.path / "sessions" / f"{number}.request.json",
-        record=package.path / "sessions" / f"{number}.json",
-        output=package.output,
-        offset=package.output.stat().st_size if package.output.exists() else 0,
-    )
-    spec = Spec(
-        argv=[sys.executable, "-P", "-m", "roost.worker", str(package.path), str(number)],
-        cwd=str(package.path),
-        env=environment(seed=settings.seed, cpu=request.get("device") == "cpu"),
-        package=str(package.path),
-        session=number,
-        output=str(running.output),
-        session_file=str(running.record),
+    running = session_of(package, number, offset=_size(package.output))
+    process = supervise(
+        running,
+        str(number),
+        settings,
         token=token,
+        lock_fd=lock_fd,
+        cpu=request.get("device") == "cpu",
         limits=limits(settings.limits),
         progress=str(package.progress),
         stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
         terminal=str(request.get("terminal") or ""),
     )
-    return Started(package.path, running, start.start(spec, lock_fd=lock_fd).process)
+    return Started(package.path, running, process)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def supervise(
+    running: Running,
+    task: str,
+    settings: Settings,
+    *,
+    token: str,
+    lock_fd: int | None,
+    cpu: bool,
+    **spec: Any,
+) -> subprocess.Popen[bytes]:
+    """Starts the worker of a session or an analysis under a supervisor; gives the process to wait for.
+
+    Args:
+        running: What it is, and where it writes.
+        task: Tells the worker what to do, after the package.
+        settings: Those in effect.
+        token: As in what was asked.
+        lock_fd: Holds the package's lock, or None for what takes none.
+        cpu: Whether it must not see a GPU.
+        spec: More of `Spec`.
+
+    Raises:
+        RoostError: The supervisor did not start.
+    """
+    package = str(running.package)
+    given = Spec(
+        argv=[sys.executable, "-P", "-m", "roost.worker", package, task],
+        cwd=package,
+        env=environment(seed=settings.seed, cpu=cpu),
+        package=package,
+        session=running.number,
+        output=str(running.output),
+        session_file=str(running.record),
+        token=token,
+        **spec,
+    )
+    return start.start(given, lock_fd=lock_fd).process
 
 
 def take(package: Package) -> int:
-    """The package's lock, see `Package.lock`; first ends what a session has left behind whose guard and
-    supervisor were both killed.
+    """The package's lock, see `Package.lock`; first ends what a killed session has left behind.
 
     Raises:
         Refused: Somebody writes to this package.
     """
-    crashed = [session for session in package.sessions()[-1:] if _abandoned(session)]
-    leftovers.end_leftovers(
-        [str(session.request.get("token")) for session in crashed],
-        [str((session.record or {}).get("cgroup") or "") for session in crashed],
-    )
+    end_abandoned(package)
     return package.lock()
-
-
-def _abandoned(session: Session) -> bool:
-    """Whether nobody is left who would end what this session has started: its guard is gone, too."""
-    record = session.record or {}
-    guard = record.get("guard_pid")
-    guarded = guard is not None and process.alive(
-        int(guard), record.get("guard_start_ticks"), str(record.get("boot_id"))
-    )
-    return session.state == "crashed" and not guarded
 
 
 def limits(settings: LimitSettings) -> Limits:

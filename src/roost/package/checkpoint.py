@@ -253,6 +253,7 @@ def read(
         Damaged: Something is missing or not as it was written.
         CheckpointError: It is as it was written, and this roost or this torch cannot read it.
         OSError: It could not be read, which says nothing against it.
+        RuntimeError: The device is full, or there is none.
     """
     from roost.base import tensors, tree
 
@@ -267,11 +268,12 @@ def read(
         data = _checked(path, f"{name}.safetensors", stored) if stored else None
         try:
             leaves = tensors.parse(data) if data is not None else {}
-            states[name] = tree.unpack(json.loads(text), leaves, to=to, device=device)
+            states[name] = tree.unpack(json.loads(text), leaves, to=to)
         # Its digest is right, so these bytes were written: by a newer roost, or by nothing of ours.
         except (CheckpointError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
-    return info, states
+    # Outside: a device that is full or not there says nothing against the checkpoint.
+    return info, states if device == "cpu" else tree.moved(states, device)
 
 
 def set_aside(path: Path) -> Path:

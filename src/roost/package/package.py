@@ -172,15 +172,13 @@ class Package:
     def settings(self) -> dict[str, Any]:
         """All settings in effect: args.json with the overrides of every session, in order.
 
-        A session that ended before its first step (its settings did not fit, say) changed nothing: it has
-        no records, and its overrides do not count.
+        A session that failed before its first step (its settings did not fit, say) changed nothing, see
+        `Session.counts`.
         """
         values = self.args
         for session in self.sessions():
-            began = (self.path / "records" / f"{session.number}.jsonl").exists()
-            if not began and session.state not in ("starting", "running"):
-                continue
-            values = layers.apply_overrides(values, session.request.get("overrides", []))
+            if session.counts(self.path / "records"):
+                values = layers.apply_overrides(values, session.request.get("overrides", []))
         return values
 
     def sessions(self) -> list[Session]:
@@ -224,7 +222,7 @@ class Package:
         record = found[-1].record or found[-1].request
         who = f"session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
         if found[-1].state not in ("running", "starting"):
-            fix = "end that process; `fuser lock` in the package names it"
+            fix = "`roost continue` ends it; if it does not, `fuser lock` in the package names it"
             return Refused(
                 f"the package is in use by a process that {who} left behind", where=self.path, fix=fix
             )
@@ -242,7 +240,11 @@ class Package:
 
         A later branch (``continue -c K``) hides what came after K before it.
         """
-        branches = [session for session in self.sessions() if session.checkpoint is not None]
+        branches = [
+            session
+            for session in self.sessions()
+            if session.checkpoint is not None and session.counts(self.path / "records")
+        ]
         found = checkpoint.infos(self.checkpoints)
         unsaved = branches and all(info.session < branches[-1].number for info in found)
         return Store(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)

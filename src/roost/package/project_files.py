@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, Refused
 from roost.base.suggest import proposal
 from roost.config import interpolation
 from roost.config.settings import Settings, typed
+from roost.package.package import Package
 
 Where = Callable[[str], str | None]
 
@@ -95,3 +96,17 @@ def _bound(tree: ast.AST) -> Iterator[str]:
             yield node.id
         else:  # inside `if`, `try` and assignments
             yield from _bound(node)
+
+
+def require_runner(package: Package) -> None:
+    """For whatever builds what a package trains.
+
+    Raises:
+        Refused: It was made from Python, of settings that name no Runner.
+    """
+    if package.args.get("runner") is None:
+        raise Refused(
+            "the package names no Runner: it was made from Python, and only a program can read it or go on",
+            where=package.path,
+            fix=f"with roost.open_package({str(package.path)!r}) as run: run.load()",
+        )

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import socket
+import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import msgspec
 
 from roost.base import durable, process, regular
 
+SESSION_FORMAT = 1
 _REQUEST = re.compile(r"(\d+)\.request\.json")
 
 
@@ -25,15 +28,32 @@ class Session:
     request: dict[str, Any]
     record: dict[str, Any] | None
 
-    @property
+    @cached_property
     def state(self) -> str:
-        """starting, running, succeeded, failed, stopped or crashed.
+        """starting, running, succeeded, failed, stopped or crashed, as it was at the first look.
 
         A session whose process is gone reads as crashed, whoever looks.
         """
         said = self.record if self.record is not None else self.request
+        if not said:
+            return "crashed"  # its files are gone: somebody has removed them, or the package
         state = str(said.get("state", "starting"))
         return "crashed" if state in ("starting", "running") and _gone(said) else state
+
+    def counts(self, records: Path) -> bool:
+        """Whether what was asked of it (overrides, a checkpoint to go on from) holds for later sessions, too.
+
+        It does once it has begun, and for one that was stopped or killed while it loaded itself: nothing
+        spoke against it. It does not for one that failed before its first step, or could not be started.
+
+        Args:
+            records: The package's folder of records: a session that has begun has a file there.
+        """
+        if self.is_python or self.state in ("starting", "running"):
+            return True
+        return (records / f"{self.number}.jsonl").exists() or (
+            self.record is not None and self.state != "failed"
+        )
 
     @property
     def checkpoint(self) -> int | None:
@@ -89,7 +109,8 @@ def to_json(value: object) -> bytes:
     return text + b"\n"
 
 
-def _load(path: Path) -> dict[str, Any] | None:
+def load(path: Path) -> dict[str, Any] | None:
+    """A JSON file of a session or an analysis; None when it is not there, torn, or no mapping."""
     try:
         return dict(json.loads(regular.read(path)))
     except (OSError, ValueError, TypeError, RecursionError):
@@ -103,7 +124,10 @@ def read_all(folder: Path) -> list[Session]:
 
 def read(request: Path, record: Path, *, number: int) -> Session:
     """One session by its two files; what cannot be read counts as not written yet."""
-    return Session(number, _load(request) or {}, _load(record))
+    found = Session(number, load(request) or {}, load(record))
+    if found.state == "crashed":  # or it wrote down its end after we had read, and before we looked for it
+        return Session(number, found.request, load(record))
+    return found
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -126,17 +150,55 @@ def write_request(folder: Path, request: dict[str, Any]) -> int:
     return number
 
 
-def write_record(folder: Path, number: int, record: dict[str, Any]) -> None:
-    """Writes ``<n>.json`` of a session that records itself. On a full disk the end of one goes into the block
-    that its start has already.
+class OwnRecord:
+    """The record of a session, or an analysis, that no supervisor watches: its own process writes it.
+
+    Args:
+        path: The file.
+        number: Of the session.
 
     Raises:
-        OSError: Not even that is possible.
+        OSError: The start cannot be written down.
     """
-    path = folder / f"{number}.json"
-    try:
-        durable.write(path, to_json(record))
-    except OSError:
-        if not path.exists():
-            raise
-        durable.overwrite(path, to_json(record))
+
+    def __init__(self, path: Path, number: int) -> None:
+        self.number = number
+        self._path, self._began = path, time.monotonic()
+        self._fields = {"format": SESSION_FORMAT, "session": number, "state": "running", **identity()}
+        self._fields["started"] = round(time.time(), 3)
+        durable.write(path, to_json(self._fields))
+
+    def end(self, state: str, reason: str, *, error: BaseException | None = None) -> None:
+        """Writes down how it ended; on a full disk into the block that the start has already.
+
+        Args:
+            state: What it is without an error.
+            reason: Likewise.
+            error: What ended it. That the end cannot be written down is a note of it, and hides it never.
+
+        Raises:
+            OSError: There is no error, and the end cannot be written down.
+        """
+        ending = {"state": state, "reason": reason, "error": None} if error is None else _ending(error)
+        seconds = round(time.monotonic() - self._began, 3)
+        self._fields |= {**ending, "exit_code": None, "ended": round(time.time(), 3), "seconds": seconds}
+        try:
+            self._replace()
+        except OSError as failed:
+            if error is None:
+                raise
+            error.add_note(f"the end of this session could not be recorded: {failed}")
+
+    def _replace(self) -> None:
+        try:
+            durable.write(self._path, to_json(self._fields))
+        except OSError:
+            durable.overwrite(self._path, to_json(self._fields))
+
+
+def _ending(error: BaseException) -> dict[str, Any]:
+    if not isinstance(error, Exception | SystemExit):  # Ctrl-C
+        return {"state": "stopped", "reason": type(error).__name__, "error": None}
+    from roost.base import frames, raised  # 10 ms, for a failure alone
+
+    return {"state": "failed", "reason": "exception", "error": frames.in_one_line(raised.raised(error))}

@@ -13,15 +13,32 @@ def choose_device(asked: str) -> str:
     """``cpu``, or with ``auto`` the best there is: cuda, mps, cpu.
 
     Raises:
-        Refused: A device was asked for that this machine lacks.
+        Refused: There is no such device, or this machine lacks it.
     """
     if asked == "auto":
         if torch.cuda.is_available():
             return "cuda"
         return "mps" if torch.backends.mps.is_available() else "cpu"
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise Refused(f"no GPU is visible: {why_no_gpu()}", received=asked, fix="use -CPU, or cpu")
+    if wrong := _wrong(asked):
+        raise Refused(
+            wrong, setting="device", received=asked, fix="use -CPU, or one of auto, cpu, cuda, cuda:1"
+        )
     return asked
+
+
+def _wrong(asked: str) -> str | None:
+    """Why a device cannot be used here."""
+    try:
+        device = torch.device(asked)
+    except RuntimeError:
+        return "there is no such device"
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            return f"no GPU is visible: {why_no_gpu()}"
+        count = torch.cuda.device_count()
+        return f"the number of GPUs here is {count}, counted from 0" if (device.index or 0) >= count else None
+    is_missing = device.type == "mps" and not torch.backends.mps.is_available()
+    return "this machine has no mps" if is_missing else None
 
 
 def why_no_gpu() -> str:

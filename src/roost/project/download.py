@@ -18,25 +18,13 @@ from pathlib import Path
 from roost import __version__
 from roost.base import durable
 from roost.base.errors import RoostError
+from roost.base.frames import one_line
+from roost.project.pace import MirrorFailed, Pace, opener
 
 _PIECE_BYTES = 1 << 16
-_SLOWEST_BYTES_PER_SECOND = 1024
-"""A mirror that gives less than this, for as long as the time-out, has stalled."""
+_HEAD_SHARE = 3
+"""So many time-outs may pass until an answer begins, connections and redirections included."""
 _SCHEMES = ("http", "https", "file")
-_HANDLERS = (
-    urllib.request.ProxyHandler,
-    urllib.request.UnknownHandler,
-    urllib.request.HTTPHandler,
-    urllib.request.HTTPSHandler,
-    urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.HTTPRedirectHandler,
-    urllib.request.HTTPErrorProcessor,
-    urllib.request.FileHandler,
-)
-
-
-class _MirrorFailed(Exception):
-    """Why a mirror did not give the file."""
 
 
 def download(
@@ -57,11 +45,14 @@ def download(
         urls: Where it is, one or several mirrors, in the order they are tried; http, https or file.
         target: Where it shall be. Its folder is made.
         sha256: Its checksum, 64 hexadecimal digits.
-        timeout_seconds: A mirror that is silent for so long, or gives next to nothing, is left for the next.
-        advice: What else a person can do when no mirror gives it.
+        timeout_seconds: A mirror that is silent for so long, or gives next to nothing, is left for the next;
+            also one whose answer has not begun after three times as long.
+        advice: What a person can do when no mirror gives it: the second line of the error. Without it that
+            asks to look at the network, or to put the file there.
 
     Raises:
-        RoostError: No mirror gave it, with the cause of each; or a URL or the checksum is none.
+        RoostError: No mirror gave it, with the cause of each; a URL or the checksum is none, or ``target`` is
+            a folder.
         OSError: The disk takes no more, or the folder may not be written to.
     """
     target, sources = Path(target).absolute(), [urls] if isinstance(urls, str) else list(urls)
@@ -88,6 +79,8 @@ def _check(urls: Sequence[str], target: Path, sha256: str) -> None:
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fix = "give the 64 hexadecimal digits that `sha256sum FILE` prints"
         raise RoostError("the sha256 is none", received=sha256, where=target, fix=fix)
+    if target.is_dir():
+        raise RoostError("the target is a folder", where=target, fix="name the file in it")
     if not urls:
         raise RoostError("no mirror is given", where=target, fix="name one at least")
     for url in urls:
@@ -167,41 +160,43 @@ def _from_mirrors(
             if found.sha256 == sha256:
                 return staging
             durable.discard(staging)
-            raise _MirrorFailed(f"gives another file, {found.size} bytes with sha256 {found.sha256}")
-        except _MirrorFailed as error:
-            causes.append(f"{url.removesuffix(target.name)}: {error}")
+            raise MirrorFailed(f"gives another file, {found.size} bytes with sha256 {found.sha256}")
+        except MirrorFailed as error:
+            causes.append(f"{_place(url)}: {error}")
             _say(f"{target.name}: {error}")
-    by_hand = f"look at the network, or put the file there by hand: {target}"
-    raise RoostError(
-        f"{target.name} could not be downloaded: {'; '.join(causes)}",
-        fix=". ".join(filter(None, (by_hand, advice, f"Its sha256 is {sha256}"))),
-    )
+    by_hand = f"look at the network, or put it there: {target} (sha256 {sha256})"
+    # Two lines: many causes make a long one, and what to do is not to be searched for in it.
+    said = f"{target.name} could not be downloaded: {'; '.join(causes)}"
+    raise RoostError(f"{said}\nto mend it: {advice or by_hand}")
+
+
+def _place(url: str) -> str:
+    """The host, or all of a URL without one: enough to tell mirrors apart, which were said in full before."""
+    return url.partition("://")[2].partition("/")[0] or url
 
 
 def _pieces(url: str, name: str, timeout_seconds: float) -> Iterator[bytes]:
     """The bytes as they come.
 
     Raises:
-        _MirrorFailed: They do not come, come too slowly, or end too early.
+        MirrorFailed: They do not come, come too slowly, or end too early.
     """
-    opener = urllib.request.OpenerDirector()  # the default one knows ftp: and data: too
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
+    pace = Pace(_HEAD_SHARE * timeout_seconds)
     try:
         request = urllib.request.Request(url, headers={"User-Agent": f"roost/{__version__}"})
-        with opener.open(fullurl=request, timeout=timeout_seconds) as answer:
+        with opener(pace).open(fullurl=request, timeout=timeout_seconds) as answer:
             said = answer.headers.get("Content-Length", "")
             total = int(said) if said.isdecimal() else None
-            progress, pace = _Progress(name, total), _Pace(timeout_seconds)
+            progress = _Progress(name, total)
+            pace.restart(timeout_seconds)
             with contextlib.closing(progress):
                 while piece := answer.read1(_PIECE_BYTES):
                     progress.add(len(piece))
-                    pace.add(len(piece))
                     yield piece
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _MirrorFailed(_cause(error, timeout_seconds)) from None
+        raise MirrorFailed(one_line(_cause(error, timeout_seconds))) from None  # a server may write anything
     if total is not None and progress.received < total:
-        raise _MirrorFailed(f"ended after {progress.received} of {total} bytes")
+        raise MirrorFailed(f"ended after {progress.received} of {total} bytes")
 
 
 def _cause(error: object, timeout_seconds: float) -> str:
@@ -215,23 +210,6 @@ def _cause(error: object, timeout_seconds: float) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
-
-
-class _Pace:
-    """Notices a mirror that lets drops through, each before the time-out of the socket."""
-
-    def __init__(self, timeout_seconds: float) -> None:
-        self._window_seconds = timeout_seconds
-        self._since, self._bytes = time.monotonic(), 0
-
-    def add(self, count: int) -> None:
-        self._bytes += count
-        seconds = time.monotonic() - self._since
-        if seconds < self._window_seconds:
-            return
-        if self._bytes < _SLOWEST_BYTES_PER_SECOND * seconds:
-            raise _MirrorFailed(f"stalled: {self._bytes} bytes in {seconds:.0f} s")
-        self._since, self._bytes = time.monotonic(), 0
 
 
 class _Progress:
@@ -259,15 +237,16 @@ class _Progress:
             _say("")
 
     def _show(self, now: float) -> None:
-        mb, speed = self.received / 2**20, self.received / 2**20 / max(now - self._began, 1e-3)
-        text, bar = f"{mb:.1f} MB", ""
+        size, unit = (2**20, "MB") if (self._total or self.received) >= 2**20 else (2**10, "kB")
+        there, speed = self.received / size, self.received / size / max(now - self._began, 1e-3)
+        text, bar = f"{there:.1f} {unit}", ""
         if self._total:
             share = min(self.received / self._total, 1.0)
-            text = f"{mb:.1f} of {self._total / 2**20:.1f} MB, {share:.0%}"
+            text = f"{there:.1f} of {self._total / size:.1f} {unit}, {share:.0%}"
             bar = f"[{'#' * int(24 * share):24}] "
         if not self._on_terminal:
-            _say(f"{self._name}: {text}, {speed:.1f} MB/s")
+            _say(f"{self._name}: {text}, {speed:.1f} {unit}/s")
             return
-        line = f"{self._name} {bar}{text}, {speed:.1f} MB/s"
+        line = f"{self._name} {bar}{text}, {speed:.1f} {unit}/s"
         width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
         print(f"\r{line[:width]:{width}}", end="", file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from roost.base.installed import is_installed
 from roost.config import build
 from roost.package.package import Package
 from roost.train import seeding
@@ -86,4 +87,4 @@ def _is_installed(module: types.ModuleType | None) -> bool:
     """To load one of these twice would crash some (NumPy), and no project means to replace them."""
     known = getattr(module, "__dict__", {})
     places = [known.get("__file__"), *known.get("__path__", [])]
-    return any("site-packages" in str(place) for place in places)
+    return any(is_installed(str(place)) for place in places)

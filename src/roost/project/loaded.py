@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roost.base.errors import ContractError, NotFound
+from roost.base.errors import NotFound
 from roost.config.settings import Settings
 from roost.package import checkpoint as checkpoints
 from roost.package.checkpoint import Info
 from roost.package.package import Package
+from roost.package.project_files import require_runner
 from roost.project import native
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.device import choose_device
@@ -64,15 +65,11 @@ def load_experiment(
         NotFound: There is no such checkpoint, or none at all.
         CheckpointError: It is damaged, or all are, or it does not fit the Runner.
         ConfigError: A setting or a class path is wrong.
-        ContractError: The project's classes do not keep the contract, or the package has none.
-        Refused: This machine lacks the device.
+        ContractError: The project's classes do not keep the contract.
+        Refused: The package has no Runner, or this machine lacks the device.
         Exception: Whatever the project's code raises.
     """
-    if package.args.get("runner") is None:
-        fix = "load what was saved: `with roost.open_package(path) as run: run.load()`"
-        raise ContractError(
-            "the package names no Runner, so there is nothing to build", where=package.path, fix=fix
-        )
+    require_runner(package)
     chosen = choose_device(device)
     values, settings = native.resolved(package, project if project is not None else str(package.project))
     where = native.places(package)

@@ -144,7 +144,8 @@ class Package(stored.Package):
             NotFound: There is no such checkpoint, or none at all.
             CheckpointError: It is damaged, or does not fit the Runner.
             ConfigError: A setting or a class path is wrong.
-            ContractError: The package has no Runner, or it does not keep the contract.
+            ContractError: The Runner does not keep the contract.
+            Refused: The package has none, or this machine lacks the device.
             Exception: Whatever the project's code raises.
         """
         from roost.project.inside import inside  # torch

@@ -6,7 +6,6 @@ import fcntl
 import operator
 import os
 import sys
-import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -15,19 +14,18 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.config import interpolation
 from roost.config.settings import CheckpointSettings, typed_state
-from roost.package import checkpoint, progress, sessions
+from roost.package import checkpoint, progress
 from roost.package.checkpoint import Info
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.records import Writer
 from roost.package.retention import policy_of
+from roost.package.sessions import OwnRecord
 from roost.train.checkpoints import Checkpoints
 from roost.train.progress import Progress
 
 STATE = "state"
 """The part of a checkpoint that holds what `roost.Package.save` was given."""
-
-_MAX_ERROR = 4000
 
 
 class _Given:
@@ -55,7 +53,7 @@ class Writing:
         self._package = package
         self._pid = os.getpid()
         self._lock_fd: int | None = None
-        self._record: dict[str, Any] = {}
+        self._record: OwnRecord | None = None
         self._checkpoints: Checkpoints | None = None
         self._rows: Writer | None = None
         self._board: Board | None = None
@@ -86,9 +84,11 @@ class Writing:
             OSError: The session cannot be written down.
         """
         self._require_own_process()
-        checkpoint.verify(self._package.store().path(id))
+        path = self._package.store().path(id)
+        # In a session that is open it is looked at first: that one then goes on if it is damaged.
+        found = checkpoint.verify(path) if self._record is not None else None
         self._end_session(None)
-        self._begin(id)
+        self._begin(id, found)
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:
@@ -98,29 +98,32 @@ class Writing:
                 fix="write from the process that opened it",
             )
 
-    def _begin(self, id: int | None) -> None:
+    def _begin(self, id: int | None, found: Info | None = None) -> None:
         package = self._package
         if self._lock_fd is None:
             self._lock_fd = package.lock()
         request = {"kind": "python", "command": list(sys.argv), "overrides": [], "checkpoint": id}
         number = package.new_session(request)
-        record = {"format": 1, "session": number, "state": "running", **sessions.identity()}
-        record["started"] = time.time()
+        asked, record = (package.path / "sessions" / f"{number}{name}.json" for name in (".request", ""))
         try:
-            sessions.write_record(package.path / "sessions", number, record)
+            self._record = OwnRecord(record, number)
         except OSError:  # else it would read as starting, as long as this program lives
-            durable.discard(package.path / "sessions" / f"{number}.request.json")
+            durable.discard(asked)
             raise
-        self._record = record
         try:
-            self._go_on(number, id)
+            self._go_on(number, id, found)
         except BaseException as error:
             self._end_session(error)
+            if id is not None:  # else the run would go on from there, where nobody ever was
+                durable.discard(asked)
+                durable.discard(record)
             raise
 
-    def _go_on(self, number: int, id: int | None) -> None:
+    def _go_on(self, number: int, id: int | None, found: Info | None) -> None:
         checkpoints = Checkpoints(self._package, policy_of(_kept(self._package)), session=number)
-        found, said = checkpoints.go_on(id=id)
+        if id is not None and found is None:
+            found = checkpoint.verify(self._package.store().path(id))
+        found, said = checkpoints.go_on(at=found)
         for line in said:
             warnings.warn(line, stacklevel=6)  # where the program calls `Package.save`
         self._board = Board(self._package.progress)
@@ -140,19 +143,23 @@ class Writing:
                 self._lock_fd = None
 
     def _end_session(self, error: BaseException | None) -> None:
-        if not self._record:
+        record, rows, checkpoints = self._record, self._rows, self._checkpoints
+        if record is None:
             return
-        record, self._record = self._record, {}
-        newest = self._checkpoints.newest if self._checkpoints is not None else None
-        self._publish(newest, "ended")
-        rows, self._rows, self._checkpoints = self._rows, None, None
-        ended = time.time()
-        record |= {**_ending(error), "ended": ended, "seconds": round(ended - record["started"], 3)}
+        self._record, self._rows, self._checkpoints = None, None, None
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            error = None
         try:
+            self._publish(checkpoints.newest if checkpoints is not None else None, "ended")
             if rows is not None:
                 rows.close()
-        finally:
-            sessions.write_record(self._package.path / "sessions", record["session"], record)
+        except OSError as late:
+            record.end("failed", "exception", error=error or late)
+            if error is None:
+                raise
+            error.add_note(f"the rows of this session may be incomplete: {late}")
+        else:
+            record.end("stopped", "closed", error=error)
 
     # ---- a checkpoint -------------------------------------------------------------------------------------
 
@@ -160,14 +167,15 @@ class Writing:
         self, state: Any, *, hold: bool, step: int | None, epoch: int | None, metrics: Mapping[str, Any]
     ) -> Info:
         """Saves ``state`` as one checkpoint, with a row of its metrics; see `roost.Package.save`."""
+        given = {name: _number(name, value) for name, value in metrics.items()}
+        step, epoch = _count("step", step), _count("epoch", epoch)
         checkpoints = self.checkpoints()
         before = checkpoints.newest
-        given = {name: float(value) for name, value in metrics.items()}
         if before is not None and checkpoint.parts(before) != [STATE]:
             parts, where, inexact = _trainers(state, before, step=step, epoch=epoch)
         else:
             parts, inexact = {STATE: state}, []
-            where = Progress(step=_step(step, before), epoch=operator.index(epoch or 0))
+            where = Progress(step=_step(step, before), epoch=epoch or 0)
         self._put_row(before, where, given)
         checkpoints.save(
             {name: _Given(part) for name, part in parts.items()},
@@ -190,7 +198,8 @@ class Writing:
     def _put_row(self, before: Info | None, where: Progress, metrics: Mapping[str, float]) -> None:
         """The metrics as a row, durable before its checkpoint stands; so `ls` and `plot` show them."""
         if self._rows is None:
-            number = self._record["session"]
+            assert self._record is not None
+            number = self._record.number
             path = self._package.path / "records" / f"{number}.jsonl"
             self._rows = Writer(path, session=number, start_step=before.step if before is not None else 0)
         if metrics:
@@ -222,15 +231,25 @@ def _kept(package: Package) -> CheckpointSettings:
     return typed_state(interpolation.resolve(package.settings(), context)).checkpoint
 
 
-def _ending(error: BaseException | None) -> dict[str, Any]:
-    if isinstance(error, SystemExit) and error.code in (None, 0):
-        error = None
-    if isinstance(error, Exception | SystemExit):
-        said = "; ".join([str(error), *getattr(error, "__notes__", [])])[:_MAX_ERROR]
-        text = f"{type(error).__name__}: {said}"
-        return {"state": "failed", "exit_code": None, "reason": "exception", "error": text}
-    reason = "closed" if error is None else type(error).__name__
-    return {"state": "stopped", "exit_code": None, "reason": reason, "error": None}
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+        fix = "give a number, or a tensor with one element"
+        raise Refused("is no number", setting=f"metrics.{name}", received=value, fix=fix) from None
+
+
+def _count(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = -1
+    if found < 0:
+        fix = "give a whole number, 0 or more"
+        raise Refused(f"is no number of {name}s", setting=name, received=value, fix=fix)
+    return found
 
 
 def _step(step: int | None, before: Info | None) -> int:
@@ -244,7 +263,7 @@ def _step(step: int | None, before: Info | None) -> int:
             received=step,
             fix=f"give a step from {before.step} on, or go back first: set_current(id)",
         )
-    return operator.index(step)
+    return step
 
 
 def _trainers(

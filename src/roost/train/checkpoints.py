@@ -174,9 +174,13 @@ class Checkpoints:
         self._parent = info
         return info, said
 
-    def go_on(self, *, id: int | None = None) -> tuple[Info | None, list[str]]:
-        """As `load`, but for loading: its bytes are compared, and the next save goes on from there."""
-        self._parent, said = self._found(checkpoint.verify, id)
+    def go_on(self, *, at: Info | None = None) -> tuple[Info | None, list[str]]:
+        """As `load`, but for loading: its bytes are compared, and the next save goes on from there.
+
+        Args:
+            at: Go on from this one, whose bytes were compared already.
+        """
+        self._parent, said = (at, []) if at is not None else self._found(checkpoint.verify, None)
         return self._parent, said
 
     def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:

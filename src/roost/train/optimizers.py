@@ -210,6 +210,10 @@ class _Builder:
         if settings.unit != "step":
             at = self._at(f"{key}.warmup_steps")
             raise ConfigError("needs unit: step", received=settings.unit, **at)
+        total = self.totals.get("total_steps")
+        if total is not None and settings.warmup_steps >= total:
+            said = f"the run ends after {total} steps, with the learning rate still climbing"
+            print(f"{key}.warmup_steps is {settings.warmup_steps}: {said}", flush=True)
         warmup = torch.optim.lr_scheduler.LinearLR(
             optimizer, start_factor=1 / (settings.warmup_steps + 1), total_iters=settings.warmup_steps
         )

@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> int:
     try:
         reason = _run(*arguments)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - told, then reported
+        if debugger.was_left(error):
+            return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
         end = _told(error, *arguments)
         if end.reason == "exception":
             debugger.look_at(error)

@@ -42,6 +42,11 @@ class Debugger:
 
         return pdb.Pdb().set_trace(frame)
 
+    def was_left(self, error: BaseException) -> bool:
+        """Whether ``error`` is only how pdb ends a program in which somebody typed `q`."""
+        bdb = sys.modules.get("bdb")
+        return self._has_terminal and bdb is not None and isinstance(error, bdb.BdbQuit)
+
     def look_at(self, error: BaseException) -> None:
         """Opens pdb where ``error`` was raised, if somebody is there; `q` leaves it."""
         if self._has_terminal and error.__traceback__ is not None:

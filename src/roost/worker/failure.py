@@ -10,16 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.base import durable
+from roost.base import durable, frames
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, RoostError
-from roost.worker import frames
+from roost.base.frames import Own, one_line, shortened
+from roost.base.harmless import harmless
+from roost.base.raised import Raised, raised
 from roost.worker.causes import table
 from roost.worker.causes.cause import Cause, Scene
-from roost.worker.frames import Own, harmless, shortened
-from roost.worker.raised import Raised, raised
 
-_LONGEST_ERROR = 500
-"""Characters of the one line that the session's record keeps."""
 _MOST_BYTES = 16 * 2**20
 """Of the whole traceback; what a person's code puts into an error may be of any size."""
 
@@ -99,7 +97,7 @@ def told(error: BaseException, *, own: Sequence[Path], package: Path | None, fil
     except Exception:  # noqa: BLE001  - both errors are printed
         traceback.print_exc()
         code = error.exit_code if isinstance(error, RoostError) else 1
-        return Failure("exception", _one_line(type(error).__name__), code, (), "", is_all=True)
+        return Failure("exception", one_line(type(error).__name__), code, (), "", is_all=True)
     return failure
 
 
@@ -117,16 +115,19 @@ def _is_own_file(error: BaseException) -> bool:
 
 
 def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole: str) -> Failure:
-    text = "; ".join([found.text, *found.notes])
+    text = found.said
     code = error.exit_code if isinstance(error, RoostError) else 1
     if isinstance(error, OSError):
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         fix = "make space" if is_full else "look at the disk and its rights"
         text = f"a file of roost's own: {text}. To mend it: {fix}, then `roost continue`"
     cause = table.find(found, scene) if isinstance(error, RoostError) else None
-    where = frames.own_frames(found, own) if own.last(found) else []  # the line of the project that made it
+    # The line of the project that made it; a plain RoostError is one that the project has raised on purpose,
+    # or that roost.download raised for it, and says everything.
+    at_fault = type(error) is not RoostError and own.last(found)
+    where = frames.own_frames(found, own) if at_fault else []
     lines = (*where, f"error: {harmless(text)}", *([harmless(cause.words)] if cause else []))
-    return Failure("error", _one_line(text), code, lines, whole, is_all=True)
+    return Failure("error", one_line(text), code, lines, whole, is_all=True)
 
 
 # --- an error of the project's code -------------------------------------------------------------------------
@@ -134,12 +135,12 @@ def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole:
 
 def _ended_itself(error: SystemExit | KeyboardInterrupt) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):  # no signal makes one here, see StopSignals
-        return "the project's code raised KeyboardInterrupt before the run had ended", 1
+        return "the project's code raised KeyboardInterrupt before its work was done", 1
     shown = "" if error.code is None else shortened(repr(error.code))
     code = error.code & 0xFF if isinstance(error.code, int) else 1
     is_taken = code in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)  # roost gives these a meaning
     return (
-        f"the project's code called sys.exit({harmless(shown)}) before the run had ended",
+        f"the project's code called sys.exit({harmless(shown)}) before its work was done",
         1 if is_taken else code,
     )
 
@@ -158,19 +159,4 @@ def _traceback(found: Raised, own: Own, *, briefly: bool = False) -> Iterator[st
 
 
 def _line(cause: Cause | None, found: Raised, own: Own) -> str:
-    if cause is not None:
-        return _one_line(cause.words)
-    text = next(filter(None, (line.strip() for line in found.text.split("\n"))), "")
-    said = (
-        f"{found.name}: {text}"
-        if text
-        else f"{found.name} at {own.last(found)}"
-        if own.last(found)
-        else found.name
-    )
-    where = f" ({found.place})" if found.place else ""
-    return _one_line("; ".join([said, *found.notes]) + where)
-
-
-def _one_line(text: str) -> str:
-    return shortened(harmless(" ".join(text.split())), _LONGEST_ERROR)
+    return one_line(cause.words) if cause is not None else frames.in_one_line(found, own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-REPORT_FD = "ROOST_REPORT_FD"
+from roost.base.handover import REPORT_VARIABLE
 
 
 class Report:
@@ -14,7 +14,7 @@ class Report:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        given = os.environ.pop(REPORT_FD, None)  # loader workers and other children must not have it
+        given = os.environ.pop(REPORT_VARIABLE, None)  # loader workers and other children must not have it
         self._fd = int(given) if given is not None else None
         if self._fd is not None:
             os.set_inheritable(self._fd, False)

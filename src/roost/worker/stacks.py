@@ -6,15 +6,13 @@ import faulthandler
 import os
 import sys
 
-from roost.base.process import STACKS_SIGNAL
-
-STACKS_FD = "ROOST_STACKS_FD"
+from roost.base.handover import STACKS_SIGNAL, STACKS_VARIABLE
 
 
 def register() -> None:
     """From now on this process, and each that it forks, answers `STACKS_SIGNAL` with the stacks of all its
     threads, written into the supervisor's pipe. It answers in C, so also where Python code cannot run."""
-    given = os.environ.pop(STACKS_FD, None)
+    given = os.environ.pop(STACKS_VARIABLE, None)
     if given is not None and sys.platform == "linux":
         fd = int(given)
         os.set_inheritable(fd, False)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from roost.analysis import folder
+from roost.cli.terminal import duration
+from roost.operations.show import show
 from roost.package.package import Package
 from tests.cli.programs import Terminal, roost
 from tests.project.trained import trained
@@ -37,6 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
     scripts.mkdir()
     (scripts / "look.py").write_text(LOOK)
     (scripts / "waits.py").write_text(WAITS)
+    (scripts / "fails.py").write_text("def experience(self): raise ValueError('no good')")
     return package
 
 
@@ -47,11 +50,33 @@ def test_output_then_the_value_then_the_files(made: Package) -> None:
     place = f"run/analysis/{number}"
     lines = said.stdout.splitlines()
     assert sorted(lines[:2]) == ["a warning", "looking at 2"]
-    assert lines[2].startswith("loss     0.") and lines[3].startswith("weights  [[")
-    assert lines[4:] == ["bad      null", "value.bad is nan", f"{place}/note.txt"]
+    assert lines[2].startswith("loss  0.") and lines[3:5] == ["bad   null", "weights"]
+    assert lines[-3:] == ["value.bad is nan", f"{place}/result.json", f"{place}/note.txt"]
+    assert max(map(len, lines)) <= 120
     script, end = said.stderr.splitlines()
     assert script == f"script: {made.path / 'AnalyzeScripts' / 'look.py'}"
-    assert end.startswith("succeeded in ") and end.endswith(f"checkpoint 2, step 6, cpu; {place}")
+    seconds = show(made.path).analyses[-1].seconds
+    assert end == f"succeeded in {duration(seconds)}: checkpoint 2, step 6, cpu; {place}"
+
+
+def test_an_error_is_told_once(made: Package) -> None:
+    said = roost("analyze", "run", "-s", "fails", "-CPU", cwd=made.path.parent)
+    assert said.returncode == 1 and (said.stdout + said.stderr).count("ValueError: no good") == 1
+    found = show(made.path).analyses[-1]
+    place = f"run/analysis/{found.number}"
+    assert said.stderr.splitlines()[-1] == f"failed after {duration(found.seconds)}; {place}"
+
+
+@pytest.mark.parametrize("out", ["run", "run/Checkpoints", "run/analysis/../records"])
+def test_not_among_the_packages_own_files(made: Package, out: str) -> None:
+    said = roost("analyze", "run", "-s", "look", "-CPU", "-o", out, cwd=made.path.parent)
+    assert said.returncode == 5 and "among the package's own files" in said.stderr
+    assert not (made.path.parent / out / "1").exists()
+
+
+def test_help_of_the_device() -> None:
+    said = " ".join(roost("analyze", "--help").stdout.split())
+    assert "Where to look at it; auto: on the GPU" in said and "Where to train" not in said
 
 
 def test_json_alone_on_stdout(made: Package) -> None:
@@ -82,7 +107,7 @@ def test_what_is_wrong_with_the_command_line(made: Package) -> None:
         (["-s", "look"], 2, "name one package"),
         (["a", "-r", "b", "-s", "look"], 2, "name one package"),
         ([made.path], 2, "--script"),
-        ([made.path, "-s", "look", "-c", "1", "--untrained"], 2, "--untrained takes no checkpoint"),
+        ([made.path, "-s", "look", "-c", "1", "--untrained"], 2, "untrained takes no checkpoint"),
         ([made.path, "-s", "look", "-CPU", "--device", "cuda"], 2, "-CPU is short for"),
         ([made.path, "-s", "loko"], 3, "did you mean 'look'"),
         ([made.path, "-s", "look", "-c", "9"], 3, "there is no checkpoint 9; there are: 0, 1, 2"),

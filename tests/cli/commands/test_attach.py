@@ -25,18 +25,22 @@ def endless(tmp_path: Path) -> Iterator[Package]:
     said = roost("run", project(tmp_path / "p", **ENDLESS), "--detach", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     made = Package.open(tmp_path / said.stdout.strip())
-    assert "roost attach p/runs/" in said.stderr
-    wait_for(lambda: (seen := progress.read(made.progress)) and seen.step > 3, 60)
-    yield made
-    roost("stop", made.path, "--now")
+    try:
+        assert "roost attach p/runs/" in said.stderr
+        wait_for(lambda: (seen := progress.read(made.progress)) and seen.step > 3, 60)
+        yield made
+    finally:
+        roost("stop", made.path, "--now")
 
 
 @pytest.fixture
 def attached(endless: Package) -> Iterator[Terminal]:
     terminal = Terminal("attach", endless.path)
-    terminal.wait_for("samples/s")
-    yield terminal
-    terminal.kill()
+    try:
+        terminal.wait_for("samples/s")
+        yield terminal
+    finally:
+        terminal.kill()
 
 
 def test_ctrl_c_asks_and_d_detaches(endless: Package, attached: Terminal) -> None:
@@ -91,11 +95,13 @@ def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: Packag
     child = subprocess.Popen([*ROOST, "attach", str(endless.path), "-n", "1"], stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child, child.stdout:
-        assert child.stdout.read(1)
+        shown = child.stdout.read(1)
         assert roost("stop", endless.path).returncode == 0
-        rest = child.stdout.read()
+        shown += child.stdout.read()
         assert child.wait(10) == 75
-    assert endless.output.read_bytes().endswith(rest)
+    printed = endless.output.read_bytes()
+    assert printed.endswith(shown) and printed[: -len(shown)].endswith(b"\n")
+    assert 1 < shown.count(b"\n") < printed.count(b"\n")
 
 
 def test_a_run_whose_starter_was_killed_is_attached_where_it_is(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
+import pytest
+
 from tests.cli.programs import Terminal, roost
 from tests.operations.packages import package, session
 
@@ -26,6 +29,38 @@ def test_colours_on_a_terminal_only(tmp_path: Path) -> None:
         code, shown = Terminal("ls", tmp_path, NO_COLOR=no_color).end()
         assert code == 0 and ("\x1b[32m" in shown) == coloured
     assert "\x1b" not in roost("ls", tmp_path, NO_COLOR="").stdout
+
+
+def shown(folder: Path, width: int) -> list[str]:
+    """The lines on a terminal of this width."""
+    terminal = Terminal("ls", folder, NO_COLOR="", COLUMNS=str(width))
+    code, text = terminal.end()
+    assert code == 0
+    return click.unstyle(text).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("width", "names"),
+    [
+        (123, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
+        (122, "NAME STATE STEP METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
+        (115, "NAME STATE STEP METRIC LAST BEST STARTED TIME ABOUT"),
+        (100, "NAME STATE STEP METRIC LAST STARTED TIME ABOUT"),
+        (99, "NAME STATE STEP STARTED TIME ABOUT"),
+        (64, "NAME STATE STEP TIME ABOUT"),
+    ],
+)
+def test_columns_go_where_the_terminal_is_narrow(tmp_path: Path, width: int, names: str) -> None:
+    package(tmp_path / "runs", "2026-07-01_12-00-00_481", state="failed", error="the disk is full")
+    header, row = shown(tmp_path / "runs", width)
+    assert header.split() == names.split()
+    assert row.endswith("the disk is full") and len(row) <= width
+
+
+def test_what_does_not_fit_even_then_is_cut(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "2026-07-01_12-00-00_481", state="failed", error="the disk is full")
+    _, row = shown(tmp_path / "runs", 60)
+    assert len(row) == 60 and row.endswith("the disk is…")
 
 
 def test_json(tmp_path: Path) -> None:

@@ -32,9 +32,16 @@ def test_ways_to_say_it(tmp_path: Path, arguments: list[str], mark: str) -> None
     project = tmp_path / "p"
     assert mark in (project / "README.md").read_text() + (project / "config.yaml").read_text()
     where, following = said.stdout.split("next:\n")
-    assert where.startswith("p: ") and following.startswith(
-        "  cd p\n  roost run -c config.yaml\n  roost analyze "
+    folder, *lines = where.splitlines()
+    assert folder == "p/" and following.startswith("  cd p\n  roost run -c config.yaml\n  roost analyze ")
+    assert {line.split()[0] for line in lines} == {
+        f"{path.name}/" if path.is_dir() else path.name for path in project.iterdir()
+    }
+    assert any(
+        line.split() == ["Dataset/", *sorted(p.name for p in (project / "Dataset").iterdir())]
+        for line in lines
     )
+    assert all(len(line) < 90 for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
+from roost.base.raised import Raised, raised
 from roost.worker.causes import table
 from roost.worker.causes.cause import Cause, Scene
-from roost.worker.raised import Raised, raised
 
 
 def of(function: Callable[[], object]) -> Raised:

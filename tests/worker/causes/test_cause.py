@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from roost.base.raised import raised
 from roost.worker.causes.cause import Cause, Scene, gib, said, some
-from roost.worker.raised import raised
 from tests.project.projects import project
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.worker.raised import Raised, raised
+from roost.base.raised import Raised, raised
 from tests.worker.causes.scenes import in_a_worker, known, unknown
 
 

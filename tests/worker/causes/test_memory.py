@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from roost.base.raised import raised
 from roost.train import evaluation
-from roost.worker.raised import raised
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, unknown
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from roost.base.raised import raised
 from roost.worker.causes import table
 from roost.worker.causes.cause import Scene
-from roost.worker.raised import raised
 
 MISSING = ModuleNotFoundError("No module named 'cv2'")
 

@@ -12,11 +12,12 @@ from roost.base.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def device_options(otherwise: str) -> Callable[[F], F]:
+def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
     """Adds both options to a command, which gets what was asked by `asked_device`.
 
     Args:
         otherwise: What happens without them, for the help.
+        verb: What happens on the device, likewise.
     """
 
     def add(command: F) -> F:
@@ -24,7 +25,7 @@ def device_options(otherwise: str) -> Callable[[F], F]:
         return click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "cuda"]),
-            help=f"Where to train; auto: on the GPU if there is one. Without it: {otherwise}.",
+            help=f"Where to {verb}; auto: on the GPU if there is one. Without it: {otherwise}.",
         )(short(command))
 
     return add

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _HEADER = ("NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS", "ABOUT")
 _LONGEST_ABOUT = 60
+_FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("BEST",), ("METRIC", "LAST"), ("STARTED",))
+"""Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
+_GAP = 2
 
 
 @click.command("ls")
@@ -25,7 +29,8 @@ _LONGEST_ABOUT = 60
 def command(directory: Path | None, as_json: bool) -> int:
     """Lists the packages of a folder; of ./runs, where the current one holds none.
 
-    ABOUT is the description, or the last error of a run that failed.
+    ABOUT is the description, or the last error of a run that failed. Where the terminal is too narrow for
+    them, columns are left out.
 
     \b
     roost ls
@@ -39,23 +44,42 @@ def command(directory: Path | None, as_json: bool) -> int:
 
         sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
     elif rows:
-        draw = terminal.state if terminal.colours(sys.stdout) else str
-        lines = terminal.columns(_HEADER, [_cells(row, draw) for row in rows])
-        if sys.stdout.isatty():  # a line that wraps makes a table unreadable; --json has everything
-            width = shutil.get_terminal_size().columns
-            lines = [terminal.cut(line, width) for line in lines]
-        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.write("\n".join(_table([_cells(row) for row in rows])) + "\n")
     else:
         terminal.say(f"no packages in {directory or '.'}")
     return 0
 
 
-def _cells(row: Row, draw: object) -> list[str]:
+def _table(rows: list[list[str]]) -> list[str]:
+    columns = {
+        name: cells for name, cells in zip(_HEADER, zip(*rows, strict=True), strict=True) if any(cells)
+    }
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    names = list(columns) if width is None else _fitting(columns, width)
+    if terminal.colours(sys.stdout):
+        columns["STATE"] = tuple(map(terminal.state, columns["STATE"]))
+    lines = terminal.columns(names, zip(*(columns[name] for name in names), strict=True))
+    # A line that wraps makes a table unreadable; --json has everything.
+    return lines if width is None else [terminal.cut(line, width) for line in lines]
+
+
+def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:
+    """The names of the columns for a terminal of this width."""
+    widths = {name: max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()}
+    for names in _FIRST_TO_GO:
+        if sum(widths.values()) - _GAP <= width:
+            break
+        for name in names:
+            widths.pop(name, None)
+    return list(widths)
+
+
+def _cells(row: Row) -> list[str]:
     number = terminal.number
     step = "" if row.step is None else f"{row.step}/{row.total_steps}" if row.total_steps else f"{row.step}"
     return [
         row.name,
-        draw(row.state),  # type: ignore[operator]
+        row.state,
         step,
         "" if row.epoch is None else str(row.epoch),
         row.metric or "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -34,8 +35,19 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
     if mnist and template not in (None, "mnist"):
         raise UsageError("-MNIST asks for another template", setting="-t", received=template, fix="give one")
     created = new_project(target, template="mnist" if mnist else template or "digits")
-    click.echo(f"{terminal.short(created.path)}: {', '.join(created.files)}")
+    click.echo(f"{terminal.short(created.path)}/")
+    for line in _short_tree(created.files):
+        click.echo(f"  {line}")
     click.echo("next:")
     for line in created.next_commands:
         click.echo(f"  {line}")
     return 0
+
+
+def _short_tree(files: Sequence[str]) -> list[str]:
+    """A line for each file, and one for each folder with the files in it."""
+    folders: dict[str, list[str]] = {}
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        folders.setdefault(f"{folder}/" if folder else name, []).append(name if folder else "")
+    return terminal.columns(["", ""], [(folder, " ".join(names)) for folder, names in folders.items()])[1:]

@@ -26,6 +26,8 @@ def command(packages: tuple[Path, ...], output: Path) -> int:
     from roost.operations.plot import plot
 
     drawn = plot(packages, output=output)
-    terminal.say(f"{', '.join(drawn.panels)}")
+    terminal.say(terminal.harmless(", ".join(drawn.panels)))
+    if drawn.left_out:
+        terminal.say(terminal.harmless(f"left out, nothing is recorded yet: {', '.join(drawn.left_out)}"))
     click.echo(output)
     return 0

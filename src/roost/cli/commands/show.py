@@ -31,5 +31,5 @@ def command(package: Path, as_json: bool) -> int:
         from roost.cli.shown import lines
 
         for line in lines(shown):
-            click.echo(line, color=terminal.colours(sys.stdout))
+            click.echo(terminal.line(line), color=terminal.colours(sys.stdout))
     return 0

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
+from roost.base.raised import Raised
 from roost.package.package import Package
 from roost.package.records import Columns
-from roost.worker.raised import Raised
 
 
 class Cause(NamedTuple):
@@ -42,13 +42,11 @@ class Scene:
         """The project's folder, if it is still there."""
         if self.package is None:
             return None
-        package = Package(self.package)
         try:
-            requests = [package.request, *(session.request for session in package.sessions())]
+            found = Package(self.package).project
         except (RoostError, OSError):
             return None
-        path = next((str(one["project"]) for one in reversed(requests) if one.get("project")), "")
-        return Path(path) if path and Path(path).is_dir() else None
+        return found if found.is_dir() and found != self.package else None
 
     @cached_property
     def left_out(self) -> Mapping[str, str]:

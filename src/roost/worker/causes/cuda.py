@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, said
-from roost.worker.raised import Raised
 
 _ON_CPU = 'write self.device in place of "cuda" in the project to run without a GPU'
 _UNSEEN = (

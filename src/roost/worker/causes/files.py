@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene
-from roost.worker.raised import Raised
 
 _NOT_FOUND = re.compile(r"\[Errno 2\] No such file or directory: '([^']+)'\Z")
 _PORTS = re.compile(r"\('[^']*', (\d+)|\bport:? (\d+)")

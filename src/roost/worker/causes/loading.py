@@ -6,8 +6,8 @@ import os
 import re
 import resource
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, gib, said
-from roost.worker.raised import Raised
 
 SHARED = "/dev/shm"
 

@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, gib
-from roost.worker.raised import Raised
 
 _SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
 _ASKED = re.compile(rf"Tried to allocate {_SIZE}")

@@ -7,8 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene
-from roost.worker.raised import Raised
 
 INSTALLED_AS = {
     "attr": "attrs",

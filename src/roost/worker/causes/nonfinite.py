@@ -6,8 +6,8 @@ import math
 import re
 from bisect import bisect_right
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene
-from roost.worker.raised import Raised
 
 _FIX = "a smaller learning rate, max_grad_norm, or look at the batch (a logarithm or a division by 0)"
 _PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)

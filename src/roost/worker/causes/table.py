@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roost.base.raised import Raised
 from roost.worker.causes import cuda, files, loading, memory, modules, nonfinite, tensors, weights
 from roost.worker.causes.cause import Cause, Row, Scene
-from roost.worker.raised import Raised
 
 CAUSES: tuple[Row, ...] = (
     *memory.CAUSES,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from roost.base.frames import library
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, said
-from roost.worker.frames import library
-from roost.worker.raised import Raised
 
 _MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, said, some
-from roost.worker.raised import Raised
 
 _REFUSED = re.compile(r"Unsupported (?:global: GLOBAL|class) (\S+)")
 _KEYS = re.compile(r'"([^"]+)"')

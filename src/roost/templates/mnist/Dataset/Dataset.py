@@ -18,6 +18,12 @@ FILES = {
     "test_labels": "t10k-labels-idx1-ubyte.gz",
 }
 
+ADVICE = (
+    "name a place that has the four files (train- and t10k-, images and labels) in mnist.mirrors, "
+    "file:///some/folder/ too; of other files correct mnist.sha256; "
+    "or begin with `roost new digits -t digits`, which needs no network"
+)
+
 
 class Dataset(roost.Dataset):
     """Downloads the digits and splits them into training, validation and test."""
@@ -30,13 +36,18 @@ class Dataset(roost.Dataset):
                 [f"{mirror.rstrip('/')}/{name}" for mirror in settings["mirrors"]],
                 Path(settings["folder"], name),
                 sha256=settings["sha256"][key],
-                advice="Without a network: `roost new digits -t digits` needs none",
+                advice=ADVICE,
             )
 
     def build(self) -> roost.Data:
         """The same split in every run: it has its own generator, apart from the run's seed."""
         settings = self.args["mnist"]
         images, labels = self.read("train")
+        if not 0 < settings["valid"] < len(labels):
+            fix = f"give a number between 0 and {len(labels)}, how many there are: the rest is for training"
+            raise roost.RoostError(
+                "no such split", setting="mnist.valid", received=settings["valid"], fix=fix
+            )
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(settings["split_seed"]))
         valid, train = order[: settings["valid"]], order[settings["valid"] :]
         return roost.Data(

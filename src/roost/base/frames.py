@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sysconfig
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from traceback import FrameSummary
 
-from roost.worker.raised import Raised
+from roost.base.harmless import harmless
+from roost.base.installed import FOLDERS, is_installed
+from roost.base.raised import Raised
 
 _MOST_FRAMES = 20
 _FIRST_FRAMES = 6
 """Of a traceback that is too long, how many of its beginning are shown; the rest of its end."""
 _MOST_LINES = 12
 _LONGEST_LINE, _LONGEST_CODE = 400, 160
-_INSTALLED = ("site-packages", "dist-packages")
+_LONGEST_ERROR = 500
+"""Characters of the one line that a record keeps."""
 _ROOST = Path(__file__).parents[1]
 _PYTHON = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 _BETWEEN = {
@@ -26,18 +28,8 @@ _BETWEEN = {
 }
 
 
-def harmless(text: str) -> str:
-    """The text with every character made visible that could do something to a terminal."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(one if _is_plain(one) else repr(one)[1:-1] for one in text)
-
-
-def _is_plain(one: str) -> bool:
-    return one.isprintable() or one in "\n\t" or unicodedata.category(one) == "Zs"
-
-
 def shortened(line: str, most: int = _LONGEST_LINE) -> str:
+    """The text as far as it is of a sane length."""
     return line if len(line) <= most else line[:most] + " …"
 
 
@@ -61,7 +53,7 @@ class Own:
         for folder in self._folders:
             if path.is_relative_to(folder):
                 inside = path.relative_to(folder)
-                return None if set(inside.parts) & set(_INSTALLED) else str(inside)
+                return None if is_installed(inside) else str(inside)
         return None
 
     def last(self, raised: Raised) -> str:
@@ -77,9 +69,9 @@ def library(file: str) -> str:
     path = Path(file)
     if path.is_relative_to(_ROOST):
         return "roost"
-    for name in _INSTALLED:
-        if name in path.parts[:-1]:
-            return path.parts[len(path.parts) - path.parts[::-1].index(name)].removesuffix(".py")
+    installed = [index for index, part in enumerate(path.parts[:-1]) if part in FOLDERS]
+    if installed:
+        return path.parts[installed[-1] + 1].removesuffix(".py")
     if file.startswith("<frozen ") or any(path.resolve().is_relative_to(one) for one in _PYTHON):
         return "Python"
     if not path.is_absolute():
@@ -127,6 +119,25 @@ def _message(raised: Raised, *, briefly: bool) -> Iterator[str]:
         yield f"… {more} more {'line' if more == 1 else 'lines'} of text …"
     for note in raised.notes:
         yield from (shortened(harmless(line)) for line in note.split("\n")[:_MOST_LINES])
+
+
+def in_one_line(raised: Raised, own: Own | None = None) -> str:
+    """Its type and message, short enough for a record.
+
+    Args:
+        raised: The exception.
+        own: For one without a message: the files of which the innermost line is named instead.
+    """
+    text = next(filter(None, (line.strip() for line in raised.text.split("\n"))), "")
+    last = own.last(raised) if own is not None else ""
+    said = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
+    where = f" ({raised.place})" if raised.place else ""
+    return one_line("; ".join([said, *raised.notes]) + where)
+
+
+def one_line(text: str) -> str:
+    """The text as one short line."""
+    return shortened(harmless(" ".join(text.split())), _LONGEST_ERROR)
 
 
 def own_frames(raised: Raised, own: Own) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from roost.worker.raised import raised
+from roost.base.raised import raised
 from tests.worker.causes.scenes import in_a_worker, of
 
 
@@ -169,3 +169,9 @@ def test_an_os_error_reads_as_python_writes_it() -> None:
         raised(OSError(errno.EMFILE, "Too many open files", "/x")).text
         == "[Errno 24] Too many open files: '/x'"
     )
+
+
+def test_what_it_says_in_one_piece() -> None:
+    error = ValueError("a")
+    error.add_note("b")
+    assert raised(error).said == "a; b"

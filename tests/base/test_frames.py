@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from roost.worker import frames
-from roost.worker.frames import Own
-from roost.worker.raised import raised
+from roost.base import frames
+from roost.base.frames import Own
+from roost.base.raised import raised
 
 
 def module(folder: Path, code: str, name: str = "net.py") -> ModuleType:
@@ -177,3 +177,11 @@ def test_a_file_that_is_gone_has_no_code(tmp_path: Path) -> None:
     file = str(tmp_path / "gone.py")
     found = replace(raised(ValueError("x")), frames=(FrameSummary(file, 3, "f"),))
     assert frames.own_frames(found, Own([tmp_path])) == ["  gone.py:3 in f"]
+
+
+def test_in_one_line() -> None:
+    error = ValueError("first\nsecond \x1b[2J")
+    error.add_note("noted")
+    assert frames.in_one_line(raised(error)) == "ValueError: first; noted"
+    assert len(frames.in_one_line(raised(ValueError("x" * 10**6)))) < 510
+    assert frames.in_one_line(raised(ValueError())) == "ValueError"

@@ -1,13 +1,17 @@
-"""Files that another program wrote where roost expects its own: named as what they are, and never opened."""
+"""What is looked at before an analysis: that there is a package with a Runner, and a checkpoint of roost's.
+
+Files that another program wrote where roost expects its own are named as what they are, and never opened."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from roost.base import regular
-from roost.base.errors import CheckpointError, NotFound, Refused
+from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.package import checkpoint
 from roost.package.package import Package
+from roost.package.project_files import require_runner
 
 _FIX = "train with roost, or read the file with the program that wrote it"
 
@@ -28,12 +32,14 @@ def kind(path: Path) -> str:
     return "a file"
 
 
-def refuse_file(path: Path) -> None:
-    """For a package that is no folder.
+def opened(path: Path | str, *, by: Callable[[Path], Package] = Package.open) -> Package:
+    """The package at ``path``, opened ``by``.
 
     Raises:
-        Refused: It is a file.
+        NotFound: There is none, or half of one.
+        Refused: It is a file, or a package without a Runner.
     """
+    path = Path(path).expanduser()
     if path.is_file():
         raise Refused(
             f"is {kind(path)}, no package; roost does not unpickle, which would run whatever code it holds",
@@ -41,19 +47,49 @@ def refuse_file(path: Path) -> None:
             received=str(path),
             fix="name the folder that `roost run` printed",
         )
+    begun = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
+    if begun and not (path / "request.json").exists():
+        raise NotFound(
+            "the package is half-written: it has no request.json, which is written last",
+            where=path,
+            fix="its `roost run` was cut off before anything ran: remove it, and run again",
+        )
+    package = by(path)
+    require_runner(package)
+    return package
 
 
-def check_checkpoints(package: Package, id: int | None) -> list[str]:
+def project_of(package: Package, given: Path | str | None) -> Path:
+    """The project's folder: the one that was given, or where it was.
+
+    Raises:
+        NotFound: There is no such folder.
+    """
+    if given is None:
+        return package.project
+    folder = Path(given).expanduser()
+    if not folder.is_dir():
+        raise NotFound("there is no such folder", setting="project", received=str(given))
+    return folder.resolve()
+
+
+def check_checkpoints(package: Package, id: int | None, *, untrained: bool = False) -> list[str]:
     """Whether a package has the checkpoint that is asked for, or any; gives a line for each that is foreign.
 
     Args:
         package: The package.
         id: The checkpoint; None: the newest good one.
+        untrained: None is asked for.
 
     Raises:
+        UsageError: Both a checkpoint and none are asked for.
         NotFound: There is none.
         CheckpointError: None was written by roost.
     """
+    if untrained:
+        if id is not None:
+            raise UsageError("untrained takes no checkpoint", received=id, fix="leave out one of the two")
+        return []
     found = checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
     paths = {one: checkpoint.folder_of(package.checkpoints, one) for one in found}
     foreign = {

@@ -42,6 +42,11 @@ class Raised:
         return not self.kinds.isdisjoint(names)
 
     @property
+    def said(self) -> str:
+        """Its text and its notes."""
+        return "; ".join([self.text, *self.notes])
+
+    @property
     def name(self) -> str:
         """The class without its module."""
         return self.kind.rpartition(".")[2]

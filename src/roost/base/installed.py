@@ -1,0 +1,13 @@
+"""Which files belong to an installed library, whoever installed it."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+FOLDERS = frozenset(["site-packages", "dist-packages"])
+"""Where pip and Debian put libraries."""
+
+
+def is_installed(path: PurePath | str) -> bool:
+    """Whether a file or folder lies where libraries are installed."""
+    return not FOLDERS.isdisjoint(PurePath(path).parts)

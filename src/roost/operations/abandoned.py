@@ -1,0 +1,37 @@
+"""What sessions and analyses have left behind whose guard and supervisor were both killed."""
+
+from __future__ import annotations
+
+import socket
+
+from roost.analysis import folder
+from roost.base import process
+from roost.lab import leftovers
+from roost.package.package import Package
+from roost.package.sessions import Session
+
+
+def end_abandoned(package: Package) -> None:
+    """Ends the processes of a package that nobody watches over any more."""
+    found = [
+        session
+        for session in (*package.sessions(), *folder.read_all(package.path / folder.NAME))
+        if _is_abandoned(session)
+    ]
+    if found:
+        leftovers.end_leftovers(
+            [str(session.request.get("token")) for session in found],
+            [str((session.record or {}).get("cgroup") or "") for session in found],
+        )
+
+
+def _is_abandoned(session: Session) -> bool:
+    """Whether its end was never written down, here and since the machine started, and its guard, which would
+    do that still, is gone. One without a record has begun nothing: its worker died with its supervisor."""
+    record = session.record or {}
+    if record.get("state") != "running" or record.get("guard_pid") is None:
+        return False
+    if (record.get("host"), record.get("boot_id")) != (socket.gethostname(), process.boot_id()):
+        return False
+    guard = process.alive(int(record["guard_pid"]), record.get("guard_start_ticks"), process.boot_id())
+    return session.state == "crashed" and not guard

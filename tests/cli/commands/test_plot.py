@@ -1,0 +1,21 @@
+"""`roost plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.programs import roost
+from tests.operations.packages import package
+
+
+def test_failed_runs_are_left_out_and_named(tmp_path: Path) -> None:
+    good = package(tmp_path / "runs", "2026-07-01_12-00-00_481 good")
+    bad = [
+        package(tmp_path / "runs", f"{i}\x1b " + "long " * 20, state="failed", rows=[], checkpoints=False)
+        for i in range(3)
+    ]
+    said = roost("plot", *(one.path for one in [*bad, good]), "-o", "c.png", cwd=tmp_path)
+    assert said.returncode == 0 and said.stdout == "c.png\n" and (tmp_path / "c.png").is_file()
+    panels, left_out = said.stderr.splitlines()
+    assert panels == "loss, lr" and left_out.startswith("left out, nothing is recorded yet: 0\\x1b long")
+    assert left_out.count("long ") == 60 and "good" not in left_out
