@@ -334,3 +334,9 @@ def test_a_config_that_trains_nothing_is_checked_too(values: dict[str, Any], mes
 def test_of_a_config_that_trains_nothing_the_rest_is_the_users() -> None:
     found = typed_state({"seeds": 3, "max_epoch": "x", "lr": 0.1, "checkpoint": {"fast": 9}})
     assert found.checkpoint.fast == 9 and found.save_root == Settings.__struct_defaults__[0]
+
+
+@pytest.mark.parametrize("name", ["max_gradnorm", "grad_normtype", "schedular"])
+def test_a_misspelled_setting_of_an_optimizer_is_no_argument(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optimizers.main has no setting '{name}'.*did you mean"):
+        accept(optimizers={"main": {"class": "torch.optim.SGD", "lr": 0.1, name: 1.0}})

@@ -234,6 +234,7 @@ def test_rows_that_cannot_be_made_durable_hide_no_error(tmp_path: Path) -> None:
         ({"metrics": {"m": [1]}}, r"metrics\.m: is no number"),
         ({"step": -5}, "step: is no number of steps; received -5"),
         ({"step": 1.5}, "step: is no number of steps; received 1.5"),
+        ({"step": 2**63}, "step: is no number of steps"),
         ({"epoch": -1}, "epoch: is no number of epochs"),
     ],
 )

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import ConfigError
-from roost.base.suggest import proposal
+from roost.base.suggest import nearest, proposal
 
 Where = Callable[[str], str | None]
 """Gives the place where a dotted key was set, such as ``config.yaml:12``."""
@@ -104,8 +104,22 @@ def read(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: 
         elif part.required:
             raise ConfigError("is missing", setting=inner, where=where(key), fix=f"give it: {part.help}")
     if _takes_arguments(struct):
+        _refuse_misspelled(extra, key, found, where)
         made["arguments"] = extra
     return struct(**made)
+
+
+def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str], where: Where) -> None:
+    """What is nearly a setting is no argument of the class. Short names are passed over: an argument may well
+    be called like one of them."""
+    long = [name for name in known if len(name) > 8]
+    for name in arguments:
+        if (meant := nearest(name, long, within=2)) is not None:
+            raise ConfigError(
+                f"{key} has no setting {name!r}",
+                where=where(_join(key, name)),
+                fix=f"did you mean {meant!r}?",
+            )
 
 
 def _value(part: _Part, value: Any, key: str, where: Where) -> Any:

@@ -127,7 +127,7 @@ def sentence(stall: Stall) -> str:
     """One stall in words, for the output and for the error."""
     idle = f"no step and no output for {stall.idle_seconds:g} s"
     paused = "; its worker is paused by a signal (kill -CONT would let it go on)" if stall.stopped else ""
-    where = f"; stacks of its {stall.processes} processes are in {Path(stall.stacks).name}"
+    where = f"; the stacks of its processes are in {stall.stacks}"
     return idle + paused + (where if stall.stacks else "")
 
 

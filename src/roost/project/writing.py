@@ -246,8 +246,8 @@ def _count(name: str, value: Any) -> int | None:
         found = operator.index(value)
     except TypeError:
         found = -1
-    if found < 0:
-        fix = "give a whole number, 0 or more"
+    if not 0 <= found < 2**63:
+        fix = "give a whole number from 0 on that fits 64 bits"
         raise Refused(f"is no number of {name}s", setting=name, received=value, fix=fix)
     return found
 

@@ -172,12 +172,14 @@ def _check_loss(loss: object) -> None:
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else loss
         raise ContractError(
             "the loss is no single number",
+            setting="Runner.loss()",
             received=what,
             fix="give the mean over the batch, for example .mean()",
         )
     if not loss.requires_grad:
         raise ContractError(
             "the loss does not depend on any trainable parameter",
+            setting="Runner.loss()",
             fix="compute it from the model's output, without detach(), .item() or torch.no_grad()",
         )
 

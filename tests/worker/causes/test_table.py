@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from roost.base.raised import raised
 from roost.worker.causes import table
 from roost.worker.causes.cause import Scene
@@ -37,3 +41,13 @@ def test_nothing_is_known_of_most_errors() -> None:
         ZeroDivisionError("by 0"),
     ):
         assert table.find(raised(error), Scene()) is None
+
+
+def test_a_row_that_fails_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that asks for the working folder, when somebody has removed the package."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    error = FileNotFoundError(2, "No such file or directory", "data.csv")
+    assert table.find(raised(error), Scene(gone)) is None

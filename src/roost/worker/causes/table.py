@@ -28,9 +28,16 @@ def find(raised: Raised, scene: Scene) -> Cause | None:
     """
     for one in _candidates(raised):
         for row in CAUSES:
-            if cause := row(one, scene):
+            if cause := _asked(row, one, scene):
                 return cause
     return None
+
+
+def _asked(row: Row, raised: Raised, scene: Scene) -> Cause | None:
+    try:
+        return row(raised, scene)
+    except Exception:  # noqa: BLE001  - the package is gone, say; the error itself is what must be told
+        return None
 
 
 def _candidates(raised: Raised) -> Iterator[Raised]:
