@@ -35,8 +35,8 @@ HANGS = f"""
 sys.path.insert(0, {SRC!r})
 from roost.worker import stacks
 stacks.register()
-def waits_for_ever():
-    here("ready")
+def waits_for_ever(name="ready"):
+    here(name)
     forever()
 """
 
@@ -85,7 +85,7 @@ def stalling(session: Session, code: str, **limits: object) -> Path:
 
 
 def test_a_hung_run_tells_where_it_hangs_and_goes_on(session: Session) -> None:
-    code = HANGS + SAVES + "if os.fork() == 0: waits_for_ever()\ndaemon('other')\nwaits_for_ever()"
+    code = HANGS + SAVES + "if os.fork() == 0: waits_for_ever('child')\ndaemon('other')\nwaits_for_ever()"
     stacks = stalling(session, code, stall_seconds=0.6)
     wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
     (stall,) = session.record()["stalls"]

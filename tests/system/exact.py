@@ -18,6 +18,7 @@ from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started
 from roost.package import checkpoint, progress, retention
 from roost.package.package import Package
+from tests.waiting import wait_for
 
 PROJECT = Path(__file__).parent / "exact_project"
 _NOT_EXACT = ("seconds",)
@@ -47,6 +48,10 @@ def kill_group(started: Started) -> None:
         except ProcessLookupError:
             continue
     started.process.wait(timeout=10)
+    # The guard is gone; the supervisor and the worker are not our children, so the kernel may still be at it.
+    package = Package.open(started.package)
+    wait_for(lambda: package.state() != "running")
+    os.close(package.lock())
 
 
 Moment = Callable[[Path, float], bool]

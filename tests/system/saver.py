@@ -16,6 +16,8 @@ import errno
 import hashlib
 import json
 import os
+import secrets  # noqa: F401  - as in a run, where torch has imported all three long before a save
+import shutil  # noqa: F401
 import signal
 import sys
 from collections.abc import Callable

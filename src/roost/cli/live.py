@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Protocol, Self
 
@@ -196,8 +197,22 @@ def _screen(running: Running) -> Screen:
     return Bar(running.package, running.number, began=began)
 
 
-TOLD = frozenset(["error", "exit", "exception"])
-"""Reasons of a failure that the worker has printed itself, as the end of its output."""
+_TAIL_BYTES = 1 << 16
+_BEGINNING = 60
+"""Characters of an error by which it is found again; a long one is printed in several lines."""
+
+
+def was_told(output: Path, error: str | None) -> bool:
+    """Whether the output ends with an error already, as it does unless the disk was full or the process had no
+    time to say anything."""
+    if not error:
+        return False
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, output.stat().st_size - _TAIL_BYTES))
+            return error[:_BEGINNING].encode() in file.read()
+    except OSError:
+        return False
 
 
 def _tell_the_end(package: Package, session: Session, shown: str) -> None:
@@ -212,7 +227,7 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
         terminal.say(f"{state}{why}{_place(package)}  {last}".rstrip())
         terminal.say(f"to go on: roost continue {shown}")
     else:
-        if session.state == "failed" and record.get("reason") in TOLD:
+        if was_told(package.output, session.error):
             terminal.say(f"{state}{_place(package)} after {took}")
         else:
             terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")

@@ -82,8 +82,8 @@ class Session:
 
 
 def _gone(said: dict[str, Any]) -> bool:
-    if said.get("host") != socket.gethostname():
-        return False  # another machine's process cannot be looked at from here
+    if said.get("host") != socket.gethostname() or not isinstance(said.get("pid"), int):
+        return False  # another machine's process cannot be looked at from here, nor that of a damaged record
     return not process.alive(int(said["pid"]), said.get("start_ticks"), str(said.get("boot_id")))
 
 

@@ -36,10 +36,14 @@ def test_where_it_came_up_for_real() -> None:
     for raises, words in (
         (broken, "the weights became NaN or infinite"),
         (
-            lambda: Normal(torch.tensor([NAN]), torch.ones(1)),
+            # torch.compile, in a test before this one, switches the validation off.
+            lambda: Normal(torch.tensor([NAN]), torch.ones(1), validate_args=True),
             "NaN reached the distribution Normal as its loc",
         ),
-        (lambda: Categorical(logits=torch.tensor([[NAN, 1.0]])), "distribution Categorical as its logits"),
+        (
+            lambda: Categorical(logits=torch.tensor([[NAN, 1.0]]), validate_args=True),
+            "distribution Categorical as its logits",
+        ),
         (anomaly, "the gradient became NaN in SqrtBackward0"),
         (lambda: int(NAN), "is NaN or infinite"),
         (lambda: int(float("inf")), "is NaN or infinite"),
@@ -94,7 +98,7 @@ def test_a_loss_that_is_fine_is_not_blamed(tmp_path: Path) -> None:
 def test_what_only_sounds_like_it(tmp_path: Path) -> None:
     package = recorded(tmp_path, 1.0, NAN)
     for error in (
-        of(lambda: Normal(torch.zeros(1), -torch.ones(1))),  # invalid, and not NaN
+        of(lambda: Normal(torch.zeros(1), -torch.ones(1), validate_args=True)),  # invalid, and not NaN
         of(lambda: int("nan")),
         ValueError("nan"),
         KeyError("x"),

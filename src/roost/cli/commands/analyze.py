@@ -93,6 +93,6 @@ def _ending(found: dict[str, Any], result: dict[str, Any]) -> str:
         at = result.get("checkpoint")
         weights = f"checkpoint {at['id']}, step {at['step']}" if at else "untrained"
         return f"{state} in {took}: {weights}, {result.get('device')}"
-    if found["state"] == "failed" and found["reason"] in live.TOLD:
+    if live.was_told(Path(found["folder"]) / "_output.txt", found["error"]):
         return f"{state} after {took}"
     return f"{state}: {terminal.harmless(found['error'] or found['reason'] or 'no reason is known')}"
