@@ -203,8 +203,8 @@ _BEGINNING = 60
 
 
 def was_told(output: Path, error: str | None) -> bool:
-    """Whether the output ends with an error already, as it does unless the disk was full or the process had no
-    time to say anything."""
+    """Whether the output ends with an error already, as it does unless the disk was full or the process had
+    no time to say anything."""
     if not error:
         return False
     try:
