@@ -126,8 +126,8 @@ class Session:
         return (self.folder / name).read_text()
 
     def close(self) -> None:
-        """Ends whatever a test that failed has left, for the sake of the others: whole groups at once, because
-        what forks all the time is never met twice under one pid."""
+        """Ends whatever a test that failed has left, for the sake of the others: whole groups at once,
+        because what forks all the time is never met twice under one pid."""
         for _ in range(100):
             groups = {group for pid in self.living() if (group := _group_of(pid)) not in (0, os.getpgrp())}
             if not groups:
