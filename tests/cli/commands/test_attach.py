@@ -92,6 +92,7 @@ def test_where_nobody_can_answer_it_detaches(endless: Package, number: signal.Si
 
 
 def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: Package) -> None:
+    wait_for(lambda: endless.output.read_bytes().count(b"\n") > 2, 30)
     child = subprocess.Popen([*ROOST, "attach", str(endless.path), "-n", "1"], stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child, child.stdout:
