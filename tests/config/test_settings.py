@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.layers import load, merge
-from roost.config.settings import Settings, defaults, describe, known_keys, top_level_keys, typed, typed_state
+from roost.config.settings import Settings, defaults, describe, known_keys, typed, typed_state
 
 NEEDED: dict[str, Any] = {
     "runner": "Model/Runner.py:Runner",
@@ -278,17 +278,6 @@ def test_file_and_line_of_a_real_config(tmp_path: Path) -> None:
     config = load(tmp_path / "config.yaml")
     with pytest.raises(ConfigError, match=r"data has no setting 'shufle' \(at data.yaml:3\).*'shuffle'"):
         typed(config.values, where=config.where)
-
-
-def test_top_level_keys() -> None:
-    assert set(top_level_keys()) >= {
-        "runner",
-        "data",
-        "optimizers",
-        "checkpoint",
-        "early_stopping",
-        "max_time",
-    }
 
 
 def test_every_setting_has_a_line_of_help() -> None:

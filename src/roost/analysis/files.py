@@ -44,10 +44,11 @@ class Files:
 
 def _checked(name: object) -> str:
     try:
-        if isinstance(name, str) and names.folder_name(name) == name:
-            return name
+        is_safe = isinstance(name, str) and names.folder_name(name) == name
     except UsageError:
-        pass
+        is_safe = False
+    if isinstance(name, str) and is_safe:
+        return name
     raise ContractError(
         "is no file name",
         setting="save(name)",

@@ -203,11 +203,6 @@ def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
     return settings
 
 
-def top_level_keys() -> tuple[str, ...]:
-    """The keys at the top of a config that are roost's."""
-    return tuple(sections.parts(Settings))
-
-
 def describe(key: str) -> str | None:
     """One line of help for a dotted key, or None if it is the user's."""
     return sections.describe(Settings, key)

@@ -153,7 +153,7 @@ def _mount() -> tuple[str, str] | None:
                 if fields[fields.index("-") + 1] == "cgroup2":
                     return fields[4], fields[3]
     except FileNotFoundError:
-        pass
+        return None  # no Linux: no /proc, and no cgroups
     return None
 
 

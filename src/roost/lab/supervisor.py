@@ -224,16 +224,19 @@ class Supervisor:
         self._report = (self._report + chunk)[-_MAX_REPORT_BYTES:]
         return len(chunk)
 
+    def _read_rest_of_report(self) -> None:
+        try:
+            while self._read_report():
+                continue
+        except BlockingIOError:  # a process that could not be ended still holds the pipe: there is no more
+            return
+
     def _end_leftovers(self) -> None:
         """After this nobody but guard and supervisor holds the lock."""
         from roost.lab.capture import shorten_at_end
 
         left = self._kill_all()
-        try:
-            while self._read_report():
-                continue
-        except BlockingIOError:  # one of those that are left still holds the pipe
-            pass
+        self._read_rest_of_report()
         if left:
             self._say(f"these processes could not be ended and may still write: {left}")
         elif shorten_at_end(self.spec, self._record, self._output_fd):
