@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from roost.base.errors import ConfigError
 from roost.package.progress import Board
 from roost.train import evaluation, saving, seeding
 from roost.train.agenda import Agenda
 from roost.train.checkpoints import Checkpoints, Stateful
-from roost.train.events import Events, Value
+from roost.train.events import Events
 from roost.train.hook import CallLists, Hook
 from roost.train.loader import Loader
 from roost.train.module_state import ModuleState
@@ -25,22 +25,6 @@ from roost.train.until import Until
 
 _PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
-
-
-class Trainable(Protocol):
-    """What the Trainer needs of a runner; `roost.Runner` is one."""
-
-    def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]: ...
-
-    def evaluate(self, batch: Any) -> Mapping[str, Any]: ...
-
-    def summarize(self, values: Mapping[str, Any], split: str) -> Mapping[str, float]: ...
-
-    def visualize(self, batch: Any) -> Mapping[str, Any]: ...
-
-    def to_device(self, batch: Any) -> Any: ...
-
-    def attach(self, trainer: Any) -> None: ...
 
 
 class Trainer:
