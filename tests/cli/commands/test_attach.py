@@ -105,11 +105,15 @@ def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: Packag
     assert 1 < shown.count(b"\n") < printed.count(b"\n")
 
 
-def test_a_run_whose_starter_was_killed_is_attached_where_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["SIGKILL to the starter", "the terminal is gone"])
+def test_a_run_whose_starter_is_gone_is_attached_where_it_is(tmp_path: Path, how: str) -> None:
     config = project(tmp_path / "p", **ENDLESS)
     starter = Terminal("run", config, cwd=tmp_path)
     starter.wait_for("samples/s")
-    os.kill(starter.process.pid, signal.SIGKILL)
+    if how.startswith("SIGKILL"):
+        os.kill(starter.process.pid, signal.SIGKILL)
+    else:
+        starter.hang_up()  # SIGHUP to everything on it
     starter.process.wait(10)
     starter.kill()
     (path,) = (tmp_path / "p" / "runs").iterdir()
