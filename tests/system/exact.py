@@ -18,6 +18,7 @@ from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started
 from roost.package import checkpoint, progress, retention
 from roost.package.package import Package
+from roost.package.records import PERF
 
 PROJECT = Path(__file__).parent / "exact_project"
 _NOT_EXACT = ("seconds",)
@@ -116,7 +117,7 @@ def fingerprint(package: Path) -> dict[str, Any]:
     _, states = checkpoint.read(checkpoint.folder_of(opened.checkpoints, newest.id))
     for name in _NOT_EXACT:
         states["trainer"]["progress"].pop(name)
-    rows = [{k: v for k, v in row.items() if k != "time"} for row in opened.records().rows]
+    rows = [{k: v for k, v in row.items() if is_exact(k)} for row in opened.records().rows]
     best = retention.best_of(opened.store().line(), retention.Best(monitor="valid/loss", top_k=2))
     return {
         "step": newest.step,
@@ -124,6 +125,10 @@ def fingerprint(package: Path) -> dict[str, Any]:
         "best": [(info.step, info.metrics["valid/loss"]) for info in best],
         **{name: _digest(state) for name, state in states.items()},
     }
+
+
+def is_exact(name: str) -> bool:
+    return name != "time" and not name.startswith(PERF)
 
 
 def _digest(state: Any) -> str:

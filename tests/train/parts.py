@@ -281,7 +281,12 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     """The folded rows of a run, without times."""
     rows = records.fold(folder / "records").rows
-    return [{name: value for name, value in row.items() if name != "time"} for row in rows]
+    return [{name: value for name, value in row.items() if is_exact(name)} for row in rows]
+
+
+def is_exact(name: str) -> bool:
+    """Whether two runs that are equal have the same value of that name in each row."""
+    return name != "time" and not name.startswith(records.PERF)
 
 
 def best_of(folder: Path, rule: Rule) -> list[tuple[int, float]]:

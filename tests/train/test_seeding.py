@@ -84,7 +84,7 @@ def test_a_device_state_that_cannot_be_restored_is_told(monkeypatch: pytest.Monk
     assert seeding.set_rng_state(state) == []
     told = "the state of the CUDA generator could not be restored: "
     foreign = {**state, "cuda": [torch.zeros(16, dtype=torch.uint8)]}
-    if not seeding._uses_cuda():
+    if not seeding.uses_cuda():
         assert seeding.set_rng_state(foreign) == [told + "CUDA is not in use"]
     monkeypatch.setattr(seeding, "_uses_cuda", lambda: True)
     assert seeding.set_rng_state({**state, "cuda": foreign["cuda"] * 8}) == [

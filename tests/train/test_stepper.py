@@ -137,23 +137,6 @@ def test_several_optimizers_have_names_of_their_own() -> None:
         stepper.run(lambda batch: one(batch).mean(), [x], optimizer="g")
 
 
-def test_wrap_is_applied_once_for_each_function() -> None:
-    module, wrapped = line(), []
-
-    def wrap(fn: Any) -> Any:
-        wrapped.append(fn)
-        return lambda batch: fn(batch) * 2
-
-    def loss(batch: Tensor) -> Tensor:
-        return module(batch).mean()
-
-    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.0), wrap=wrap)
-    x = torch.ones(2, 3)
-    values = [stepper.run(loss, [x])["loss"] for _ in range(3)]
-    assert wrapped == [loss]
-    assert torch.equal(torch.as_tensor(values[0]), 2 * loss(x).detach())
-
-
 def test_a_mapping_need_not_be_a_dict() -> None:
     module = line()
     stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))

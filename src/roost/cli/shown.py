@@ -42,6 +42,8 @@ def _head(shown: Shown) -> Iterator[str]:
     commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
     project = f"project {shown.project}" if shown.project else ""
     yield "  ".join(filter(None, (where, terminal.duration(row.seconds), project, commit)))
+    if shown.time is not None:
+        yield f"time: {shown.time}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
 

@@ -14,6 +14,7 @@ from typing import IO
 import click
 
 from roost.base import harmless as base
+from roost.base.duration import duration as duration
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLOUR = 24
@@ -155,19 +156,6 @@ def short(path: Path) -> str:
         return str(path)
     inside = path.is_relative_to(here) and path != here and here != Path("/")
     return str(path.relative_to(here)) if inside else str(path)
-
-
-def duration(seconds: float | None) -> str:
-    """``1d 02h``, ``3h 05m``, ``4m 09s`` or ``7.1s``; empty for None."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    whole = int(seconds)
-    for name, lower, size in (("d", "h", 86400), ("h", "m", 3600), ("m", "s", 60)):
-        if whole >= size:
-            return f"{whole // size}{name} {whole % size // {'h': 3600, 'm': 60, 's': 1}[lower]:02d}{lower}"
-    return ""
 
 
 def number(value: float | None) -> str:

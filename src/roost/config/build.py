@@ -11,15 +11,20 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import re
 import sys
+import traceback
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roost.base.errors import ConfigError
 from roost.base.installed import is_installed
-from roost.base.suggest import proposal
+from roost.base.suggest import nearest, proposal
+from roost.config import arguments
+from roost.config.arguments import Made, Place
 
 ALLOWED = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
 """Libraries, or parts of them, whose classes and functions a config may name."""
@@ -53,7 +58,9 @@ def locate(
             found, named = _from_file(path, Path.cwd() if root is None else root)
         else:
             found, named = _from_library(path)
-        if not (inspect.isclass(found) or inspect.isroutine(found)):
+        # A file of the project may also have an object that is called, made at its end.
+        good = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
+        if not good:
             raise _Unfit(f"{named} is neither a class nor a function")
     except _Unfit as error:
         asked = {} if setting is None else {"setting": setting, "received": path}
@@ -82,72 +89,89 @@ def build(
     Raises:
         ConfigError: There is no such class, or it does not take these arguments.
     """
-    place = _Place(setting, where)
-    path = spec.get("class")
-    if not isinstance(path, str):
-        raise ConfigError(
-            "class is missing", received=dict(spec), **place.of(), fix="name a class: `class: ...`"
-        )
-    at = place.of("class")
-    made = locate(path, root=root, **at)
-    arguments = {name: value for name, value in spec.items() if name != "class"}
-    for name in (name for name in arguments if name in runtime):
-        raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
-    _check_arguments(path, made, arguments, runtime, place)
-    if ".py:" in path:
-        return made(**arguments, **runtime)
-    try:
-        return made(**arguments, **runtime)
-    except (TypeError, ValueError) as error:
-        # A library's class that refuses its values: the config is at fault, not the project's code.
-        raise ConfigError(
-            f"{path} does not take these arguments: {error}", received=arguments, **{**at, "setting": setting}
-        ) from error
+    return _Builder(Path.cwd() if root is None else root, where).build(spec, setting, runtime)
 
 
-class _Place(NamedTuple):
-    """Of a spec, for messages."""
+_FILE = re.compile(r"[\w/.-]+\.py:\w+")
 
-    setting: str | None
+
+class _Builder(NamedTuple):
+    root: Path
     where: Where
 
-    def of(self, name: str | None = None) -> dict[str, Any]:
-        """Setting and place of the spec, or of one of its keys."""
-        key = ".".join(filter(None, (self.setting, name))) or None
-        return {"setting": key, "where": self.where(key) if key is not None else None}
-
-
-def _check_arguments(
-    path: str,
-    made: Callable[..., Any],
-    given: Mapping[str, Any],
-    runtime: Mapping[str, Any],
-    place: _Place,
-) -> None:
-    try:
-        signature = inspect.signature(made)
-    except ValueError:  # written in C, without a signature
-        return
-    takes = {name: one for name, one in signature.parameters.items() if one.kind in _BY_NAME}
-    bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
-    shape = f"it is {path}{inspect.Signature(bare)}"
-    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
-    for name in given:
-        if name not in takes and not is_open:
-            fix = proposal(name, takes) + shape
+    def build(
+        self,
+        spec: Mapping[str, Any],
+        setting: str | None,
+        runtime: Mapping[str, Any],
+        offered: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Any:
+        """See `build`; a spec inside of another one takes of what roost gave the outer one what it can."""
+        place, path = Place(setting, self.where), spec.get("class")
+        if not isinstance(path, str):
             raise ConfigError(
-                f"{path} takes no argument {name!r}", received=given[name], **place.of(name), fix=fix
+                "class is missing", received=dict(spec), **place.of(), fix="name a class: `class: ...`"
             )
-    for name in runtime:
-        if name not in takes and not is_open:
-            raise ConfigError(f"{path} takes no {name!r}, which roost gives", **place.of("class"), fix=shape)
-    for name, one in takes.items():
-        if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
-            at = place.of("class")
-            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it: {shape}")
+        made = locate(path, root=self.root, **place.of("class"))
+        given = {name: value for name, value in spec.items() if name != "class"}
+        runtime = {**runtime, **{n: value for n, value in offered.items() if arguments.takes(made, n)}}
+        for name in (name for name in given if name in runtime):
+            raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
+        arguments.check_names(path, made, given, runtime, place)
+        whole = {
+            name: self._object(value, place.of(name)["setting"], {**offered, **runtime})
+            for name, value in given.items()
+        }
+        if _FILE.fullmatch(path):
+            return made(**whole, **runtime)
+        return self._made(path, made, arguments.typed(path, made, whole, place), runtime, place)
+
+    def _object(self, value: Any, key: str, offered: Mapping[str, Any]) -> Any:
+        """What a value stands for: a class with its arguments, a function by its path, or itself."""
+        if isinstance(value, Mapping):
+            if "class" in value:
+                return self.build(value, key, {}, offered)
+            return {name: self._object(one, f"{key}.{name}", offered) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._object(one, f"{key}.{number}", offered) for number, one in enumerate(value)]
+        is_path = isinstance(value, str) and (_FILE.fullmatch(value) or _is_allowed(value.rpartition(".")[0]))
+        return locate(value, root=self.root, setting=key, where=self.where(key)) if is_path else value
+
+    def _made(
+        self, path: str, made: Made, given: dict[str, Any], runtime: Mapping[str, Any], place: Place
+    ) -> Any:
+        try:
+            return made(**given, **runtime)
+        except Exception as error:
+            if self._is_own(error):  # of the project: a function that a library's class calls
+                raise
+            guilty = arguments.culprit(given, lambda other: made(**other, **runtime))
+            at = place.of("class") if guilty is None else place.of(guilty)
+            raise ConfigError(
+                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
+                received=given if guilty is None else given[guilty],
+                **{**at, **({"setting": place.setting} if guilty is None else {})},
+            ) from error
+
+    def _is_own(self, error: Exception) -> bool:
+        return is_own(error, self.root)
 
 
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+def is_own(error: BaseException, root: Path) -> bool:
+    """Whether code of the project at ``root`` stood on the way to an error."""
+    frames = traceback.walk_tb(error.__traceback__)
+    files = [frame.f_code.co_filename for frame, _ in frames if not _is_roost(frame.f_globals)]
+    folder = f"{root.absolute()}/"
+    return any(file.startswith(folder) and not is_installed(file) for file in files)
+
+
+def _is_roost(names: Mapping[str, Any]) -> bool:
+    return str(names.get("__name__")).startswith("roost.")
+
+
+def said(error: BaseException) -> str:
+    """An error in words: the text of a ValueError speaks for itself, another kind is named too."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def forget(root: Path) -> dict[str, types.ModuleType]:
@@ -182,7 +206,8 @@ def _from_library(path: str) -> tuple[object, str]:
     if not any(path.startswith(prefix + ".") for prefix in ALLOWED):
         raise _Unfit(
             f"{path!r} is not something that a config may name",
-            fix=f"{_as_file(path)}write a path below {', '.join(ALLOWED)}, or a file: Model/Net.py:Net",
+            fix=f"{_as_file(path) or _elsewhere(path.rpartition('.')[2])}write a path below "
+            f"{', '.join(ALLOWED)}, or one of a file, which may import it: Model/Net.py:Net",
         )
     if not all(part.isidentifier() and not part.startswith("_") for part in parts):
         raise _Unfit(f"{path!r} is no path of a class")
@@ -202,6 +227,19 @@ def _as_file(path: str) -> str:
     pieces = path.split(".")
     is_file = len(pieces) > 1 and Path(*pieces[:-1]).with_suffix(".py").is_file()
     return f"did you mean {'/'.join(pieces[:-1])}.py:{pieces[-1]}? " if is_file else ""
+
+
+def _elsewhere(name: str) -> str:
+    """Where in torch there is something of this name; only where it is loaded, see the first lines."""
+    homes = [home for home in ("torch.optim", "torch.optim.lr_scheduler", "torch.nn") if home in sys.modules]
+    known = {
+        other: f"{home}.{other}"
+        for home in homes
+        for other, value in vars(sys.modules[home]).items()
+        if inspect.isclass(value) and _is_allowed(value.__module__)
+    }
+    meant = nearest(name, known)
+    return f"did you mean {known[meant]}? " if meant is not None else ""
 
 
 def _is_allowed(module: object) -> bool:
@@ -225,8 +263,8 @@ def _member(owner: object, name: str, path: str) -> object:
     if is_package and importlib.util.find_spec(f"{path}.{name}") is not None:
         return importlib.import_module(f"{path}.{name}")
     public = [other for other in dir(owner) if not other.startswith("_")]
-    fix = proposal(name, public).strip() or None
-    raise _Unfit(f"{path} has no {name!r}", fix=fix)
+    fix = (proposal(name, public) or _elsewhere(name)).strip()
+    raise _Unfit(f"{path} has no {name!r}", fix=fix or None)
 
 
 # --- files of the project -----------------------------------------------------------------------------

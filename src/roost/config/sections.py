@@ -5,6 +5,7 @@ A field named ``arguments`` takes every key of the section that the struct does 
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -144,24 +145,33 @@ def _plain(kind: Any, value: Any, key: str, where: Where) -> Any:
             return msgspec.convert(candidate, kind)
         except msgspec.ValidationError:
             continue
-    raise ConfigError(f"expected {_expected(kind)}", setting=key, received=value, where=where(key))
+    raise ConfigError(f"expected {expected(kind)}", setting=key, received=value, where=where(key))
 
 
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 
 
-def _expected(kind: Any) -> str:
+def expected(kind: Any) -> str:
+    """A type in words, for messages: ``a number or null``, ``a list, each a whole number``."""
     if metas := getattr(kind, "__metadata__", ()):
         signs = {"ge": ">=", "gt": ">", "le": "<=", "min_length": "with a length >="}
         bounds = [f" {sign} {limit}" for meta in metas for name, sign in signs.items()
                   if (limit := getattr(meta, name)) is not None]  # fmt: skip
-        return _expected(get_args(kind)[0]) + " and".join(bounds)
-    if get_origin(kind) is Literal:
-        return " or ".join(repr(choice) for choice in get_args(kind))
-    if get_origin(kind) is list:
-        return f"a list, each {_expected(get_args(kind)[0])}"
-    members = _members(kind)
-    return " or ".join(map(_expected, members)) if len(members) > 1 else _NAMES.get(kind, str(kind))
+        return expected(get_args(kind)[0]) + " and".join(bounds)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return " or ".join(repr(choice) for choice in inner)
+    if origin is tuple and Ellipsis not in inner:
+        return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
+    if origin in (list, tuple, collections.abc.Iterable, collections.abc.Sequence):
+        return f"a list, each {expected(inner[0])}"
+    if origin is collections.abc.Callable:
+        return "a function (Schedules.py:NAME)"
+    if origin in (Union, types.UnionType):
+        # What is no builtin type, such as a tensor, no config can give.
+        plain = [one for one in inner if one in _NAMES or get_origin(one) is not None]
+        return " or ".join(dict.fromkeys(map(expected, plain or inner)))
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where) -> None:

@@ -52,6 +52,10 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     """One entry of ``optimizers.<name>.groups``: parameters with arguments of their own."""
 
     params: Annotated[_Patterns, _about("globs over parameter names; the first group that matches wins")]
+    lr_scale: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        _about("learning rate times this; that of the optimizer if left out"),
+    ] = None
     arguments: dict[str, Any] = {}
 
 
@@ -76,6 +80,10 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
     ] = None
     grad_norm_type: Annotated[Annotated[float, Meta(gt=0)], _about("p of the norm")] = 2.0
     fused: Annotated[bool | Literal["auto"], _about("whether one kernel does the whole step")] = "auto"
+    every_n_steps: Annotated[_Positive, _about("it moves in every n-th step alone")] = 1
+    lr_scale: Annotated[
+        Annotated[float, Meta(gt=0)], _about("learning rate times this, whatever the scheduler says")
+    ] = 1.0
     scheduler: Annotated[SchedulerSettings | None, _about("changes the learning rate")] = None
     arguments: dict[str, Any] = {}
 
@@ -148,6 +156,24 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     max_steps: Annotated[_Positive | None, _about("optimizer steps after which the run ends")] = None
     max_time: Annotated[str | None, _about("time after which the run ends, such as 1h30min")] = None
     precision: Annotated[Literal[32, "bf16", "fp16"], _about("numbers of forward and backward")] = 32
+    evaluation_precision: Annotated[
+        Literal[32, "bf16", "fp16"] | None, _about("numbers of validation and test; precision if left out")
+    ] = None
+    step_mode: Annotated[
+        Literal["eager", "compile", "cudagraph", "dry", "no_optim"],
+        _about("how a step is taken; dry only loads, no_optim moves no weight"),
+    ] = "eager"
+    compile_dynamic: Annotated[bool, _about("with step_mode: compile, one kernel for all shapes of batches")] = False
+    on_non_finite: Annotated[
+        Literal["stop", "skip", "rollback"], _about("what a loss or gradient of NaN or infinity does")
+    ] = "stop"
+    on_step_error: Annotated[
+        Literal["raise", "skip"], _about("what an error in a step does, out of memory included")
+    ] = "raise"
+    max_skipped_steps: Annotated[_Natural, _about("steps that may be skipped before the run fails")] = 100
+    determinism: Annotated[
+        Literal["off", "seeded", "strict"], _about("off: fastest; strict: the same bits on a GPU, too")
+    ] = "seeded"
     gradient_accumulation_steps: Annotated[_Positive, _about("micro-batches of one step")] = 1
     validate_every: Annotated[str | int, _about("when to validate: 500 steps, 2ep, 10/ep, 10min")] = "1ep"
     log_every: Annotated[str | int, _about("when to record a row: 500 steps, 2ep, 10/ep, 10min")] = "10/ep"
@@ -239,13 +265,13 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
 def _check(settings: Settings, where: Where) -> None:
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         raise ConfigError("nothing ends the run", fix="set max_epochs, max_steps or max_time")
-    if settings.precision != 32:
+    if settings.step_mode == "cudagraph":
         raise ConfigError(
-            "is not built yet",
-            setting="precision",
-            received=settings.precision,
-            where=where("precision"),
-            fix="use 32",
+            "is not there yet: nobody has run it on a GPU so far, and what was never run is not offered",
+            setting="step_mode",
+            received=settings.step_mode,
+            where=where("step_mode"),
+            fix="use eager or compile",
         )
     for key in ("validate_every", "log_every", "visualize_every"):
         if (value := getattr(settings, key)) is not None:

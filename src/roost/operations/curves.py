@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from roost.package import progress
 from roost.package.package import Package
-from roost.package.records import Columns
+from roost.package.records import PERF, Columns
 
 SPLITS = ("train", "valid", "test")
 _LOG_RATIO = 30.0
@@ -70,30 +71,50 @@ class Picture:
     panels: list[Panel]
     runs: list[Run]
     left_out: list[str]
-    """Names of packages that have recorded nothing."""
+    """Names of packages that have recorded nothing of it."""
+    known: list[str]
+    """All that the packages have recorded, by full name."""
 
 
-def picture(packages: Sequence[Package]) -> Picture:
-    """Sorts the records of some packages into panels: those of the first package first, losses at the top."""
+def picture(packages: Sequence[Package], names: Sequence[str] = ()) -> Picture:
+    """Sorts the records of some packages into panels: those of the first package first, losses at the top.
+
+    Args:
+        packages: One, or several to lay over each other.
+        names: Draws these only: full names or those of panels, or patterns of them. All metrics without any;
+            times and memory (``perf/…``) are drawn only when they are named.
+    """
     panels: dict[str, Panel] = {}
     runs: list[Run] = []
     left_out = []
+    known: dict[str, None] = {}
     for package in packages:
         columns = package.records()
-        if not columns.series:
+        recorded = {**columns.series, **columns.perf}
+        known.update(dict.fromkeys(recorded))
+        drawn = [name for name in recorded if is_named(name, names)] if names else list(columns.series)
+        if not drawn:
             left_out.append(package.path.name)
             continue
-        for name in columns.series:
+        for name in drawn:
             split, part, metric = split_name(name)
             panel = panels.setdefault(metric, Panel(metric))
-            panel.curves.append(_curve(len(runs), split, part, *columns.series[name]))
+            panel.curves.append(_curve(len(runs), split, part, *recorded[name]))
         runs.append(_run(package, columns))
-    return Picture(sorted(panels.values(), key=_rank), runs, left_out)
+    return Picture(sorted(panels.values(), key=_rank), runs, left_out, list(known))
+
+
+def is_named(name: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns (``loss``, ``valid/*``, ``perf/*_ms``) means this recorded ``name``."""
+    meant = (name, split_name(name)[2])
+    return any(pattern in meant or any(fnmatchcase(one, pattern) for one in meant) for pattern in patterns)
 
 
 def split_name(name: str) -> tuple[str, str, str]:
     """(split, set, metric): ``valid/noisy/loss`` is ("valid", "noisy", "loss"); ``lr`` is ("lr", "", "lr")"""
     split, slash, rest = name.partition("/")
+    if name.startswith(PERF):
+        return name, "", name  # milliseconds, megabytes: each on an axis of its own
     if split not in SPLITS or not slash:
         return name, "", name.partition("/")[0]
     part, _, metric = rest.rpartition("/")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
+from roost.base.suggest import nearest
 from roost.operations import intact
-from roost.operations.curves import picture
+from roost.operations.curves import is_named, picture
 
 KINDS = ("png", "svg", "pdf")
 
@@ -23,18 +24,19 @@ class Plotted:
     packages: list[str]
     panels: list[str]
     left_out: list[str]
-    """Names of those among the packages that have recorded nothing."""
+    """Names of those among the packages that have recorded nothing of it."""
 
 
-def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
+def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = ()) -> Plotted:
     """Draws every metric of some packages: train, valid and test of one name in one panel.
 
     Args:
         packages: One, or several to lay over each other.
+        names: Draws these only, times and memory (``perf/…``) among them; see `curves.picture`.
         output: The picture; its ending (.png, .svg, .pdf) tells the kind. Replaced if it exists.
 
     Raises:
-        NotFound: One is no package, or none has recorded anything.
+        NotFound: One is no package, or none has recorded anything; or a name means nothing that is recorded.
         UsageError: The ending tells no kind.
         DamagedPackage: A file of one is not as roost writes it.
         RoostError: matplotlib is not installed.
@@ -51,7 +53,12 @@ def plot(packages: Sequence[Path | str], *, output: Path) -> Plotted:
     opened = [intact.opened(path) for path in packages]
     if find_spec("matplotlib") is None:
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
-    found = picture(opened)
+    found = picture(opened, names)
+    for name in names:
+        if found.known and not any(is_named(one, [name]) for one in found.known):
+            near = nearest(name, found.known)
+            fix = f"did you mean {near}?" if near else f"there are: {', '.join(found.known)}"
+            raise NotFound("nothing of that name is recorded", setting="-m", received=name, fix=fix)
     if not found.panels:
         raise NotFound("nothing is recorded yet", received=[package.path.name for package in opened])
     from roost.operations import drawing  # matplotlib takes half a second

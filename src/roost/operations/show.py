@@ -11,8 +11,9 @@ from roost.analysis import folder
 from roost.operations import intact
 from roost.operations.row import Row
 from roost.operations.summary import summarize
-from roost.package import checkpoint, environment
+from roost.package import checkpoint, environment, performance
 from roost.package.package import Package
+from roost.package.performance import Span
 from roost.package.sessions import Session
 
 _SAMPLE = "sample"
@@ -88,6 +89,8 @@ class Shown:
     sessions: list[SessionShown]
     metrics: dict[str, float]
     """The newest value of each."""
+    time: Span | None
+    """Where the time of all its rows went."""
     checkpoints: list[CheckpointShown]
     set_aside: list[str]
     """Damaged checkpoints that the run found and put away."""
@@ -108,7 +111,7 @@ def show(package: Path | str) -> Shown:
     opened = intact.opened(package)
     request, manifest = intact.load(opened.path, "request.json"), intact.load(opened.path, "manifest.json")
     git = request.get("git") or {}
-    found = intact.sessions(opened.path)
+    found, columns = intact.sessions(opened.path), opened.records()
     return Shown(
         path=intact.printable(str(opened.path)),
         summary=summarize(opened.path),
@@ -118,7 +121,8 @@ def show(package: Path | str) -> Shown:
         git_dirty=git.get("dirty"),
         settings=intact.settings(opened),
         sessions=[_session(session) for session in found],
-        metrics=opened.records().last(),
+        metrics=columns.last(),
+        time=performance.of_records(columns),
         checkpoints=_checkpoints(opened),
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in intact.analyses(opened.path)],

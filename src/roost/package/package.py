@@ -160,6 +160,11 @@ class Package:
         return self.path / "Checkpoints"
 
     @property
+    def blackbox(self) -> Path:
+        """The folder of the steps that failed; see `roost.package.blackbox`."""
+        return self.path / "blackbox"
+
+    @property
     def output(self) -> Path:
         """What the worker printed, as bytes."""
         return self.path / "_output.txt"

@@ -39,6 +39,7 @@ class Writer:
     def __init__(self, path: Path, *, session: int, start_step: int) -> None:
         self._fd = durable.open_append(path)
         self._unwritten: list[bytes] = []
+        self._session = session
         header = {"session": session, "start_step": start_step, "time": round(time.time(), 3)}
         try:
             durable.append(self._fd, _encode(header) + b"\n")
@@ -57,6 +58,16 @@ class Writer:
         if nonfinite:
             body["nonfinite"] = nonfinite  # msgspec writes NaN and infinity as null
         self._unwritten.append(_encode(body) + b"\n")
+        self._flush()
+
+    def go_back(self, step: int) -> None:
+        """The session goes on from this earlier step: its rows after it no longer count.
+
+        Raises:
+            OSError: It could not be written; it is kept and tried again with the next row.
+        """
+        header = {"session": self._session, "start_step": step, "time": round(time.time(), 3)}
+        self._unwritten.append(_encode(header) + b"\n")
         self._flush()
 
     def _flush(self) -> None:
@@ -101,6 +112,8 @@ class Columns:
     """(session, step it went on from)."""
     torn: int = 0
     """Lines that could not be read: at most the last one of a session that was killed while writing."""
+    perf: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    """As ``series``, what begins with `PERF`: what the run took, not what it computed."""
 
     def last(self) -> dict[str, float]:
         """The newest value of every metric."""
@@ -111,6 +124,9 @@ _MAX_BYTES = 4 << 30
 _TAIL_BYTES = _CHUNK_BYTES = 1 << 16
 _MAX_INT = 2**63
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
+PERF = "perf/"
+"""So begin the names of times and memory (see `roost.package.performance`). They are no metrics: who compares
+runs, draws curves or looks for the newest values does not meet them."""
 
 
 def decode_row(line: bytes) -> Row:
@@ -128,7 +144,11 @@ def decode_row(line: bytes) -> Row:
 
 def metrics(row: Row) -> dict[str, float]:
     """What was measured; a value that is no number is none of it."""
-    return {name: value for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+    return {name: value for name, value in row.items() if _is_metric(name) and _is_number(value)}
+
+
+def _is_metric(name: str) -> bool:
+    return name not in _NOT_METRICS and not name.startswith(PERF)
 
 
 def _is_number(value: object) -> bool:
@@ -189,6 +209,11 @@ def _whole(path: Path) -> bytes:
         return b""  # a FIFO, a folder, …: somebody's, and no records
 
 
+def _step(row: Row) -> int:
+    step: int = row["step"]
+    return step
+
+
 def _read(path: Path) -> tuple[Row, list[Row], int]:
     header: Row = {}
     rows: list[Row] = []
@@ -199,7 +224,9 @@ def _read(path: Path) -> tuple[Row, list[Row], int]:
             continue
         before, body = line, decode_row(line)
         if "start_step" in body:
-            header = body
+            if header:  # a rollback
+                del rows[bisect_right(rows, body["start_step"], key=_step) :]
+            header = header or body
         elif body:
             rows.append(body)
         else:
@@ -222,21 +249,22 @@ def fold(folder: Path) -> Columns:
         if not header:
             continue
         start = header["start_step"]
-        del columns.rows[bisect_right(columns.rows, start, key=lambda row: row["step"]) :]
+        del columns.rows[bisect_right(columns.rows, start, key=_step) :]
         columns.starts.append((int(path.stem), start))
         columns.rows.extend(rows)
     if len(columns.starts) > 1:
         columns.rows = _without_doubles(columns.rows)
     for row in columns.rows:
-        for name, value in metrics(row).items():
-            _put(columns.series, name, row["step"], value)
+        for name, value in row.items():
+            if name not in _NOT_METRICS and _is_number(value):
+                _put(columns.perf if name.startswith(PERF) else columns.series, name, row["step"], value)
     return columns
 
 
 def _without_doubles(rows: list[Row]) -> list[Row]:
     """A test that was recorded just before a kill is done again by the next session, at the same step: of
     rows with one step and the same names the last one counts."""
-    return list({(row["step"], *sorted(row.keys() - _NOT_METRICS)): row for row in rows}.values())
+    return list({(row["step"], *sorted(filter(_is_metric, row))): row for row in rows}.values())
 
 
 def _put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +17,21 @@ from roost.package.retention import policy_of
 from roost.project.contract import Data, Runner
 from roost.project.native import Experiment, places
 from roost.train import hooks as own
+from roost.train import precision
+from roost.train.blackbox import BlackBox
 from roost.train.checkpoints import Checkpoints
+from roost.train.guard import Guard
 from roost.train.hook import Hook
 from roost.train.loader import Loader
 from roost.train.optimizers import Optim, build_optimizers
 from roost.train.plan import BatchPlan
+from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.train.until import Until
+
+MEASURING = ("dry", "no_optim")
+"""Modes that train nothing."""
 
 
 def assemble(experiment: Experiment, package: Package, *, session: int) -> Trainer:
@@ -35,16 +43,36 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
     settings = experiment.settings
     loaders = _loaders(experiment)
     stepper = _stepper(experiment, loaders["train"], places(package))
+    if settings.step_mode in MEASURING:
+        hooks, checkpoints = _measuring(settings, package, session), None
+    else:
+        hooks = [*_hooks(settings, package, stepper, loaders, session), *experiment.hooks]
+        checkpoints = Checkpoints(package, policy_of(settings.checkpoint), session=session)
     return Trainer(
         experiment.runner,
         loaders,
         stepper,
-        hooks=[*_hooks(settings, package, stepper, loaders, session), *experiment.hooks],
-        checkpoints=Checkpoints(package, policy_of(settings.checkpoint), session=session),
+        hooks=hooks,
+        checkpoints=checkpoints,
         until=until(settings),
         seed=settings.seed,
         board=Board(package.progress),
+        recovery=Recovery(
+            on_non_finite=settings.on_non_finite,
+            on_step_error=settings.on_step_error,
+            max_skipped_steps=settings.max_skipped_steps,
+            box=BlackBox(package.blackbox, session),
+            log=package.path / "skipped.jsonl",
+            session=session,
+        ),
+        evaluation_precision=settings.evaluation_precision,
     )
+
+
+def _measuring(settings: Settings, package: Package, session: int) -> list[Hook]:
+    """Nothing is trained, so nothing is validated, chosen or saved."""
+    print(f"step_mode {settings.step_mode}: only the times are measured, nothing is validated or saved", flush=True)
+    return [own.Records(package.path / "records", settings.log_every, session=session), own.Console()]
 
 
 def until(settings: Settings) -> Until:
@@ -114,6 +142,16 @@ def loader(
 def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
     settings, runner = experiment.settings, experiment.runner
     accumulation = settings.gradient_accumulation_steps
+    for key in ("precision", "evaluation_precision"):
+        precision.require(getattr(settings, key) or 32, runner.device, setting=key, where=where(key))
+    make = functools.partial(
+        Stepper,
+        accumulation=accumulation,
+        precision=settings.precision,
+        mode=settings.step_mode,
+        compile_dynamic=settings.compile_dynamic,
+        guard=_guard(settings, runner),
+    )
     if type(runner).optimizers is not Runner.optimizers:
         given: Any = runner.optimizers()
         good = isinstance(given, Mapping) and all(
@@ -125,12 +163,18 @@ def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
                 received=given,
                 fix='return {"main": Optim(...)}',
             )
-        return Stepper(given, accumulation=accumulation)
+        return make(given)
     steps_per_epoch = -(-len(train) // accumulation)
     total = until(settings).total_steps(steps_per_epoch)
     totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
     optimizers = build_optimizers(runner, settings.optimizers, totals=totals, where=where)
-    return Stepper(optimizers, accumulation=accumulation)
+    return make(optimizers)
+
+
+def _guard(settings: Settings, runner: Runner) -> Guard | None:
+    """What lets a step be passed over: it looks, or it only keeps the buffers in case of an error."""
+    looks = settings.on_non_finite != "stop"
+    return Guard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None
 
 
 def _hooks(

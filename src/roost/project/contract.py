@@ -148,8 +148,8 @@ class Runner(nn.Module):
         return {}
 
     def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]:
-        """One step, whatever it takes; a GAN overrides it and runs two optimizers."""
-        values = stepper.run(self.loss, batches)
+        """One step, whatever it takes: all optimizers on `loss`. A GAN overrides it and runs its two."""
+        values = stepper.run(self.loss, batches, optimizer=stepper.every_optimizer)
         self._logged.check(values)
         return values
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from roost.base.errors import ContractError
+from roost.base.errors import ConfigError, ContractError
 from roost.train.loader import Loader
+
+_PLAIN: AbstractContextManager[object] = nullcontext()
 
 
 class Interrupted(Exception):
@@ -31,12 +33,24 @@ def mode(module: nn.Module) -> Iterator[None]:
 
 
 def run(
-    runner: Any, loader: Loader, split: str, *, stop: Callable[[], bool] = lambda: False
+    runner: Any,
+    loader: Loader,
+    split: str,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    forward: AbstractContextManager[object] = _PLAIN,
 ) -> dict[str, float]:
     """The metrics of one split: means over its samples, and what `Runner.summarize` adds.
 
     ``Runner.evaluate`` gives per batch tensors of shape (B, ...) with a value per sample, or () with the
     batch's mean. (B,) and () become means in float64; everything (B, ...) goes to `summarize`.
+
+    Args:
+        runner: What is measured.
+        loader: Its batches.
+        split: Its name, for `summarize`.
+        stop: Asked before each batch.
+        forward: Entered around each `Runner.evaluate`.
 
     Raises:
         Interrupted: ``stop()`` said so between two batches.
@@ -48,7 +62,9 @@ def run(
     for value, num_samples, _ in loader.once():
         if stop():
             raise Interrupted
-        output = runner.evaluate(runner.to_device(value))
+        batch = runner.to_device(value)
+        with forward:
+            output = runner.evaluate(batch)
         _check(output)
         for name, tensor in output.items():
             _add(sums, name, tensor, num_samples)
@@ -89,6 +105,19 @@ def probe(runner: Any, loader: Loader) -> tuple[set[str] | None, list[str]]:
         _add(sums, name, tensor, batch.num_samples)
     left_out = [name for name in output if name not in sums and name != "id"]
     return (None, []) if _summarizes(runner) else (set(sums), left_out)
+
+
+def loaders_of(loaders: Mapping[str, Loader], split: str) -> dict[str, Loader]:
+    """The sets of a split by name: ``valid``, or each ``valid/NAME``.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    found = {name: one for name, one in loaders.items() if name == split or name.startswith(split + "/")}
+    if not found:
+        have = ", ".join(loaders)
+        raise ConfigError(f"no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
+    return found
 
 
 def _summarizes(runner: Any) -> bool:

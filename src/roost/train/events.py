@@ -13,6 +13,9 @@ from roost.base.errors import ContractError
 
 Value = Tensor | float
 Names = tuple[str, ...]
+_Entry = tuple[Value, Mapping[str, Value], int]
+"""The weight of a step, its values, its number."""
+_NONE = 2**30
 _FOLD = 1024
 """Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
 
@@ -25,49 +28,74 @@ class Events:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Value, Mapping[str, Value]]] = []
+        self._waiting: list[_Entry] = []
         self._sums: dict[Names, tuple[Tensor, Tensor]] = {}
         """Per set of names that came together: (names,) sums of weight x value, and (1,) sum of weights."""
+        self._first_bad: list[Tensor] = []
+        """() each: the first step whose loss or gradient norm is not finite, `_NONE` without one."""
+        self.first_bad: int | None = None
+        """That step, of the row that was cut last; None when all were finite."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._sums)
 
-    def put(self, values: Mapping[str, Value], weight: Value = 1.0) -> None:
+    def put(self, values: Mapping[str, Value], weight: Value = 1.0, step: int = 0) -> None:
         """Adds the values of one step: numbers or tensors with one element, on any device.
 
         Args:
             values: By name; must not be changed afterwards. A "weight" among them goes before ``weight``.
+                With a "skipped" that is not 0 the step counts in no mean; a row has the number of such steps.
             weight: Of this step in the mean, for example its samples or tokens.
+            step: Its number, for `first_bad`.
         """
         waiting = self._waiting
-        waiting.append((weight, values))
+        waiting.append((weight, values, step))
         if len(waiting) >= _FOLD:
             self._fold()
 
     def _fold(self) -> None:
         """Adds up what waits: one stack for all steps that have the same names, which usually is all."""
-        groups: dict[Names, list[tuple[Value, Mapping[str, Value]]]] = {}
-        for weight, values in self._waiting:
-            groups.setdefault(tuple(values), []).append((values.get("weight", weight), values))
+        groups: dict[Names, list[_Entry]] = {}
+        for entry in self._waiting:
+            groups.setdefault(tuple(entry[1]), []).append(entry)
         self._waiting = []
         for names, entries in groups.items():
-            table = _table(names, [values[name] for _, values in entries for name in names])
-            weights = _table(("weight",), [weight for weight, _ in entries]).to(table)
-            total, weight = (table * weights).sum(0), weights.sum(0)
+            table = _table(names, [values[name] for _, values, _ in entries for name in names])
+            weights = [values.get("weight", weight) for weight, values, _ in entries]
+            column = _table(("weight",), weights).to(table)
+            if "skipped" in names:
+                table, column = _without_skipped(names, table, column)
+            self._look(names, table, [step for _, _, step in entries])
+            total, weight = (table * column).sum(0), column.sum(0)
+            if "skipped" in names:
+                total[names.index("skipped")] = table[:, names.index("skipped")].sum()
             if names in self._sums:
                 before = self._sums[names]  # from a checkpoint: on the CPU
                 total, weight = before[0].to(table) + total, before[1].to(table) + weight
             self._sums[names] = (total, weight)
 
+    def _look(self, names: Names, table: Tensor, steps: list[int]) -> None:
+        """Remembers, on the device, the first of these steps that is not finite."""
+        columns = [place for place, name in enumerate(names) if name.endswith(("loss", "grad_norm"))]
+        if columns:
+            numbers = torch.tensor(steps, device=table.device)
+            good = table[:, columns].isfinite().all(1)
+            self._first_bad.append(torch.where(good, _NONE, numbers).min())
+
     def row(self) -> dict[str, float]:
         """The weighted mean of every name since the last row; starts a new window. A sync point, the only
         one."""
         self._fold()
+        self.first_bad = None
         sums, self._sums = self._sums, {}
         if not sums:
             return {}
-        device = next(iter(sums.values()))[0].device
-        numbers = iter(torch.cat([part.to(device) for pair in sums.values() for part in pair]).tolist())
+        table = next(iter(sums.values()))[0]
+        parts = [part for pair in sums.values() for part in pair]
+        bad, self._first_bad = [step.reshape(1) for step in self._first_bad], []
+        numbers = iter(torch.cat([part.to(table) for part in [*bad, *parts]]).tolist())
+        first = min((int(next(numbers)) for _ in bad), default=_NONE)
+        self.first_bad = first if first < _NONE else None
         totals: dict[str, tuple[float, float]] = {}
         for names in sums:
             found = [next(numbers) for _ in names]
@@ -75,23 +103,39 @@ class Events:
             for name, total in zip(names, found, strict=True):
                 before = totals.get(name, (0.0, 0.0))
                 totals[name] = (before[0] + total, before[1] + weight)
-        return {name: _mean(*pair) for name, pair in totals.items() if name != "weight"}
+        skipped, _ = totals.pop("skipped", (0.0, 0.0))
+        totals.pop("weight", None)
+        # Where every step was skipped there is no mean; of a loss that has the weight 0 it is 0 / 0.
+        row = {n: _mean(*pair) for n, pair in totals.items() if pair[1] or not skipped}
+        return {**row, "skipped": skipped} if skipped else row
 
     def state_dict(self) -> dict[str, Any]:
         """The open window, so that a checkpoint never cuts a row."""
         return {
             "sums": [[list(names), total, weight] for names, (total, weight) in self._sums.items()],
-            "waiting": [[weight, dict(values)] for weight, values in self._waiting],
+            "waiting": [[weight, dict(values), step] for weight, values, step in self._waiting],
+            "first_bad": self._first_bad,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
         self._sums = {tuple(names): (total, weight) for names, total, weight in state["sums"]}
-        self._waiting = [(weight, values) for weight, values in state["waiting"]]
+        self._waiting = [
+            (weight, values, step[0] if step else 0) for weight, values, *step in state["waiting"]
+        ]
+        self._first_bad = list(state.get("first_bad", ()))
 
 
 def _mean(total: float, weight: float) -> float:
     return total / weight if weight else math.nan  # as a tensor's division would
+
+
+def _without_skipped(names: Names, table: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The values and weights of skipped steps set to 0: they may be NaN, and 0 times NaN is NaN."""
+    flag = table[:, names.index("skipped")].unsqueeze(1)
+    kept = torch.where(flag != 0, torch.zeros_like(table), table)
+    kept[:, names.index("skipped")] = flag.squeeze(1)
+    return kept, torch.where(flag != 0, torch.zeros_like(weights), weights)
 
 
 def _table(names: Names, values: list[Any]) -> Tensor:

@@ -75,6 +75,9 @@ class Hook:
     def on_save(self, trainer: Trainer, path: Path) -> None:
         """After a checkpoint stands at ``path``."""
 
+    def on_rollback(self, trainer: Trainer) -> None:
+        """The run went back to an earlier step: its state, yours too, is that of a checkpoint again."""
+
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         """At the end, whatever it is; ``reason`` is "finished", or says who stopped it or what failed."""
 
@@ -139,6 +142,7 @@ _METHODS = (
     "on_eval",
     "before_save",
     "on_save",
+    "on_rollback",
     "on_stop",
 )
 
@@ -176,6 +180,7 @@ class CallLists:
         self.eval = self._having("on_eval")
         self.before_save = self._having("before_save")
         self.save = self._having("on_save")
+        self.rollback = self._having("on_rollback")
         self.stop = self._having("on_stop")
         self.step = [
             Call(hook, epoch_only=epoch_only)

@@ -4,57 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from roost.base.errors import CheckpointError, ConfigError
+from roost.base.errors import ConfigError
 from roost.config import build, interpolation
 from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
-
-
-@dataclass
-class Optim:
-    """An optimizer with what belongs to it.
-
-    ``unit`` says what the scheduler counts: "step", "epoch" or "validation" (then ``monitor`` is given to
-    its ``step``, as `ReduceLROnPlateau` wants it).
-    """
-
-    optimizer: torch.optim.Optimizer
-    scheduler: Any = None
-    unit: str = "step"
-    monitor: str | None = None
-    max_grad_norm: float | None = None
-    grad_norm_type: float = 2.0
-    parameters: list[Tensor] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-
-    def state_dict(self) -> dict[str, Any]:
-        """State of the optimizer and of the scheduler."""
-        scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
-        return {"optimizer": self.optimizer.state_dict(), "scheduler": scheduler}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
-        if self.scheduler is not None and state["scheduler"] is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        # After the scheduler: building or loading one may write a learning rate into the groups.
-        try:
-            self.optimizer.load_state_dict(state["optimizer"])
-        except ValueError as error:
-            raise CheckpointError(
-                f"the checkpoint does not fit the optimizer: {error}",
-                fix="continue the package with its own code and settings",
-            ) from error
-        # It has stepped, in another process: without this torch warns when a scheduler steps first, as it
-        # does after a validation that a stop had cut.
-        self.optimizer._opt_called = True  # type: ignore[attr-defined]
+from roost.train.optim import Optim as Optim
 
 
 def build_optimizers(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from roost.base.errors import TrainingError
 from roost.train.module_state import ModuleState
+from roost.train.timing import SAVE
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -28,7 +30,9 @@ def save(trainer: Trainer, reason: str, *, scheduled: int | None = None) -> bool
     """
     if trainer.checkpoints is None:
         return False
+    begun = perf_counter()
     trainer.publish("saving")
+    trainer.recovery.look(trainer)  # a bad step must not be older than the newest checkpoint
     ModuleState(trainer.runner).check_finite()
     pending = bool(trainer.agenda.pending)  # then the step's results and held save are still to come
     try:
@@ -53,6 +57,7 @@ def save(trainer: Trainer, reason: str, *, scheduled: int | None = None) -> bool
         return False
     finally:
         trainer.agenda.served()
+        trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
     for hook in trainer.calls.save:
         hook.on_save(trainer, path)
     trainer.publish("training")

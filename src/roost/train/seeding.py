@@ -48,7 +48,8 @@ def _seed_cpu(seed: int) -> None:
     random.seed(seed)
 
 
-def _uses_cuda() -> bool:
+def uses_cuda() -> bool:
+    """Whether this process has a CUDA context."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
@@ -58,7 +59,7 @@ def rng_state(*, devices: bool = True) -> dict[str, Any]:
     Of CUDA's it is the current device's, and only where CUDA is in use: a process trains on one, and asking
     for a state opens a context. ``devices = False`` leaves all but the CPU's out.
     """
-    cuda = devices and _uses_cuda()
+    cuda = devices and uses_cuda()
     mps = devices and torch.backends.mps.is_available()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, numbers, gauss = random.getstate()
@@ -85,7 +86,7 @@ def set_rng_state(state: dict[str, Any]) -> list[str]:
     """
     torch.set_rng_state(state["torch"])
     reasons = [
-        *_set_device("CUDA", state["cuda"], torch.cuda if _uses_cuda() else None),
+        *_set_device("CUDA", state["cuda"], torch.cuda if uses_cuda() else None),
         *_set_device("MPS", state["mps"], torch.mps if torch.backends.mps.is_available() else None),
     ]
     legacy = state["numpy"]

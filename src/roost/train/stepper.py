@@ -1,42 +1,38 @@
-"""The seam for everything about a step: accumulation, clipping, several optimizers."""
+"""The seam for everything about a step: precision, accumulation, clipping, several optimizers, the mode."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, SupportsIndex, overload
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
+from roost.train import loss as losses
+from roost.train import precision as numbers
+from roost.train.compiled import Compiled
 from roost.train.events import Value
-from roost.train.optimizers import Optim
+from roost.train.guard import Guard, move_unless
+from roost.train.loss import LossFunction
+from roost.train.loss import Window as Window
+from roost.train.optim import Optim
+from roost.train.precision import Precision
+from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER, Timing
 
-LossFunction = Callable[[Any], Tensor | Mapping[str, Tensor]]
-Wrap = Callable[[LossFunction], LossFunction]
+Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
 
 
-class Window(list[Any]):
-    """Several micro-batches of one step, and how many samples each has."""
+class _Target(NamedTuple):
+    """Optimizers that move on one loss."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_samples: list[int] = []
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Window: ...
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """A batch, or with a slice a window of some of them: an `update` may hand on ``batches[:2]``."""
-        if not isinstance(index, slice):
-            return super().__getitem__(index)
-        part = Window()
-        part.extend(super().__getitem__(index))
-        part.num_samples = self.num_samples[index]
-        return part
+    optims: Mapping[str, Optim]
+    """By the prefix of the names under which they record."""
+    loss_name: str
+    always: bool
+    """Whether each of them moves in every step."""
 
 
 class Stepper:
@@ -45,8 +41,9 @@ class Stepper:
     ```
     for batch in batches:
         optimizer.zero_grad()
-        loss = fn(batch)
-        loss.backward()
+        with autocast:
+            loss = fn(batch)
+        scaler.scale(loss).backward()
         clip_grad_norm_(parameters, max_grad_norm)
         optimizer.step()
     ```
@@ -54,7 +51,11 @@ class Stepper:
     Args:
         optimizers: One optimizer, or several by name; a torch optimizer or an `Optim`.
         accumulation: Micro-batches per step; only `batches_per_step` uses it, `run` takes what it is given.
-        wrap: Wraps the loss function once, the place for compilation and graphs.
+        precision: Numbers of forward and backward: 32, "bf16" or "fp16".
+        mode: "eager"; "compile": loss functions go through torch.compile; "no_optim": no weight moves; "dry":
+            a step only takes its batches.
+        compile_dynamic: In mode compile: one kernel for all shapes of batches, instead of one for each.
+        guard: Lets no step through whose loss or gradient is not finite; None: every step goes through.
     """
 
     def __init__(
@@ -62,17 +63,45 @@ class Stepper:
         optimizers: torch.optim.Optimizer | Optim | Mapping[str, torch.optim.Optimizer | Optim],
         *,
         accumulation: int = 1,
-        wrap: Wrap | None = None,
+        precision: Precision = 32,
+        mode: Mode = "eager",
+        compile_dynamic: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         named = optimizers if isinstance(optimizers, Mapping) else {"main": optimizers}
         self.optimizers = {n: o if isinstance(o, Optim) else Optim(o) for n, o in named.items()}
-        self.batches_per_step = accumulation
-        self._wrap = wrap
-        self._wrapped: dict[Any, LossFunction] = {}
+        self.every_optimizer = tuple(self.optimizers)
+        self.batches_per_step, self.mode, self.guard = accumulation, mode, guard
+        self.precision = precision
+        self.has_moved = False
+        """Whether an optimizer has begun to move; whoever loops over steps sets it back before each."""
+        device = next((p.device for o in self.optimizers.values() for p in o.parameters), torch.device("cpu"))
+        self.timing = Timing(device)
+        self._autocast = numbers.forward(precision, device) if precision != 32 else None
+        self._scales = precision == "fp16"
+        for optim in self.optimizers.values():
+            optim.scaler = numbers.scaler(precision, device)
+            if optim.needs_closure and (self._scales or (guard is not None and guard.looks)):
+                raise ContractError(
+                    f"{type(optim.optimizer).__name__} evaluates the loss by itself, so nobody can scale it "
+                    "or keep its step back",
+                    fix="use precision: 32 or bf16 and on_non_finite: stop with it",
+                )
+        self._compiled: dict[LossFunction, LossFunction] = {}
+        self._compile_dynamic = compile_dynamic
+        self._targets: dict[str | tuple[str, ...], _Target] = {}
         self._checked: set[str] = set()
 
-    def run(self, fn: LossFunction, batches: Sequence[Any], *, optimizer: str = "main") -> dict[str, Value]:
-        """One step of one optimizer over a window of micro-batches.
+    # ---- what a loop calls ------------------------------------------------------------------------------
+
+    def of(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
+        """The step of a runner: takes a window of micro-batches, gives what is recorded."""
+        return _only_take if self.mode == "dry" else functools.partial(runner.update, self)
+
+    def run(
+        self, fn: LossFunction, batches: Sequence[Any], *, optimizer: str | tuple[str, ...] = "main"
+    ) -> dict[str, Value]:
+        """One step of one optimizer, or of several on one loss, over a window of micro-batches.
 
         The gradient is that of the weighted mean over the whole window, however unequal its micro-batches.
 
@@ -80,74 +109,168 @@ class Stepper:
             fn: Gives the loss of a batch, or a mapping with "loss" (its mean over the batch), optionally
                 "weight" (samples when absent), and whatever else shall be recorded.
             batches: One or more micro-batches.
-            optimizer: Which optimizer steps.
+            optimizer: Which optimizer moves; with several names, those move together.
 
         Returns:
-            Detached tensors: "loss" ("<optimizer>_loss" for another than main), the other values, and
+            Detached tensors: "loss" ("<optimizer>_loss" for one that is not main), the other values, and
             "grad_norm" where it is clipped; "weight" when the loss function gave it, and always for several
-            micro-batches. Nothing is read back to the host.
+            micro-batches; "skipped" (1 or 0) where a guard or a scaler may keep the step back. Nothing is
+            read back to the host. Nothing at all is computed, and given, when it is no optimizer's turn.
 
         Raises:
-            ContractError: ``fn`` does not give a loss that can be trained on.
+            ContractError: ``fn`` does not give a loss that can be trained on; there is no such optimizer.
         """
-        chosen = self.optimizers.get(optimizer) or self._missing(optimizer)
-        if self._wrap is not None:
-            fn = self._wrapped.get(fn) or self._wrapped.setdefault(fn, self._wrap(fn))
-        chosen.optimizer.zero_grad()
-        if len(batches) == 1:
-            loss, values = self._split(fn(batches[0]), optimizer)
-            loss.backward()  # type: ignore[no-untyped-call]
-        else:
-            values = self._accumulate(fn, batches, optimizer, chosen)
-        if chosen.max_grad_norm is not None:
-            key = "grad_norm" if optimizer == "main" else f"{optimizer}_grad_norm"
-            values[key] = torch.nn.utils.clip_grad_norm_(
-                chosen.parameters, chosen.max_grad_norm, norm_type=chosen.grad_norm_type
+        target = self._targets.get(optimizer) or self._new_target(optimizer)
+        moving = target.optims
+        if not target.always:
+            moving = {prefix: optim for prefix, optim in moving.items() if optim.is_due()}
+            if not moving:
+                return {}
+        if self.mode == "compile":
+            fn = self._compiled.get(fn) or self._compiled.setdefault(
+                fn, Compiled(fn, dynamic=self._compile_dynamic)
             )
-        chosen.optimizer.step()
+        if self.guard is not None:
+            self.guard.begin()
+        if self._needs_closure(moving):
+            return self._run_closure(fn, batches, target)
+        values = self._gradients(fn, batches, target)
+        begun = perf_counter()
+        if self.mode != "no_optim":
+            self._move(moving, values, target)
+        self.timing.spent[OPTIMIZER] += perf_counter() - begun
         return values
 
-    def _missing(self, name: str) -> Optim:
-        have = ", ".join(self.optimizers)
-        raise ContractError(f"there is no optimizer {name!r}; there are: {have}")
+    # ---- forward and backward ---------------------------------------------------------------------------
 
-    def _accumulate(
-        self, fn: LossFunction, batches: Sequence[Any], optimizer: str, chosen: Optim
-    ) -> dict[str, Value]:
+    def _gradients(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
+        """Leaves in the parameters the gradient of the window's mean."""
+        for optim in target.optims.values():
+            optim.clear()
+        if len(batches) > 1:
+            return self._accumulate(fn, batches, target)
+        loss, values = self._forward(fn, batches[0], target)
+        self._backward(loss, target)
+        return values
+
+    def _accumulate(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
         """Sums weight x loss over the micro-batches, then divides the gradients by the sum of weights:
         that sum is known only after the last forward when the weights come from the loss function."""
         total: Value = 0.0
         sums: dict[str, Value] = {}
         for number, batch in enumerate(batches):
-            loss, values = self._split(fn(batch), optimizer)
+            loss, values = self._forward(fn, batch, target)
             weight = values.pop("weight", None)
-            weight = float(_num_samples(batches, number)) if weight is None else weight
-            (loss * weight).backward()  # type: ignore[no-untyped-call]
+            weight = float(losses.num_samples(batches, number)) if weight is None else weight
+            self._backward(loss * weight, target)
             total = total + weight
             for name, value in values.items():
                 sums[name] = sums[name] + value * weight if name in sums else value * weight
-        gradients = [p.grad for p in chosen.parameters if p.grad is not None]
+        parameters = (p for optim in target.optims.values() for p in optim.parameters)
+        gradients = [p.grad for p in parameters if p.grad is not None]
         if gradients:
             torch._foreach_div_(gradients, total)
         return {**{name: value / total for name, value in sums.items()}, "weight": total}
 
-    def _split(self, output: Any, optimizer: str) -> tuple[Tensor, dict[str, Value]]:
-        """The loss to train on, and detached values to record."""
-        if isinstance(output, Tensor):
-            loss, values = output, {}
-        elif (type(output) is dict or isinstance(output, Mapping)) and "loss" in output:
-            loss = output["loss"]
-            values = {n: v.detach() if isinstance(v, Tensor) else v for n, v in output.items() if n != "loss"}
+    def _forward(self, fn: LossFunction, batch: Any, target: _Target) -> tuple[Tensor, dict[str, Value]]:
+        begun = perf_counter()
+        if self._autocast is None:
+            output = fn(batch)
         else:
-            raise _no_loss(output)
-        if optimizer not in self._checked:
-            _check_loss(loss)
-            self._checked.add(optimizer)
-        values["loss" if optimizer == "main" else f"{optimizer}_loss"] = loss.detach()
+            with self._autocast:
+                output = fn(batch)
+        loss, values = losses.split(output, target.loss_name)
+        if target.loss_name not in self._checked:
+            losses.check(loss)
+            self._checked.add(target.loss_name)
+        self.timing.spent[FORWARD] += perf_counter() - begun
         return loss, values
 
+    def _backward(self, loss: Tensor, target: _Target) -> None:
+        begun = perf_counter()
+        if self._scales:
+            loss = _scaler(target.optims).scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.timing.spent[BACKWARD] += perf_counter() - begun
+
+    # ---- moving the weights -----------------------------------------------------------------------------
+
+    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: _Target) -> None:
+        """Unscales, clips, and lets the optimizers move, unless the step is bad."""
+        scaler = _scaler(target.optims) if self._scales else None
+        for prefix, optim in moving.items():
+            if scaler is not None:
+                scaler.unscale_(optim.optimizer)
+            if optim.max_grad_norm is not None:
+                values[f"{prefix}grad_norm"] = optim.clip()
+        bad = None
+        if self.guard is not None and self.guard.looks:
+            # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
+            loss = torch.as_tensor(values[target.loss_name])
+            sizes = [] if self._scales else [_size(optim, values, prefix) for prefix, optim in moving.items()]
+            bad = self.guard.look(loss, sizes)
+        self.has_moved = True
+        for optim in moving.values():
+            if optim.has_scaled_rates:
+                with optim.scaled_rates():
+                    _step(optim, scaler, bad)
+            else:
+                _step(optim, scaler, bad)
+        if scaler is not None:
+            values["skipped"] = _overflowed(scaler, moving)
+            scaler.update()
+        elif bad is not None:
+            values["skipped"] = bad.float()
+
+    def _needs_closure(self, moving: Mapping[str, Optim]) -> bool:
+        return any(optim.needs_closure for optim in moving.values()) and self.mode != "no_optim"
+
+    def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
+        """A step of an optimizer that evaluates the loss by itself; recorded is its first evaluation. It
+        reads the loss each time, a synchronisation."""
+        if len(target.optims) > 1:
+            named = ", ".join(type(optim.optimizer).__name__ for optim in target.optims.values())
+            raise ContractError(
+                f"of several optimizers on one loss ({named}) one evaluates the loss by itself",
+                fix="run them one after the other in Runner.update",
+            )
+        [(prefix, optim)] = target.optims.items()
+        found: dict[str, Value] = {}
+
+        def closure() -> Value:
+            values = self._gradients(fn, batches, target)
+            if optim.max_grad_norm is not None:
+                values[f"{prefix}grad_norm"] = optim.clip()
+            found.update({name: value for name, value in values.items() if name not in found})
+            return values[target.loss_name]
+
+        self.has_moved = True
+        with optim.scaled_rates():
+            optim.optimizer.step(closure)  # type: ignore[arg-type]
+        return found
+
+    # ---- names ------------------------------------------------------------------------------------------
+
+    def _new_target(self, optimizer: str | tuple[str, ...]) -> _Target:
+        names = (optimizer,) if isinstance(optimizer, str) else optimizer
+        missing = [name for name in names if name not in self.optimizers]
+        if missing or not names:
+            have = ", ".join(self.optimizers)
+            raise ContractError(
+                f"there is no optimizer {missing[0] if missing else ''!r}; there are: {have}",
+                fix='name one of them, as in stepper.run(self.loss, batches, optimizer="...")',
+            )
+        is_own = isinstance(optimizer, str) and optimizer != "main"
+        prefixes = [f"{name}_" if is_own or len(names) > 1 else "" for name in names]
+        optims = {p: self.optimizers[name] for p, name in zip(prefixes, names, strict=True)}
+        always = all(optim.every_n_steps == 1 for optim in optims.values())
+        made = _Target(optims, f"{optimizer}_loss" if is_own else "loss", always)
+        return self._targets.setdefault(optimizer, made)
+
+    # ---- state ------------------------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Any]:
-        """Optimizers and schedulers by name."""
+        """Optimizers, schedulers and loss scales by name."""
         return {name: optim.state_dict() for name, optim in self.optimizers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -156,44 +279,33 @@ class Stepper:
             optim.load_state_dict(state[name])
 
 
-def _no_loss(output: object) -> ContractError:
-    what = (
-        f"a mapping with {', '.join(map(str, output)) or 'nothing'}"
-        if isinstance(output, Mapping)
-        else output
-    )
-    return ContractError(
-        "loss() gave no loss", received=what, fix='return a tensor, or a mapping that has "loss"'
-    )
+def _only_take(batches: Sequence[Any]) -> Mapping[str, Value]:
+    return {}
 
 
-def _check_loss(loss: object) -> None:
-    if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.is_floating_point():
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else loss
-        raise ContractError(
-            "the loss is no single number",
-            setting="Runner.loss()",
-            received=what,
-            fix="give the mean over the batch, for example .mean()",
-        )
-    if not loss.requires_grad:
-        raise ContractError(
-            "the loss does not depend on any trainable parameter",
-            setting="Runner.loss()",
-            fix="compute it from the model's output, without detach(), .item() or torch.no_grad()",
-        )
+def _scaler(optims: Mapping[str, Optim]) -> torch.amp.GradScaler:
+    """The scaler of a loss: that of the first optimizer that moves on it."""
+    scaler = next(iter(optims.values())).scaler
+    assert scaler is not None
+    return scaler
 
 
-def _num_samples(batches: Sequence[Any], number: int) -> int:
-    """As the Trainer counted them; of any other sequence, the length of the batch's first tensor, else 1."""
-    if isinstance(batches, Window):
-        return batches.num_samples[number]
-    value = batches[number]
-    while not isinstance(value, Tensor):
-        if isinstance(value, Mapping) and value:
-            value = next(iter(value.values()))
-        elif isinstance(value, list | tuple) and value:
-            value = value[0]
-        else:
-            return 1
-    return len(value) if value.dim() else 1
+def _size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:
+    """() a number that is finite exactly when the gradients are; their norm where it is known already."""
+    norm = values.get(f"{prefix}grad_norm")
+    return norm if isinstance(norm, Tensor) else optim.gradient_norm(float("inf"))
+
+
+def _step(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tensor | None) -> None:
+    if scaler is not None:
+        scaler.step(optim.optimizer)
+    elif bad is not None:
+        move_unless(bad, optim)
+    else:
+        optim.optimizer.step()
+
+
+def _overflowed(scaler: torch.amp.GradScaler, moving: Mapping[str, Optim]) -> Tensor:
+    """() whether the scaler has found a gradient that is not finite and kept the step back."""
+    found = [flag for o in moving.values() for flag in scaler._found_inf_per_device(o.optimizer).values()]
+    return torch.stack([flag.reshape(()).to(found[0].device) for flag in found]).max()

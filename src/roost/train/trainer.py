@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from time import perf_counter
 from typing import Any
 
-from roost.base.errors import ConfigError
 from roost.package.progress import Board
-from roost.train import evaluation, saving, seeding
+from roost.train import evaluation, precision, saving, seeding
 from roost.train.agenda import Agenda
 from roost.train.checkpoints import Checkpoints, Stateful
 from roost.train.events import Events
 from roost.train.hook import CallLists, Hook
 from roost.train.loader import Loader
 from roost.train.module_state import ModuleState
+from roost.train.precision import Precision
 from roost.train.progress import Progress
 from roost.train.publisher import Publisher
 from roost.train.rank_state import RankState
-from roost.train.stepper import Stepper, Window
+from roost.train.recovery import Recovery, Rollback
+from roost.train.stepper import Stepper
+from roost.train.timing import VALIDATE
 from roost.train.until import Until
+from roost.train.windows import Drawn, undrawn, windows_of
 
 _PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
@@ -53,6 +58,8 @@ class Trainer:
         until: The end: ``1000`` steps, ``"10ep"``, ``"90min"`` or an `Until`.
         seed: Of everything drawn during training.
         board: Where to publish the progress; nowhere when None.
+        recovery: What a step that fails does; the run ends by it when None.
+        evaluation_precision: Numbers of `evaluate`; those of the stepper when None.
     """
 
     def __init__(
@@ -66,9 +73,12 @@ class Trainer:
         until: Until | str | int,
         seed: int = 0,
         board: Board | None = None,
+        recovery: Recovery | None = None,
+        evaluation_precision: Precision | None = None,
     ) -> None:
         self.runner, self.loaders, self.stepper = runner, loaders, stepper
         self.checkpoints, self.seed = checkpoints, seed
+        self.recovery = recovery or Recovery()
         self.until = until if isinstance(until, Until) else Until.parse(until)
         self.progress, self.events = Progress(), Events()
         self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
@@ -89,6 +99,9 @@ class Trainer:
         self._publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
         self._zero = time.monotonic()
         runner.attach(self)
+        self.take = stepper.of(runner)
+        """Takes one step; a window of micro-batches in, what is recorded out."""
+        self._evaluating = precision.forward(evaluation_precision or stepper.precision, runner.device)
 
     # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
 
@@ -150,43 +163,57 @@ class Trainer:
             TrainingError: The loss or a weight is not finite.
             Exception: Whatever the runner, the data or a hook raises; nothing is saved then.
         """
-        with self._running(checkpoint, resume), closing(self._windows()) as windows:
-            agenda = self.agenda
-            agenda.resume(self, time.monotonic())
-            self._after_hooks(time.monotonic())
-            while not self.at_end:
-                for hook in self.calls.before_step:
-                    hook.before_step(self)
-                window, samples, last = next(windows)
-                self.results = {}  # each step, because a stop may come at any moment and save at once
-                self.events.put(self.runner.update(self.stepper, window), samples)
-                self.progress.advance(len(window), samples, last)
-                if (
-                    self.progress.step >= agenda.wake_step
-                    or agenda.requests
-                    or time.monotonic() >= agenda.wake_second
-                ):
-                    self._look_around()
-            saving.save_at_end(self)
+        with self._running(checkpoint, resume):
+            while True:
+                self.agenda.resume(self, time.monotonic())
+                self._after_hooks(time.monotonic())
+                try:
+                    while not self.at_end:
+                        with closing(windows_of(self)) as windows:
+                            self._train(windows)
+                    saving.save_at_end(self)
+                    break
+                except Rollback as bad:
+                    self.recovery.roll_back(self, bad.step)
+                    self._rewound()
         return self._reason()
+
+    def _train(self, windows: Iterator[Drawn]) -> None:
+        """Steps until the end, or until a window could not be drawn: the next ones are then drawn anew."""
+        agenda, recovery, progress = self.agenda, self.recovery, self.progress
+        step = functools.partial(recovery.step, self) if recovery.is_careful else self.take
+        while not self.at_end:
+            for hook in self.calls.before_step:
+                hook.before_step(self)
+            self.stepper.has_moved = False
+            recovery.before_step()
+            drawn = None
+            try:
+                drawn = next(windows)
+                self.results = {}  # each step, because a stop may come at any moment and save at once
+                values = step(drawn[0])
+            except Exception as error:
+                passed = recovery.failed(self, drawn and drawn[0], error)
+                if passed is None:
+                    raise
+                values = passed
+            window, samples, last = drawn or undrawn(self)
+            self.events.put(values, samples, progress.step + 1)
+            progress.advance(len(window), samples, last)
+            if progress.step >= agenda.wake_step or agenda.requests or time.monotonic() >= agenda.wake_second:
+                self._look_around()
+            if drawn is None:
+                return
+
+    def _rewound(self) -> None:
+        """The progress went back: to the clock, and to whoever counts."""
+        self._zero = time.monotonic() - self.progress.seconds
+        self._finished = False
+        for hook in self.calls.rollback:
+            hook.on_rollback(self)
 
     def _reason(self) -> str:
         return "finished" if self._finished and not self.cut_short else str(self._stop)
-
-    def _windows(self) -> Generator[tuple[list[Any], int, bool], None, None]:
-        """The micro-batches of each step, their samples, and whether they end an epoch. The epoch's last
-        window may be short."""
-        move, window = self.runner.to_device, Window()
-        with closing(self.loaders["train"].epochs(self.progress.epoch, self.progress.batch)) as fetched:
-            for value, num_samples, last in fetched:
-                if self.stepper.batches_per_step == 1:
-                    yield [move(value)], num_samples, last
-                    continue
-                window.append(move(value))
-                window.num_samples.append(num_samples)
-                if last or len(window) == self.stepper.batches_per_step:
-                    yield window, sum(window.num_samples), last
-                    window = Window()
 
     @property
     def at_end(self) -> bool:
@@ -223,7 +250,7 @@ class Trainer:
             evaluation.Interrupted: A stop was requested meanwhile.
             ConfigError: There is no such split.
         """
-        loaders = self._split(split)
+        begun = perf_counter()
         phase = "testing" if split == "test" else "validating"
         results: dict[str, float] = {}
 
@@ -235,9 +262,10 @@ class Trainer:
             evaluation.mode(self.runner),
             seeding.isolated(seeding.mix(self.seed, split, self.progress.step)),
         ):
-            for name, loader in loaders.items():
-                values = evaluation.run(self.runner, loader, name, stop=look)
+            for name, loader in evaluation.loaders_of(self.loaders, split).items():
+                values = evaluation.run(self.runner, loader, name, stop=look, forward=self._evaluating)
                 results.update({f"{name}/{key}": value for key, value in values.items()})
+        self.stepper.timing.spent[VALIDATE] += perf_counter() - begun
         return results
 
     def probe(self, split: str) -> set[str] | None:
@@ -249,19 +277,12 @@ class Trainer:
         """
         known: set[str] | None = set()
         with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, "probe")):
-            for name, loader in self._split(split).items():
+            for name, loader in evaluation.loaders_of(self.loaders, split).items():
                 found, left_out = evaluation.probe(self.runner, loader)
                 known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
                 for key in left_out:
                     print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
         return known
-
-    def _split(self, split: str) -> dict[str, Loader]:
-        loaders = {n: ld for n, ld in self.loaders.items() if n == split or n.startswith(split + "/")}
-        if not loaders:
-            have = ", ".join(self.loaders)
-            raise ConfigError(f"no split {split!r}; there are: {have}", fix="return it from Dataset.build()")
-        return loaders
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
@@ -295,6 +316,7 @@ class Trainer:
             "inexact": self.inexact,
             "agenda": self.agenda.state_dict(),
             "row": self.row,
+            "recovery": self.recovery.state_dict(),
             # A stop may come between a validation and the row that takes its results.
             "results": self.results if self.agenda.pending else {},
         }
@@ -308,6 +330,8 @@ class Trainer:
                 hook.load_state_dict(state["hooks"][hook.name])
         self.agenda.load_state_dict(state["agenda"])
         self.row, self.results = state["row"], state["results"]
+        if "recovery" in state:
+            self.recovery.load_state_dict(state["recovery"])
         for reason in state["inexact"]:
             self.note_inexact(reason)
 
@@ -337,8 +361,10 @@ class Trainer:
                 hook.on_start(self)
             if self.loaders["train"].ignores_seeding():
                 self.note_inexact("the training set draws from a generator that roost does not seed")
+            self.recovery.prepare(self)
             for why in rank.restore():  # last: whatever was drawn on the way here is undone
                 self.note_inexact(why)
+            self.recovery.begin()
             yield
         except BaseException as error:
             failure = error

@@ -18,7 +18,8 @@ from roost.base import process
 from roost.base.errors import NotFound
 from roost.package.package import Package
 from roost.project import native
-from roost.worker import training
+from roost.project.device import choose_device
+from roost.worker import determinism
 
 _LOOK_SECONDS = 0.5
 
@@ -36,7 +37,7 @@ def analyze(package: Package, place: Path) -> str:
     end_with(request)
     asked = Asked(**{name: request[name] for name in Asked._fields})
     _, settings = native.resolved(package, str(asked.project))
-    training.set_threads(settings, _first(package))
+    determinism.apply(settings, device=choose_device(asked.device), first=_first(package))
     path = Path(request["script"]["path"])
     perform(
         package,

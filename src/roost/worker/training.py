@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.config.settings import Settings
-from roost.package import environment
+from roost.package import checkpoint, environment
 from roost.package.package import Package
 from roost.package.sessions import Session
 from roost.project import assemble, native
 from roost.project.device import choose_device
 from roost.train.trainer import Trainer
+from roost.worker import determinism
 from roost.worker.stop import StopSignals
 
 
@@ -32,13 +32,13 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     project = str(request.get("project", ""))
     _, settings = native.resolved(package, project)
     before = package.path / "environment.json"
-    first = _first(before)
-    set_threads(settings, first)
+    # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
+    first = _first(before) if checkpoint.ids(package.checkpoints) else None
+    determinism.apply(settings, device=device, first=first)
     trainer = build(package, session, project, device)
     compare_stack(package, trainer, device, settings, first)
-    for reason in _reasons(session):
+    for reason in [*_reasons(session), *determinism.inexact(device)]:
         trainer.note_inexact(reason)
-    note_kernels(trainer, device)
     stop.attach(trainer)
     return trainer.fit(checkpoint=session.checkpoint)
 
@@ -75,26 +75,11 @@ def _reasons(session: Session) -> list[str]:
     return reasons
 
 
-def note_kernels(trainer: Trainer, device: str) -> None:
-    """Says that a GPU may add up in another order each time, unless the project asked torch not to."""
-    if device.startswith("cuda") and not torch.are_deterministic_algorithms_enabled():
-        trainer.note_inexact("CUDA without deterministic algorithms (a later version sets them)")
-
-
-def set_threads(settings: Settings, first: dict[str, Any] | None) -> None:
-    """Sets the threads of one operation: as configured, else as in the first session, because another
-    number of threads adds up in another order."""
-    if settings.threads != "auto":
-        torch.set_num_threads(settings.threads)
-    elif first is not None:
-        torch.set_num_threads(int(first["stack"]["threads"]))
-
-
 def compare_stack(
     package: Package, trainer: Trainer, device: str, settings: Settings, first: dict[str, Any] | None
 ) -> None:
     """Writes environment.json in the first session; later ones note what differs from it."""
-    now = environment.capture(device, seed=settings.seed)
+    now = environment.capture(device, seed=settings.seed, determinism=settings.determinism)
     if first is None:
         body = {**now, "git": package.request.get("git")}
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)

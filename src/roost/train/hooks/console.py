@@ -6,14 +6,22 @@ import time
 from typing import TYPE_CHECKING
 
 from roost.base.interval import NEVER
+from roost.package.performance import Span
 from roost.train.hook import Hook, Phase
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
+_LONG_WAIT = 0.2
+_SHORT_SECONDS = 0.002
+"""Of waiting a step. Worker processes need half a millisecond to hand over a batch: below this they bring
+little."""
+
+
 class Console(Hook):
-    """Prints a line per validation, and at most one every ``seconds`` between them."""
+    """Prints a line per validation, and at most one every ``seconds`` between them; where the time went after
+    an epoch, at most as often, and at the end of the run."""
 
     phase = Phase.REPORT
     every = ()  # no interval: a row asks for it
@@ -22,10 +30,14 @@ class Console(Hook):
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds = seconds
         self._last = 0.0
+        self._told, self._epoch = Span(), 0
+        """What the last line about the time went to, and how many epochs were finished then."""
+        self._resumed = self._hinted = False
 
     def on_start(self, trainer: Trainer) -> None:
         self._last = time.monotonic()
         progress = trainer.progress
+        self._told, self._epoch, self._resumed = Span(), progress.epoch, progress.step > 0
         numbers = sum(p.numel() for p in trainer.runner.parameters())
         begin = f"going on from step {progress.step}" if progress.step else "training"
         print(
@@ -39,10 +51,43 @@ class Console(Hook):
             self._last = now
             print(line(trainer, trainer.row), flush=True)
 
+    def on_epoch(self, trainer: Trainer) -> None:
+        now, last = _so_far(trainer), trainer.progress.epoch
+        first = min(self._epoch + 1, last)  # a rollback went back
+        took = now - self._told
+        if took.seconds >= self._seconds:
+            self._tell(f"epoch {last}" if first == last else f"epochs {first}-{last}", took)
+            self._told, self._epoch = now, last
+
+    def _tell(self, what: str, took: Span) -> None:
+        """Where the time of a stretch went; once, what to do about a long wait for data."""
+        print(f"{what}: {took}", flush=True)
+        if not self._hinted and (found := hint(took)):
+            print(found, flush=True)
+            self._hinted = True
+
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         if not trainer.at_end:
             return  # it failed; whoever catches the error tells it
+        if (took := _so_far(trainer)).steps:
+            self._tell("this session" if self._resumed else "the run", took)
         print(f"{reason} at step {trainer.progress.step}", flush=True)
+
+
+def _so_far(trainer: Trainer) -> Span:
+    return trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
+
+
+def hint(took: Span) -> str:
+    """What to do when training waits long for its data; empty when it does not, or would not train faster."""
+    waited, fetched = took.parts.get("data", 0.0), took.shares.get("data", 0.0)
+    trained = took.parts.get("forward", 0.0) > 0
+    if not trained or fetched < _LONG_WAIT or waited < took.steps * _SHORT_SECONDS:
+        return ""
+    return (
+        f"training waits {fetched:.0%} of its time for data ({waited / took.steps * 1000:.1f} ms a step): "
+        "raise data.num_workers, or make the Dataset's __getitem__ faster"
+    )
 
 
 def _goal(trainer: Trainer) -> str:

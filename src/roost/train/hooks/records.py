@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from roost.base.errors import TrainingError
 from roost.package.records import Writer
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.clock import note_clock
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
+
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class Records(Hook):
@@ -43,29 +46,41 @@ class Records(Hook):
         self._writer = Writer(path, session=session, start_step=trainer.progress.step)
 
     def on_step(self, trainer: Trainer) -> None:
+        trainer.recovery.look(trainer)
         row = {f"train/{name}": value for name, value in trainer.events.row().items()}
         for name, optim in trainer.stepper.optimizers.items():
-            row["lr" if name == "main" else f"lr/{name}"] = float(optim.optimizer.param_groups[0]["lr"])
-        self.write(trainer, {**row, **trainer.results})
+            row["lr" if name == "main" else f"lr/{name}"] = optim.lr
+        # After the values were read: that has waited for the device.
+        times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
+        self.write(trainer, {**row, **trainer.results}, times)
         bad = [name for name, value in row.items() if name.endswith("loss") and not math.isfinite(value)]
         if bad:
-            raise TrainingError(
-                f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}",
-                fix="make the learning rate smaller, clip with max_grad_norm, or look for bad samples; "
-                "the last checkpoint is from before it",
+            raise trainer.recovery.stop(
+                trainer, f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
             )
 
-    def write(self, trainer: Trainer, row: dict[str, float]) -> None:
-        """Appends one row at the current step. A full disk is said once; the rows wait for space."""
+    def write(self, trainer: Trainer, row: dict[str, float], times: Mapping[str, float] = _NONE) -> None:
+        """Appends one row at the current step. A full disk is said once; the rows wait for space.
+
+        Args:
+            trainer: Where it is.
+            row: The metrics.
+            times: What stands beside them and is told to nobody: the newest metrics are part of a checkpoint,
+                and times differ between two runs that are equal.
+        """
         trainer.tell(row)
         if self._writer is None:
             return
         try:
-            self._writer.row(trainer.progress.step, trainer.progress.epoch, row)
+            self._writer.row(trainer.progress.step, trainer.progress.epoch, {**row, **times})
         except OSError as error:
             if not self._said:
                 print(f"records not written: {error}; they are kept and tried again", flush=True)
             self._said = True
+
+    def on_rollback(self, trainer: Trainer) -> None:
+        if self._writer is not None:
+            self._writer.go_back(trainer.progress.step)
 
     def before_save(self, trainer: Trainer) -> None:
         if self._writer is not None:

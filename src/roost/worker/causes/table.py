@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.base.raised import Raised
-from roost.worker.causes import cuda, files, loading, memory, modules, nonfinite, tensors, weights
+from roost.worker.causes import (
+    cuda,
+    determinism,
+    files,
+    loading,
+    memory,
+    modules,
+    nonfinite,
+    tensors,
+    weights,
+)
 from roost.worker.causes.cause import Cause, Row, Scene
 
 CAUSES: tuple[Row, ...] = (
     *memory.CAUSES,
     *cuda.CAUSES,
+    *determinism.CAUSES,
     *weights.CAUSES,
     *loading.CAUSES,
     *modules.CAUSES,

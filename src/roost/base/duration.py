@@ -1,0 +1,16 @@
+"""A duration in words."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """``1d 02h``, ``3h 05m``, ``4m 09s`` or ``7.1s``; empty for None."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    for name, lower, size in (("d", "h", 86400), ("h", "m", 3600), ("m", "s", 60)):
+        if whole >= size:
+            return f"{whole // size}{name} {whole % size // {'h': 3600, 'm': 60, 's': 1}[lower]:02d}{lower}"
+    return ""

@@ -1,0 +1,74 @@
+"""The black box of a package: the steps at which its sessions failed, each with what is needed to go there
+again. Reading needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from roost.base.errors import CheckpointError, NotFound
+from roost.package import checkpoint
+
+STATE = ("model", "optimizers", "trainer", "rank-0")
+"""Without all of these a box holds no state."""
+BATCH, NOTE = "batch", "note"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """Which step failed, and how. A box always has it."""
+
+    step: int
+    """The failing one, counted as the step it would have become."""
+    epoch: int
+    batch: int
+    """Number of its first micro-batch in the epoch."""
+    num_batches: int = 1
+    samples: list[int] = []
+    """Indices of the training set."""
+    kind: Literal["error", "nonfinite", "rollback"] = "error"
+    error: str = ""
+    """One line."""
+    session: int = 0
+    checkpoint: int | None = None
+    """The checkpoint to replay from; None: the run's beginning."""
+    inexact: list[str] = []
+    """Why what is kept may not be exactly what there was."""
+    left_out: list[str] = []
+    """What could not be kept, and why."""
+    stack: dict[str, Any] = {}
+    """Where it failed, as `roost.package.environment.stack` tells it."""
+
+
+class Box(NamedTuple):
+    """One failed step."""
+
+    path: Path
+    note: Note
+    has_state: bool
+    has_batch: bool
+
+
+def boxes(folder: Path) -> Iterator[Box]:
+    """The boxes below ``folder``, the newest first; a damaged one is passed over."""
+    for id in reversed(checkpoint.ids(folder) if folder.is_dir() else []):
+        path = checkpoint.folder_of(folder, id)
+        try:
+            info, states = checkpoint.read(path, only=[NOTE], to="numpy")
+            note = msgspec.convert(states[NOTE], Note)
+        except (CheckpointError, NotFound, OSError, msgspec.ValidationError):
+            continue  # or removed meanwhile, by a session that keeps a newer one
+        parts = checkpoint.parts(info)
+        yield Box(path, note, all(name in parts for name in STATE), BATCH in parts)
+
+
+def newest(folder: Path) -> Box | None:
+    """The newest box, None without one."""
+    return next(boxes(folder), None)
+
+
+def of_step(folder: Path, step: int) -> Box | None:
+    """The newest box of that step, None without one."""
+    return next((box for box in boxes(folder) if box.note.step == step), None)

@@ -1,0 +1,182 @@
+"""Keeping the step at which a run ends, so that `roost debug` can stop in it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import torch
+
+from roost.base import durable
+from roost.package import checkpoint, environment
+from roost.package.blackbox import BATCH, NOTE, STATE
+from roost.package.blackbox import Note as Note
+from roost.package.checkpoint import Info
+from roost.train import seeding
+from roost.train.loader import Loader
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+MOST = 3
+"""Boxes that stay in a package."""
+_RANK = "rank-0"
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray)
+_COLLECTIONS: tuple[type, ...] = (list, tuple, set, frozenset)
+_MAPPINGS: tuple[type, ...] = (dict, OrderedDict, Counter)
+
+
+class BlackBox:
+    """Writes failed steps into a package, each as a checkpoint of its own kind: the parts of the trainer as
+    they were at the step's begin, its micro-batches, and a `Note`.
+
+    Whatever goes wrong with that is printed and passed over: the error that ended the step is the one to tell.
+
+    Args:
+        folder: The package's ``blackbox``; made if need be.
+        session: Number of the running session.
+    """
+
+    def __init__(self, folder: Path, session: int) -> None:
+        self.folder, self._session = folder, session
+
+    def keep(
+        self,
+        trainer: Trainer,
+        note: Note,
+        window: Sequence[Any] | None,
+        *,
+        generators: dict[str, Any] | None,
+    ) -> Path | None:
+        """Keeps a step, and of older ones the newest two. Called where the step has failed.
+
+        Args:
+            trainer: Its progress is that of the step before; no optimizer has moved, if ``generators`` are given.
+            note: Which step.
+            window: Its micro-batches; None: they are not kept.
+            generators: All random generators as they were at the step's begin (`seeding.rng_state`); None: no
+                state is kept, and whoever debugs replays the run up to the step.
+
+        Returns:
+            The box; None when it could not be written.
+        """
+        try:
+            path = self._keep(trainer, note, window, generators)
+        except Exception as error:  # noqa: BLE001  - the step's own error must not be hidden
+            print(f"the failed step could not be kept: {_line(error)}", flush=True)
+            return None
+        print(f"step {note.step} is kept: roost debug {self.folder.parent}", flush=True)
+        return path
+
+    def _keep(
+        self, trainer: Trainer, note: Note, window: Sequence[Any] | None, generators: dict[str, Any] | None
+    ) -> Path:
+        left_out = list(note.left_out)
+
+        def tried(what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+            try:
+                return make()
+            except Exception as error:  # noqa: BLE001  - after an error of CUDA nothing on it can be read
+                left_out.append(f"{what}: {_line(error)}")
+                return {}
+
+        stack = tried("the stack", lambda: environment.stack(str(trainer.runner.device)))
+        batch = (
+            {} if window is None else tried("the batch", lambda: {BATCH: {"window": _plain(list(window))}})
+        )
+        state = {} if generators is None else tried("the state", lambda: _state(trainer, generators))
+        durable.make_folders(self.folder)
+
+        def write(trees: dict[str, Any]) -> Path:
+            said = msgspec.structs.replace(note, left_out=left_out, stack=stack)
+            return self._write({**trees, NOTE: msgspec.to_builtins(said)}, trainer)
+
+        try:
+            return write({**state, **batch})
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001  - reading a device, or what no checkpoint can hold
+            left_out.append(f"the state: {_line(error)}")
+        return write(batch if state else {})
+
+    def _write(self, trees: dict[str, Any], trainer: Trainer) -> Path:
+        progress = trainer.progress
+        info = Info(
+            id=checkpoint.next_id(self.folder),
+            step=progress.step,
+            epoch=progress.epoch,
+            batch=progress.batch,
+            session=self._session,
+            reason="blackbox",
+            time=round(time.time(), 3),
+        )
+        checkpoint.write(self.folder, trees, info)
+        for id in checkpoint.ids(self.folder)[:-MOST]:
+            durable.remove_folder(checkpoint.folder_of(self.folder, id))
+        return checkpoint.folder_of(self.folder, info.id)
+
+
+def _state(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:
+    parts = trainer.parts()
+    return {**{name: parts[name].state_dict() for name in STATE if name != _RANK}, _RANK: {"rng": generators}}
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _plain(value: Any) -> Any:
+    """A nest on the CPU, if it comes back from a file as just what it is.
+
+    Raises:
+        TypeError: Something in it would come back as something else, or not at all.
+    """
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, np.generic):
+        return value
+    if kind is torch.Tensor:
+        return value.detach().cpu()
+    if kind in _COLLECTIONS:
+        return kind(_plain(one) for one in value)
+    if kind is deque:
+        return deque((_plain(one) for one in value), value.maxlen)
+    if kind in _MAPPINGS:
+        return kind({_plain(key): _plain(one) for key, one in value.items()})
+    raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is no plain data")
+
+
+def samples_of(loader: Loader, epoch: int, batch: int, num_batches: int) -> list[int]:
+    """The indices in the set of the samples of a window, in their order.
+
+    Args:
+        loader: Draws it.
+        epoch: Finished epochs before it.
+        batch: Number of its first micro-batch in the epoch.
+        num_batches: Its micro-batches.
+    """
+    return [index for indices in _indices(loader, epoch, batch, num_batches) for index in indices]
+
+
+def _indices(loader: Loader, epoch: int, batch: int, num_batches: int) -> list[list[int]]:
+    return list(itertools.islice(loader.plan.batches(epoch, batch), num_batches))
+
+
+def window_again(trainer: Trainer, epoch: int, batch: int, num_batches: int) -> list[Any]:
+    """Draws the micro-batches of a window once more, in this process, as the step gets them; every generator
+    is afterwards as before.
+
+    Raises:
+        Exception: Whatever the set, its collate or `Runner.to_device` raises.
+    """
+    loader = trainer.loaders["train"]
+    found = []
+    for indices in _indices(loader, epoch, batch, num_batches):
+        with seeding.isolated():
+            found.append(trainer.runner.to_device(loader.fetch(epoch, indices)))
+    return found

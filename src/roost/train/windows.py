@@ -1,0 +1,47 @@
+"""The micro-batches of each step, on their way from the loader to the step."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from roost.train.stepper import Window
+from roost.train.timing import DATA, TO_DEVICE
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+Drawn = tuple[list[Any], int, bool]
+"""The micro-batches of a step, their samples, and whether they end an epoch."""
+
+
+def windows_of(trainer: Trainer) -> Generator[Drawn, None, None]:
+    """The windows from where the trainer is on, without end, on its device; an epoch's last may be short."""
+    progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
+    move, window, spent = trainer.runner.to_device, Window(), trainer.stepper.timing.spent
+    asked = perf_counter()
+    with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
+        for value, num_samples, last in fetched:
+            here = perf_counter()
+            moved = move(value)
+            there = perf_counter()
+            spent[DATA] += here - asked
+            spent[TO_DEVICE] += there - here
+            if batches_per_step == 1:
+                yield [moved], num_samples, last
+            else:
+                window.append(moved)
+                window.num_samples.append(num_samples)
+                if last or len(window) == batches_per_step:
+                    yield window, sum(window.num_samples), last
+                    window = Window()
+            asked = perf_counter()
+
+
+def undrawn(trainer: Trainer) -> Drawn:
+    """What stands for a window that could not be drawn, and is passed over."""
+    left = len(trainer.loaders["train"]) - trainer.progress.batch
+    num_batches = min(left, trainer.stepper.batches_per_step)
+    return [None] * num_batches, 0, num_batches == left
