@@ -3,10 +3,10 @@
     python bench/records.py [--rounds 9] [--steps 2000] [--folder DIR]
 
 A step makes 10 scalars: tensors on the CPU, as a loss function returns them, or Python floats. roost takes
-them with `Events.put` in each step, and cuts a row (means over the steps since the row before, one line of
-JSON, one write) every n steps; a row survives the death of the process. The others write each step's line
-and leave it in a buffer. Rounds go through all ways in turn; quoted is the median over rounds of the time
-per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs a step.
+them with `Events.put` in each step, and cuts a row (means over the steps since the row before, and what those
+took; one line of JSON, one write) every n steps; a row survives the death of the process. The others write
+each step's line and leave it in a buffer. Rounds go through all ways in turn; quoted is the median over rounds
+of the time per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs a step.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 
 from roost.package.records import Writer
 from roost.train.events import Events
+from roost.train.timing import Timing
 
 NAMES = [f"metric_{n}" for n in range(10)]
 Steps = list[dict[str, Any]]
@@ -42,11 +43,12 @@ def steps_of(count: int, *, tensors: bool) -> Steps:
 def roost_rows(every: int) -> Way:
     def run(folder: Path, steps: Steps) -> float:
         events, writer = Events(), Writer(folder / "1.jsonl", session=1, start_step=0)
+        timing = Timing()
         begin = time.perf_counter()
         for step, values in enumerate(steps, 1):
             events.put(values, 16.0)
             if step % every == 0:
-                writer.row(step, 0, events.row())
+                writer.row(step, 0, {**events.row(), **timing.row(step, step * 16)})
         seconds = time.perf_counter() - begin
         writer.close()
         return seconds

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
+import pytest
 
 from roost.analysis import folder
 from roost.cli.shown import lines
 from roost.operations.show import show
-from tests.operations.packages import VALUES, package
+from tests.operations.packages import ROWS, TIMES, VALUES, package
 
 
 def text(path: Path) -> str:
@@ -26,10 +28,56 @@ def test_everything_has_its_place(tmp_path: Path) -> None:
     assert "\x1b[2J" not in shown
 
 
+def test_where_the_time_went(tmp_path: Path) -> None:
+    shown = text(package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS]).path)
+    (time,) = (line for line in shown.splitlines() if line.startswith("time: "))
+    assert time.startswith("time: 0.2s, 1,000 samples/s  data 17%  to device 17%  forward 17%")
+    assert time.endswith("  other 17%  memory 400 MB") and "perf/" not in shown
+
+
 def test_values_are_shown_as_they_are(tmp_path: Path) -> None:
     values = {**VALUES, "mine": {"list": [1, [2]], "text": "[bold]x[/bold]", "none": None, "empty": {}}}
     shown = text(package(tmp_path / "runs", values=values).path)
     assert all(said in shown for said in ("[1,[2]]", "[bold]x[/bold]", "null", "{}"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "stack", "line"),
+    [
+        (
+            "off",
+            {
+                "threads": 1,
+                "matmul_precision": "tf32",
+                "convolution_precision": "tf32",
+                "cudnn_benchmark": True,
+            },
+            "determinism off: 1 thread, no deterministic algorithms, "
+            "TF32 in matrix products and convolutions, cuDNN benchmark",
+        ),
+        (
+            "strict",
+            {"threads": 2, "deterministic": True, "convolution_precision": "none", "cudnn_benchmark": False},
+            "determinism strict: 2 threads, deterministic algorithms only, no TF32, no cuDNN benchmark",
+        ),
+        (
+            "se\x1b[2Jeded",
+            {"deterministic": True, "deterministic_warn_only": True, "rnn_precision": "tf32"},
+            "determinism se\\x1b[2Jeded: deterministic algorithms where torch has them, "
+            "TF32 in recurrent layers",
+        ),
+        (None, {"threads": 4}, "determinism not asked for: 4 threads, no deterministic algorithms, no TF32"),
+    ],
+)
+def test_determinism_has_one_line(
+    asked: str | None, stack: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "environment.json").write_text(json.dumps({"determinism": asked, "stack": stack}))
+    assert [one for one in text(made.path).splitlines() if one.startswith("determinism ")] == [line]
+    made.new_session({"overrides": ["+determinism=other"]})
+    later = f"{asked}, now other:" if asked else "not asked for:"
+    assert later.replace("\x1b", "\\x1b") in text(made.path)
 
 
 def test_analyses_have_a_line_each(tmp_path: Path) -> None:
@@ -48,7 +96,12 @@ def test_analyses_have_a_line_each(tmp_path: Path) -> None:
 
 def test_what_is_empty_is_left_out(tmp_path: Path) -> None:
     shown = text(package(tmp_path / "runs", state="new").path)
-    assert "checkpoints" not in shown and "inexact" not in shown and "new" in shown
+    assert (
+        "checkpoints" not in shown
+        and "inexact" not in shown
+        and "determinism" not in shown
+        and "new" in shown
+    )
 
 
 def test_a_name_with_brackets(tmp_path: Path) -> None:

@@ -56,14 +56,6 @@ def test_columns() -> None:
     assert terminal.columns(["NAME"], []) == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(None, ""), (7.12, "7.1s"), (249, "4m 09s"), (3600 * 3 + 300, "3h 05m"), (86400 + 7200, "1d 02h")],
-)
-def test_durations(seconds: float | None, shown: str) -> None:
-    assert terminal.duration(seconds) == shown
-
-
 def test_paths_as_a_person_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert terminal.short(tmp_path / "runs" / "a") == "runs/a"

@@ -33,6 +33,13 @@ ROWS = (
     {"step": 30, "epoch": 3, "train/loss": 0.5, "valid/loss": 0.75, "lr": 0.1, "test/loss": 0.7},
 )
 
+TIMES = {
+    **{f"perf/{name}_ms": 1.0 for name in ("data", "to_device", "forward", "backward", "optimizer", "other")},
+    "perf/samples_per_second": 1000.0,
+    "perf/host_mb": 400.0,
+}
+"""What a row also has: a step took 6 ms."""
+
 
 def project(folder: Path, **settings: str) -> Path:
     """The clean template, each given setting replaced or added at the top; gives its config."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.operations.curves import picture, split_name
-from tests.operations.packages import ROWS, package, record_rows, session
+from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from tests.operations.packages import ROWS, package, record_rows, session
         ("lr", ("lr", "", "lr")),
         ("lr/encoder", ("lr/encoder", "", "lr")),
         ("test", ("test", "", "test")),
+        ("perf/data_ms", ("perf/data_ms", "", "perf/data_ms")),
     ],
 )
 def test_names(name: str, parts: tuple[str, str, str]) -> None:
@@ -61,6 +62,35 @@ def test_a_loss_that_falls_by_orders_of_magnitude(tmp_path: Path, first: float, 
     rows = [{"step": 1, "epoch": 0, "valid/loss": first}, {"step": 2, "epoch": 0, "valid/loss": 0.5}]
     (panel,) = picture([package(tmp_path / "runs", rows=rows)]).panels
     assert panel.logarithmic == logarithmic
+
+
+def test_times_are_drawn_when_they_are_named(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS])
+    assert [panel.name for panel in picture([made]).panels] == ["loss", "lr"]
+    found = picture([made], ["perf/*_ms", "perf/host_mb"])
+    assert [panel.name for panel in found.panels] == sorted(TIMES.keys() - {"perf/samples_per_second"})
+    assert found.panels[-1].curves[0].values == [1.0] * 3, "an axis each"
+    assert set(found.known) == {"train/loss", "valid/loss", "lr", "test/loss", *TIMES}
+
+
+@pytest.mark.parametrize(
+    ("names", "curves"),
+    [
+        (["loss"], ["train", "valid", "test"]),
+        (["valid/*", "lr"], ["valid", "lr"]),
+        (["train/loss"], ["train"]),
+        (["accuracy"], []),
+    ],
+)
+def test_those_that_are_named(tmp_path: Path, names: list[str], curves: list[str]) -> None:
+    found = picture([package(tmp_path / "runs")], names)
+    assert [curve.split for panel in found.panels for curve in panel.curves] == curves
+    assert found.left_out == ([] if curves else ["one"])
+
+
+def test_a_name_with_the_letters_of_a_pattern(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", rows=[{"step": 1, "epoch": 0, "valid/loss": 1.0, "train/iou[0]": 1.0}])
+    assert [panel.name for panel in picture([made], ["iou[0]"]).panels] == ["iou[0]"]
 
 
 def test_packages_without_rows_are_left_out(tmp_path: Path) -> None:

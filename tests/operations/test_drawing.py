@@ -11,7 +11,7 @@ import pytest
 
 from roost.operations.curves import picture
 from roost.operations.drawing import draw
-from tests.operations.packages import ROWS, package, record_rows, session
+from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
 
 def texts(svg: bytes) -> list[str]:
@@ -84,6 +84,13 @@ def test_strange_metrics_are_harmless(tmp_path: Path) -> None:
 def test_many_panels_and_a_single_point(tmp_path: Path) -> None:
     row = {**ROWS[0], **{f"train/metric{i}": float(i) for i in range(7)}}
     assert draw(picture([package(tmp_path / "runs", rows=[row])]), "png").startswith(b"\x89PNG")
+
+
+def test_times(tmp_path: Path) -> None:
+    made = [package(tmp_path / "runs", name, rows=[{**row, **TIMES} for row in ROWS]) for name in ("a", "b")]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        found = texts(draw(picture(made, ["perf/*"]), "svg"))
+    assert {"perf/data_ms", "perf/samples_per_second", "a", "b"} <= set(found)
 
 
 def test_the_same_picture_every_time(tmp_path: Path) -> None:

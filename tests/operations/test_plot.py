@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 from roost.base.errors import NotFound, UsageError
 from roost.operations.plot import plot
-from tests.operations.packages import ROWS, package
+from tests.operations.packages import ROWS, TIMES, package
 
 BEGINS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -37,6 +38,23 @@ def test_several_with_all_marks(tmp_path: Path) -> None:
     output = tmp_path / "both.png"
     plot([one.path for one in made], output=output)
     assert output.stat().st_size > 10_000
+
+
+def test_only_what_is_named(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS])
+    other = package(tmp_path / "runs", "other")
+    drawn = plot([made.path, other.path], output=tmp_path / "a.svg", names=["perf/forward_ms", "perf/host*"])
+    assert drawn.panels == ["perf/forward_ms", "perf/host_mb"] and drawn.left_out == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("valid/los", r"did you mean valid/loss\?"), ("zzz/*", "there are: train/loss, valid/loss")],
+)
+def test_a_name_that_nothing_has(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(NotFound, match=f"(?s){re.escape(name)}.*{said}"):
+        plot([package(tmp_path / "runs").path], output=tmp_path / "a.svg", names=["loss", name])
+    assert not (tmp_path / "a.svg").exists()
 
 
 @pytest.mark.parametrize("name", ["curves", "curves.gif"])

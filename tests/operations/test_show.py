@@ -11,7 +11,7 @@ from roost.analysis import folder
 from roost.base.errors import NotFound
 from roost.operations.show import show
 from roost.package.package import Package
-from tests.operations.packages import package, session
+from tests.operations.packages import ROWS, TIMES, package, session
 
 
 def test_a_run_that_ended(tmp_path: Path) -> None:
@@ -40,6 +40,14 @@ def test_settings_are_those_in_effect(tmp_path: Path) -> None:
     assert shown.settings["max_epochs"] == 9
     assert shown.sessions[1].overrides == ["max_epochs=9"]
     assert shown.inexact == ["a: 1 -> 2"]
+
+
+def test_where_the_time_went_is_told_apart_from_the_metrics(tmp_path: Path) -> None:
+    shown = show(package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS]).path)
+    assert shown.metrics.keys() == {"train/loss", "valid/loss", "lr", "test/loss"}
+    assert shown.time is not None and (shown.time.steps, shown.time.samples) == (30, 180)
+    assert shown.time.seconds == pytest.approx(0.18) and shown.time.host_mb == 400.0
+    assert show(package(tmp_path / "runs", "older").path).time is None
 
 
 def test_a_run_that_runs_tells_its_pid(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_the_time_of_all_sessions(tmp_path: Path) -> None:
         ([{"step": 1, "epoch": 0, "train/loss": 3.0}], "train/loss", 3.0),
         ([{"step": 1, "epoch": 0, "train/loss": 3.0, "valid/bleu": 0.5}], "valid/bleu", 0.5),
         ([{"step": 1, "epoch": 0, "lr": 0.5}], "lr", 0.5),
+        ([{"step": 1, "epoch": 0, "perf/host_mb": 9.0, "lr": 0.5}], "lr", 0.5),
         (
             [{"step": 1, "epoch": 0, "valid/loss": 2.0}, {"step": 2, "epoch": 0, "train/loss": 1.0}],
             "valid/loss",

@@ -15,7 +15,7 @@ from roost.package import environment
 STACK = {
     "torch": "2.13.0+cpu", "numpy": "2.4.6", "cuda": None, "cudnn": None, "device": "cpu",
     "device_name": "Xeon", "threads": 2, "cpu_capability": "AVX512", "deterministic": False,
-    "matmul_precision": "none",
+    "deterministic_warn_only": False, "matmul_precision": "none",
 }  # fmt: skip
 
 
@@ -80,7 +80,6 @@ def test_equal_stacks_do_not_differ() -> None:
         ("device_name", "H200", "device model was Xeon, is H200"),
         ("cpu_capability", "AVX2", "CPU instruction set was AVX512, is AVX2"),
         ("device", "cuda", "device was cpu, is cuda"),
-        ("deterministic", True, "deterministic algorithms was False, is True"),
         ("matmul_precision", "tf32", "float32 precision of matrix products was none, is tf32"),
     ],
 )
@@ -88,13 +87,29 @@ def test_a_difference_is_told_in_words(key: str, value: object, words: str) -> N
     assert environment.differences(STACK, {**STACK, key: value}) == [words]
 
 
+def test_deterministic_algorithms_count_on_a_gpu() -> None:
+    now = {**STACK, "deterministic": True}
+    assert environment.differences(STACK, now) == [], "a reason of its own, where it matters"
+    gpu = {"device": "cuda", "cublas_workspace": None}
+    assert environment.differences({**STACK, **gpu}, {**now, **gpu, "cublas_workspace": ":16:8"}) == [
+        "deterministic algorithms was False, is True",
+        "CUBLAS_WORKSPACE_CONFIG was None, is :16:8",
+    ]
+    older = {key: value for key, value in now.items() if key != "deterministic_warn_only"}
+    assert environment.differences({**older, "device": "cuda"}, {**now, **gpu}) == []
+
+
 def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
-    found = environment.capture("cpu", seed=7)
+    found = environment.capture("cpu", seed=7, determinism="strict")
     text = json.dumps(found)
     assert json.loads(text) == found and "abcdefghijklmnop" not in text
-    assert found["seed"] == 7 and found["variables"]["OMP_NUM_THREADS"] == "2"
+    assert (
+        found["determinism"] == "strict"
+        and found["seed"] == 7
+        and found["variables"]["OMP_NUM_THREADS"] == "2"
+    )
     assert found["packages"]["torch"] and found["stack"].keys() == STACK.keys()
     assert found["stack"]["device"] == "cpu" and type(found["stack"]["torch"]) is str
     assert environment.differences(found["stack"], environment.stack("cpu")) == []
@@ -103,17 +118,20 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
     assert environment.differences(found["stack"], {**found["stack"], "python": "4", "roost": "9"}) == []
 
 
-def test_switches_of_torch_are_part_of_the_stack() -> None:
+def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     before = environment.stack("cpu")
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        (said,) = environment.differences(before, environment.stack("cpu"))
+        now = environment.stack("cpu")
     finally:
         torch.use_deterministic_algorithms(False)
-    assert said == "deterministic algorithms was False, is True"
+    changed = {"deterministic": True, "deterministic_warn_only": True}
+    assert now == {**before, **changed} != before
     cuda = environment._flags(cuda=True)
+    assert cuda.pop("cublas_workspace") is None
     assert cuda.keys() > before.keys() & cuda.keys() and None not in cuda.values()
-    assert "cudnn_benchmark" in cuda and "convolution_precision" in cuda
+    assert cuda.keys() > {"cudnn_benchmark", "convolution_precision", "rnn_precision"}
 
 
 def test_a_precision_is_read_by_its_new_name_or_its_old_one() -> None:
@@ -150,7 +168,7 @@ def test_the_driver_is_what_its_module_says(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_gpus_are_listed() -> None:
-    found = environment.capture("cuda", seed=0)
+    found = environment.capture("cuda", seed=0, determinism="seeded")
     assert json.loads(json.dumps(found)) == found
     assert len(found["gpus"]) == torch.cuda.device_count() and found["gpus"][0]["memory_mb"] > 0
     assert None not in found["stack"].values()

@@ -33,6 +33,7 @@ def test_these_may_change(tmp_path: Path, override: str) -> None:
     "override",
     ["optimizers.main.lr=0.2", "+seed=1", "+data.batch_size=8", "+data.valid.batch_size=8",
      "model.features=9", "~model.features", "+validate_every=5", "+precision=bf16", "+threads=1",
+     "+determinism=strict",
      "+max_epochs_of_mine=3"],
 )  # fmt: skip
 def test_these_need_force(tmp_path: Path, override: str) -> None:

@@ -40,6 +40,18 @@ def values(columns: records.Columns, name: str = "train/loss") -> list[tuple[int
     return list(zip(steps, numbers, strict=True))
 
 
+def test_times_are_no_metrics(tmp_path: Path) -> None:
+    writer = records.Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer.row(1, 0, {"train/loss": 1.0, "perf/data_ms": 2.0})
+    writer.row(2, 0, {"train/loss": 0.5, "perf/data_ms": 3.0, "perf/save_s": math.nan})
+    writer.close()
+    columns = records.fold(tmp_path)
+    assert columns.last() == {"train/loss": 0.5} and columns.series.keys() == {"train/loss"}
+    assert columns.perf["perf/data_ms"] == ([1, 2], [2.0, 3.0])
+    assert math.isnan(columns.perf["perf/save_s"][1][0])
+    assert records.metrics(columns.rows[0]) == {"train/loss": 1.0} and columns.rows[0]["perf/data_ms"] == 2.0
+
+
 def test_a_row_is_one_readable_line(tmp_path: Path) -> None:
     write(tmp_path, 1, 0, 5)
     header, row = (json.loads(line) for line in (tmp_path / "1.jsonl").read_text().splitlines())

@@ -86,7 +86,7 @@ def test_a_device_state_that_cannot_be_restored_is_told(monkeypatch: pytest.Monk
     foreign = {**state, "cuda": [torch.zeros(16, dtype=torch.uint8)]}
     if not seeding.uses_cuda():
         assert seeding.set_rng_state(foreign) == [told + "CUDA is not in use"]
-    monkeypatch.setattr(seeding, "_uses_cuda", lambda: True)
+    monkeypatch.setattr(seeding, "uses_cuda", lambda: True)
     assert seeding.set_rng_state({**state, "cuda": foreign["cuda"] * 8}) == [
         told + "it was saved for 8 devices"
     ]
@@ -114,7 +114,7 @@ def test_the_current_cuda_device_is_saved_and_restored() -> None:
 
 
 def test_isolated_for_fetching_asks_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeding, "_uses_cuda", lambda: True)
+    monkeypatch.setattr(seeding, "uses_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.get_rng_state", lambda: pytest.fail("asked"))
     monkeypatch.setattr("torch.cuda.set_rng_state", lambda _: pytest.fail("changed"))
     seeding._seed_cpu(3)

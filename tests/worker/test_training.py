@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from roost.base.errors import ConfigError, NotFound
+from roost.base.errors import ConfigError, NotFound, Refused
 from roost.config import build
-from roost.config.settings import typed
 from roost.package import checkpoint, environment
 from roost.package.package import Package
 from roost.worker import training
-from tests.project.projects import RUNNER, VALUES, project
+from tests.project.projects import RUNNER, project
 from tests.train.parts import bits, rows_of
 
 
@@ -139,34 +138,34 @@ def test_the_reasons_of_the_request_are_recorded(
     assert [line for line in said.splitlines() if "inexact" in line] == [f"inexact: {one}" for one in reasons]
 
 
-def test_cuda_that_may_add_up_in_another_order_is_inexact() -> None:
-    class Notes:
-        def __init__(self) -> None:
-            self.note_inexact = (taken := []).append
-            self.taken = taken
-
-    def noted(device: str) -> list[str]:
-        notes: Any = Notes()
-        training.note_kernels(notes, device)
-        return list(notes.taken)
-
-    assert noted("cpu") == []
-    assert noted("cuda:1") == ["CUDA without deterministic algorithms (a later version sets them)"]
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert noted("cuda") == []
-    finally:
-        torch.use_deterministic_algorithms(False)
+def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+    package = project(tmp_path)
+    assert train(package, Quiet("early")) == "early"
+    file = package.path / "environment.json"
+    assert json.loads(file.read_bytes())["determinism"] == "seeded"
+    for damaged in (None, b"torn"):
+        if damaged is not None:
+            file.write_bytes(damaged)
+        train(package, Quiet("early"), overrides=["+determinism=off"])
+        assert json.loads(file.read_bytes())["determinism"] == "off"
+        assert package.derived == {}, "nothing went before that the rest could not fit"
+    train(package)
+    assert package.derived["inexact"] == []
+    file.write_bytes(b"torn")
+    with pytest.raises(Refused, match="this machine then counts as the first one"):
+        train(package)
 
 
-def test_threads_are_those_of_the_first_session() -> None:
-    settings = typed(VALUES)
-    training.set_threads(settings, None)
-    assert torch.get_num_threads() == 1, "auto: as it is"
-    training.set_threads(settings, {"stack": {"threads": 2}})
-    assert torch.get_num_threads() == 2
-    training.set_threads(typed({**VALUES, "threads": 3}), {"stack": {"threads": 2}})
-    assert torch.get_num_threads() == 3
+def test_a_change_that_was_forced_is_inexact(tmp_path: Path) -> None:
+    package = project(tmp_path, runner=STOPS, stop_at=3, threads=2)
+    train(package)
+    assert package.derived["inexact"] == [], "deterministic algorithms are in force with two threads"
+    train(package, overrides=["+determinism=off", "stop_at=-1"], inexact=["determinism: (not set) -> off"])
+    assert package.derived["inexact"] == [
+        "float32 precision of matrix products was none, is tf32",
+        "determinism: (not set) -> off",
+        "several threads without deterministic algorithms (determinism: seeded sets them)",
+    ]
 
 
 def test_a_value_of_a_command_line_is_blamed_on_it(tmp_path: Path) -> None:

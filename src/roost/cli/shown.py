@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from roost.cli import terminal
+from roost.operations.determinism import DeterminismShown
 from roost.operations.show import AnalysisShown, CheckpointShown, SessionShown, Shown
 
 
@@ -42,10 +43,32 @@ def _head(shown: Shown) -> Iterator[str]:
     commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
     project = f"project {shown.project}" if shown.project else ""
     yield "  ".join(filter(None, (where, terminal.duration(row.seconds), project, commit)))
+    if shown.determinism is not None:
+        yield _determinism(shown.determinism, shown.settings.get("determinism"))
     if shown.time is not None:
         yield f"time: {shown.time}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
+
+
+_ALGORITHMS = {
+    "off": "no deterministic algorithms",
+    "warn": "deterministic algorithms where torch has them",
+    "only": "deterministic algorithms only",
+}
+
+
+def _determinism(found: DeterminismShown, now: object) -> str:
+    """What was asked, and what was in force when the run began; ``now`` is the setting of today."""
+    asked = found.asked or "not asked for"
+    later = f", now {now}" if found.asked and now not in (None, found.asked) else ""
+    in_force = [
+        f"{found.threads} thread{'' if found.threads == 1 else 's'}" if found.threads is not None else "",
+        _ALGORITHMS[found.algorithms],
+        f"TF32 in {' and '.join(found.tf32)}" if found.tf32 else "no TF32",
+        {None: "", True: "cuDNN benchmark", False: "no cuDNN benchmark"}[found.cudnn_benchmark],
+    ]
+    return terminal.harmless(f"determinism {asked}{later}: {', '.join(filter(None, in_force))}")
 
 
 def _section(title: str, body: Iterable[str]) -> Iterator[str]:

@@ -130,7 +130,7 @@ def _unquoted(value: object) -> str:
 
 
 def _hints(made: Made) -> dict[str, Any]:
-    function = made.__init__ if inspect.isclass(made) else made  # type: ignore[misc]
+    function = made.__init__ if inspect.isclass(made) else made
     # Torch imports these for the type checker alone.
     names = {name: getattr(collections.abc, name) for name in ("Callable", "Iterable", "Sequence")}
     try:

@@ -59,14 +59,14 @@ def locate(
         else:
             found, named = _from_library(path)
         # A file of the project may also have an object that is called, made at its end.
-        good = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
-        if not good:
+        is_made = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
+        if not is_made:
             raise _Unfit(f"{named} is neither a class nor a function")
     except _Unfit as error:
         asked = {} if setting is None else {"setting": setting, "received": path}
         raise ConfigError(error.message, where=where, fix=error.fix, **asked) from None
-    made: Callable[..., Any] = found
-    return made
+    made: Any = found
+    return made  # type: ignore[no-any-return]
 
 
 def build(

@@ -84,6 +84,9 @@ def _panel(axes: Any, panel: Panel, runs: Sequence[Run]) -> None:
         axes.set_yscale("log")
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
+    last = max((step for run in runs for step in run.checkpoints), default=0)
+    if last > axes.get_xlim()[1]:  # a curve that ends earlier must not leave the marks beside the axis
+        axes.set_xlim(right=last * 1.02)
     for number, run in enumerate(runs):
         _marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
     _epochs(axes, runs)

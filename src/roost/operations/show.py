@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from roost.analysis import folder
-from roost.operations import intact
+from roost.operations import determinism, intact
+from roost.operations.determinism import DeterminismShown
 from roost.operations.row import Row
 from roost.operations.summary import summarize
 from roost.package import checkpoint, environment, performance
@@ -86,6 +87,8 @@ class Shown:
     git_dirty: bool | None
     settings: dict[str, Any]
     """In effect: all sessions' overrides applied."""
+    determinism: DeterminismShown | None
+    """None until a worker has built the project."""
     sessions: list[SessionShown]
     metrics: dict[str, float]
     """The newest value of each."""
@@ -120,6 +123,7 @@ def show(package: Path | str) -> Shown:
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
         settings=intact.settings(opened),
+        determinism=determinism.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
         time=performance.of_records(columns),

@@ -51,6 +51,22 @@ class Box(NamedTuple):
     has_batch: bool
 
 
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """Which step `roost debug` goes to, and how: what the command tells the process that goes there."""
+
+    step: int
+    session: int
+    """The settings are those of this session."""
+    box: str | None = None
+    """Name of the step's box; None: nothing is known of a failure in it."""
+    checkpoint: int | None = None
+    """Replay from this one, whatever the box holds."""
+    begin: bool = False
+    """Stop before the step, not where it fails."""
+    device: str = "auto"
+    project: str = ""
+
+
 def boxes(folder: Path) -> Iterator[Box]:
     """The boxes below ``folder``, the newest first; a damaged one is passed over."""
     for id in reversed(checkpoint.ids(folder) if folder.is_dir() else []):
@@ -62,6 +78,18 @@ def boxes(folder: Path) -> Iterator[Box]:
             continue  # or removed meanwhile, by a session that keeps a newer one
         parts = checkpoint.parts(info)
         yield Box(path, note, all(name in parts for name in STATE), BATCH in parts)
+
+
+def named(folder: Path, name: str) -> Box:
+    """The box of that name.
+
+    Raises:
+        NotFound: There is none, or it is damaged.
+    """
+    found = next((box for box in boxes(folder) if box.path.name == name), None)
+    if found is None:
+        raise NotFound(f"there is no black box {name} that can be read", where=folder)
+    return found
 
 
 def newest(folder: Path) -> Box | None:

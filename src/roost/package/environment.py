@@ -189,8 +189,8 @@ def capture(device: str, *, seed: int, determinism: str) -> dict[str, Any]:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What of two stacks differs so that the rest of a run cannot be bit for bit the same, in words.
 
-    On the CPU deterministic algorithms give bits that the others may give, too: that they are in force now
-    makes nothing inexact, and that they are not is told by who sees how many threads there are.
+    Deterministic algorithms of a CPU are not compared: where their lack may give other bits each time, that
+    is a reason of its own (`worker.determinism`).
     """
     on_cpu = then.get("device") == now.get("device") == "cpu"
     return [

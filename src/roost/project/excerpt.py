@@ -1,4 +1,4 @@
-"""A run in miniature: of an epoch the first step and the last, of each other set the first batch and the last."""
+"""A run in miniature: an epoch's first step and its last, of each other set the first batch and the last."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Excerpt(BatchPlan):
 
 
 def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
-    """The first and the last window of so many batches; one where there is no other. The last may be short."""
+    """The first window of so many batches, and the last, which may be short; one where there is no other."""
     last = (num_batches - 1) // batches_per_step * batches_per_step
     windows = [range(min(batches_per_step, num_batches)), range(last, num_batches)]
     return windows[: 2 if last else 1]
@@ -85,7 +85,7 @@ class ShortLoader(Loader):
 
 
 def sample_of(loader: Loader) -> str:
-    """What the set's first sample looks like as a batch of one. Drawn in a worker process, if the run has some."""
+    """What the set's first sample looks like, as a batch of one. A worker process draws it if the run has some."""
     one = ShortLoader(loader, BatchPlan(1, 1, seed=loader.plan.seed, shuffle=False))
     one.num_workers = min(1, loader.num_workers)
     with closing(one.once()) as batches:
@@ -126,7 +126,9 @@ def _looks(value: Any) -> str:
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_looks(one)}" for name, one in value.items())
-    if isinstance(value, list | tuple) and any(isinstance(one, Tensor | Mapping | list | tuple) for one in value):
+    if isinstance(value, list | tuple) and any(
+        isinstance(one, Tensor | Mapping | list | tuple) for one in value
+    ):
         return ", ".join(map(_looks, value))
     if isinstance(value, list | tuple):
         return f"{len(value)} {type(value[0]).__name__}" if value else "nothing"

@@ -81,7 +81,7 @@ def load(package: Package, *, project: str, device: str) -> Experiment:
     where = places(package)
     dataset = dataset_class(settings, package.path, where)(values)
     made = runner_class(settings, package.path, where)
-    hooks = [_hook(path, package.path, values, where) for path in settings.hooks]
+    hooks = own_hooks(settings, package.path, values, where)
     data = build_data(dataset, settings)
     runner = build_runner(made, values, settings, info=data.info, device=device)
     return Experiment(runner, data, hooks, settings)
@@ -97,6 +97,11 @@ def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
     found = _derived(Runner, settings.runner, "runner", root, where)
     _check_loss(found)
     return found
+
+
+def own_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: Where) -> list[Hook]:
+    """The project's hooks, imported from the package at ``root`` and made."""
+    return [_hook(path, root, values, where) for path in settings.hooks]
 
 
 def build_data(dataset: Dataset, settings: Settings) -> Data:

@@ -36,7 +36,7 @@ class BlackBox:
     """Writes failed steps into a package, each as a checkpoint of its own kind: the parts of the trainer as
     they were at the step's begin, its micro-batches, and a `Note`.
 
-    Whatever goes wrong with that is printed and passed over: the error that ended the step is the one to tell.
+    Whatever goes wrong with that is printed and passed over: the step's own error is the one to tell.
 
     Args:
         folder: The package's ``blackbox``; made if need be.
@@ -57,7 +57,7 @@ class BlackBox:
         """Keeps a step, and of older ones the newest two. Called where the step has failed.
 
         Args:
-            trainer: Its progress is that of the step before; no optimizer has moved, if ``generators`` are given.
+            trainer: Its progress is that of the step before; with ``generators`` no optimizer has moved since.
             note: Which step.
             window: Its micro-batches; None: they are not kept.
             generators: All random generators as they were at the step's begin (`seeding.rng_state`); None: no

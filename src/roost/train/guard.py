@@ -72,11 +72,11 @@ def move_unless(bad: Tensor, optim: Optim) -> None:
     if getattr(optimizer, "_step_supports_amp_scaling", False) and optimizer.state:
         optimizer.grad_scale, optimizer.found_inf = None, bad.float()  # type: ignore[attr-defined]
         try:
-            optimizer.step()
+            optim.move()
         finally:
             del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
     elif not bool(bad):
-        optimizer.step()
+        optim.move()
 
 
 def waits(optims: Sequence[Optim]) -> bool:

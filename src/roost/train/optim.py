@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import CheckpointError
+from roost.train import lean
 
 LR_SCALE = "lr_scale"
 """In a parameter group of torch: the factor from its learning rate to the one that is used."""
@@ -51,8 +52,13 @@ class Optim:
         step = inspect.signature(type(self.optimizer).step).parameters
         self.needs_closure = "closure" in step and step["closure"].default is inspect.Parameter.empty
         """Whether it evaluates the loss by itself, several times a step, as LBFGS does."""
+        self.move = lean.step_of(self.optimizer)
+        """Takes one step: ``optimizer.step()``."""
         own = type(self.optimizer).zero_grad is not torch.optim.Optimizer.zero_grad
         self._clears_itself = own or "zero_grad" in vars(self.optimizer)
+        # Torch warns when a scheduler steps first, as it does beside an optimizer that does not move in every
+        # step, and after a validation that a stop had cut.
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -133,9 +139,29 @@ class Optim:
                 f"the checkpoint does not fit the optimizer: {error}",
                 fix="continue the package with its own code and settings",
             ) from error
+        if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
+            _restore_types(self.optimizer, state["optimizer"])
         self.asked = state.get("asked", 0)
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
-        # It has stepped, in another process: without this torch warns when a scheduler steps first, as it
-        # does after a validation that a stop had cut.
-        self.optimizer._opt_called = True  # type: ignore[attr-defined]
+
+
+def _restore_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Torch loads floating-point state in the type of its parameter: the float32 counters that NAdam and ASGD
+    keep beside bf16 weights would lose bits, beside float64 ones the next steps would round differently."""
+    indices = (index for group in saved["param_groups"] for index in group["params"])
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    for index, parameter in zip(indices, parameters, strict=True):
+        if index in saved["state"]:
+            optimizer.state[parameter] = _typed(optimizer.state[parameter], saved["state"][index])
+
+
+def _typed(loaded: Any, saved: Any) -> Any:
+    if isinstance(saved, Tensor) and isinstance(loaded, Tensor):
+        return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device, copy=True)
+    if isinstance(saved, dict) and isinstance(loaded, dict):
+        for key in saved:
+            loaded[key] = _typed(loaded[key], saved[key])
+    if type(saved) in (list, tuple) and type(loaded) is type(saved):
+        return type(saved)(_typed(one, other) for one, other in zip(loaded, saved, strict=True))
+    return loaded

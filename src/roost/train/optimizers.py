@@ -1,20 +1,24 @@
-"""Optimizers and their schedules, from the config's ``optimizers`` section or from the user's hands."""
+"""Optimizers from the config's ``optimizers`` section, checked before the run."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ConfigError
-from roost.config import build, interpolation
+from roost.config import arguments, build, interpolation, sections
 from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
+from roost.train.optim import LR_SCALE
 from roost.train.optim import Optim as Optim
+from roost.train.parameters import Parameters, listed
+from roost.train.schedulers import Warmup, build_scheduler
 
 
 def build_optimizers(
@@ -22,6 +26,7 @@ def build_optimizers(
     settings: Mapping[str, OptimizerSettings],
     *,
     totals: Mapping[str, int],
+    root: Path | None = None,
     where: Where = lambda key: None,
 ) -> dict[str, Optim]:
     """Builds every optimizer of the ``optimizers`` section.
@@ -31,11 +36,12 @@ def build_optimizers(
         settings: By name.
         totals: ``total_steps`` (left out when only time ends the run) and ``steps_per_epoch``, for the
             arguments that mention them.
+        root: The project's folder, for class paths; the working folder if left out.
         where: Where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: A glob matches nothing, a parameter is in two optimizers or in none, or an argument
-            does not fit its class.
+        ConfigError: A class path, an argument or a glob does not fit, or a parameter is in two optimizers
+            or in none.
     """
     if not settings:
         raise ConfigError(
@@ -43,49 +49,51 @@ def build_optimizers(
             setting="optimizers",
             fix="add optimizers: {main: {class: torch.optim.AdamW, lr: 1e-3}}, or write Runner.optimizers()",
         )
-    trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    if not trainable:
+    parameters = Parameters(module)
+    if not parameters.trainable:
         raise ConfigError("the Runner has no trainable parameter", fix="assign its modules in Runner.build()")
-    owner: dict[str, str] = {}
+    chosen = _shared_out(parameters, settings, where)
     built = {}
     for name, one in settings.items():
-        key = f"optimizers.{name}"
-        chosen = _matching(trainable, one.params, f"{key}.params", where)
-        for parameter in chosen:
-            if parameter in owner:
-                raise ConfigError(
-                    f"parameter {parameter!r} belongs to {owner[parameter]!r} and to {name!r}",
-                    setting=f"{key}.params",
-                    where=where(f"{key}.params"),
-                    fix="make the globs disjoint",
-                )
-            owner[parameter] = name
-        builder = _Builder(key, totals, where)
-        built[name] = builder.optim(one, {n: trainable[n] for n in chosen})
-    free = [name for name in trainable if name not in owner]
-    if free:
-        raise ConfigError(
-            f"{len(free)} parameters belong to no optimizer: {', '.join(free[:5])}, …",
-            setting="optimizers",
-            fix="add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()",
-        )
+        builder = _Builder(f"optimizers.{name}", parameters, totals, root, where)
+        built[name] = builder.optim(builder.filled(one), chosen[name])
     return built
 
 
-def _matching(
-    parameters: Mapping[str, Tensor], patterns: str | Sequence[str], setting: str, where: Where
-) -> list[str]:
-    patterns = [patterns] if isinstance(patterns, str) else patterns
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in parameters):
+def _shared_out(
+    parameters: Parameters, settings: Mapping[str, OptimizerSettings], where: Where
+) -> dict[str, list[str]]:
+    """The names of each optimizer's parameters."""
+    chosen: dict[str, list[str]] = {}
+    for name, one in settings.items():
+        key = f"optimizers.{name}.params"
+        chosen[name] = parameters.matching(one.params, among=parameters.trainable, setting=key, where=where)
+        if not chosen[name]:
             raise ConfigError(
-                "the glob matches no parameter",
-                setting=setting,
-                received=pattern,
-                where=where(setting),
-                fix=f"the names are like {', '.join(list(parameters)[:4])}",
-            )
-    return [name for name in parameters if any(fnmatchcase(name, pattern) for pattern in patterns)]
+                "the optimizer has no parameters", setting=key, received=one.params, where=where(key),
+                fix='give globs over names, such as ["encoder.*"], or remove the optimizer',
+            )  # fmt: skip
+        for other in list(chosen)[:-1]:
+            if both := [one for one in chosen[name] if one in set(chosen[other])]:
+                which = "parameter is" if len(both) == 1 else "parameters are"
+                raise ConfigError(
+                    f"{len(both)} {which} in {other!r} and in {name!r}: {listed(both)}",
+                    setting=key,
+                    where=where(key),
+                    fix="make the globs disjoint",
+                )
+    taken = {one for mine in chosen.values() for one in mine}
+    if free := [one for one in parameters.trainable if one not in taken]:
+        which = "1 parameter belongs" if len(free) == 1 else f"{len(free)} parameters belong"
+        raise ConfigError(
+            f"{which} to no optimizer: {listed(free)}",
+            setting="optimizers",
+            fix="add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()",
+        )
+    return chosen
+
+
+S = TypeVar("S", OptimizerSettings, GroupSettings, SchedulerSettings)
 
 
 @dataclass(frozen=True)
@@ -93,95 +101,206 @@ class _Builder:
     """Of one entry of ``optimizers``; ``key`` is its dotted name."""
 
     key: str
+    parameters: Parameters
     totals: Mapping[str, int]
+    root: Path | None
     where: Where
 
-    def optim(self, one: OptimizerSettings, chosen: dict[str, Tensor]) -> Optim:
-        """The optimizer of ``chosen``, with its groups and its schedule.
+    def at(self, name: str = "") -> dict[str, Any]:
+        key = f"{self.key}.{name}" if name else self.key
+        return {"setting": key, "where": self.where(key)}
+
+    def filled(self, one: OptimizerSettings) -> OptimizerSettings:
+        """With the totals put into its arguments, and those of its groups and its scheduler."""
+        groups = [self._filled(group, f"groups.{number}.") for number, group in enumerate(one.groups)]
+        scheduler = self._filled(one.scheduler, "scheduler.") if one.scheduler is not None else None
+        return msgspec.structs.replace(self._filled(one, ""), groups=groups, scheduler=scheduler)
+
+    def _filled(self, one: S, prefix: str) -> S:
+        for key, name in interpolation.waiting(one.arguments, interpolation.LATE - self.totals.keys()):
+            fix = "set max_steps or max_epochs"
+            raise ConfigError(f"max_time gives no {name}", **self.at(prefix + key), fix=fix)
+        return msgspec.structs.replace(one, arguments=dict(interpolation.fill(one.arguments, self.totals)))
+
+    def optim(self, one: OptimizerSettings, chosen: Sequence[str]) -> Optim:
+        """The optimizer of the parameters named ``chosen``, with its groups and its schedule.
 
         Raises:
             ConfigError: A class path, an argument or a glob does not fit; names the key and the place.
         """
-        spec = {"class": one.class_, **self._filled(one.arguments, self.key)}
-        assumed: dict[str, Any] = {}
-        if self._has_fused(one):
-            if one.fused != "auto":
-                spec["fused"] = one.fused
-            elif _can_fuse(one, chosen):
-                assumed["fused"] = True
-        groups = self._groups(one.groups, chosen)
-        optimizer: Any = build.build(spec, None, self.key, self.where, params=groups, **assumed)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ConfigError("is no optimizer", received=one.class_, **self._at(f"{self.key}.class"))
+        made = build.locate(one.class_, root=self.root, **self.at("class"))
+        self._check_places(one, made)
+        self._check_kinds(one, made, chosen)
+        groups = self._groups(one, chosen)
+        optimizer = self._optimizer(one, made, groups, chosen)
+        unit, monitor, scheduler = "step", None, None
+        if one.scheduler is not None:
+            unit, monitor = one.scheduler.unit, one.scheduler.monitor
+            scheduler = build_scheduler(
+                one.scheduler, optimizer, key=f"{self.key}.scheduler",
+                totals=self.totals, root=self.root, where=self.where,
+            )  # fmt: skip
         return Optim(
             optimizer,
-            self._scheduler(one.scheduler, optimizer) if one.scheduler else None,
-            unit=one.scheduler.unit if one.scheduler else "step",
-            monitor=one.scheduler.monitor if one.scheduler else None,
+            scheduler,
+            unit=unit,
+            monitor=monitor,
             max_grad_norm=one.max_grad_norm,
             grad_norm_type=one.grad_norm_type,
+            every_n_steps=one.every_n_steps,
         )
 
-    def _at(self, key: str) -> dict[str, Any]:
-        return {"setting": key, "where": self.where(key)}
-
-    def _filled(self, arguments: Mapping[str, Any], key: str) -> dict[str, Any]:
-        unknown = interpolation.LATE - self.totals.keys()
-        for inner, name in interpolation.waiting(arguments, unknown, key):
-            fix = "set max_steps or max_epochs"
-            raise ConfigError(f"max_time gives no {name}", **self._at(inner), fix=fix)
-        return dict(interpolation.fill(arguments, self.totals))
-
-    def _groups(self, groups: Sequence[GroupSettings], chosen: dict[str, Tensor]) -> list[dict[str, Any]]:
-        """Parameter groups; the first that matches takes a parameter, the rest share the arguments."""
-        left = dict(chosen)
-        built = []
-        for number, group in enumerate(groups):
-            key = f"{self.key}.groups.{number}"
-            names = _matching(chosen, group.params, f"{key}.params", self.where)
-            mine = [left.pop(n) for n in names if n in left]
-            if mine:
-                built.append({"params": mine, **self._filled(group.arguments, key)})
-        return [{"params": list(left.values())}, *built] if left else built
-
-    def _has_fused(self, one: OptimizerSettings) -> bool:
-        made = build.locate(one.class_, **self._at(f"{self.key}.class"))
-        if "fused" in inspect.signature(made).parameters:
-            return True
-        if one.fused is True:
+    def _optimizer(
+        self,
+        one: OptimizerSettings,
+        made: arguments.Made,
+        groups: list[dict[str, Any]],
+        chosen: Sequence[str],
+    ) -> torch.optim.Optimizer:
+        spec = {"class": one.class_, **one.arguments}
+        assumed: dict[str, Any] = {}
+        if one.fused == "auto":
+            assumed = {"fused": True} if self._can_fuse(one, made, chosen) else {}
+        elif arguments.takes(made, "fused"):
+            spec["fused"] = one.fused
+        elif one.fused:
             fix = f"remove it: {one.class_} has no fused kernel"
-            raise ConfigError("there is none", received=True, **self._at(f"{self.key}.fused"), fix=fix)
-        return False
+            raise ConfigError("there is none", received=True, **self.at("fused"), fix=fix)
+        taken = {self._first(one, made): groups}
+        optimizer: Any = build.build(spec, self.root, self.key, self.where, **taken, **assumed)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ConfigError("is no optimizer", received=one.class_, **self.at("class"))
+        return optimizer
 
-    def _scheduler(self, settings: SchedulerSettings, optimizer: torch.optim.Optimizer) -> Any:
-        key = f"{self.key}.scheduler"
-        spec = {"class": settings.class_, **self._filled(settings.arguments, key)}
-        scheduler: Any = build.build(spec, None, key, self.where, optimizer=optimizer)
-        plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-        if plateau and (settings.unit != "validation" or settings.monitor is None):
-            raise ConfigError(
-                "ReduceLROnPlateau looks at a metric",
-                setting=key,
-                where=self.where(f"{key}.class"),
-                fix="set unit: validation and monitor: valid/loss",
+    def _first(self, one: OptimizerSettings, made: arguments.Made) -> str:
+        """The argument that takes the parameters; torch's all call it ``params``, a project's may not."""
+        if ".py:" not in one.class_ or arguments.takes(made, "params"):
+            return "params"
+        return next(iter(inspect.signature(made).parameters), "params")
+
+    # ---- groups -----------------------------------------------------------------------------------------
+
+    def _groups(self, one: OptimizerSettings, chosen: Sequence[str]) -> list[dict[str, Any]]:
+        """Parameter groups; the first that matches takes a parameter, the rest share the arguments."""
+        left = {name: self.parameters.trainable[name] for name in chosen}
+        built = []
+        for number, group in enumerate(one.groups):
+            at = self.at(f"groups.{number}.params")
+            names = self.parameters.matching(
+                group.params, among=chosen, setting=at["setting"], where=self.where
             )
-        if not settings.warmup_steps:
-            return scheduler
-        if settings.unit != "step":
-            at = self._at(f"{key}.warmup_steps")
-            raise ConfigError("needs unit: step", received=settings.unit, **at)
-        total = self.totals.get("total_steps")
-        if total is not None and settings.warmup_steps >= total:
-            said = f"the run ends after {total} steps, with the learning rate still climbing"
-            print(f"{key}.warmup_steps is {settings.warmup_steps}: {said}", flush=True)
-        warmup = torch.optim.lr_scheduler.LinearLR(
-            optimizer, start_factor=1 / (settings.warmup_steps + 1), total_iters=settings.warmup_steps
-        )
-        return torch.optim.lr_scheduler.SequentialLR(optimizer, [warmup, scheduler], [settings.warmup_steps])
+            mine = {name: left.pop(name) for name in names if name in left}
+            if not mine:
+                said = f"the groups before it have taken all that it matches ({listed(names)})"
+                print(f"{at['setting']}: {said}; it is left out", flush=True)
+                continue
+            own = self._own_arguments(one, group, number, mine)
+            scale = one.lr_scale if group.lr_scale is None else group.lr_scale
+            built.append({"params": list(mine.values()), **own, **_scaled(scale)})
+        rest = {"params": list(left.values()), **_scaled(one.lr_scale)}
+        return [rest, *built] if left else built
+
+    def _own_arguments(
+        self, one: OptimizerSettings, group: GroupSettings, number: int, mine: Mapping[str, Tensor]
+    ) -> Mapping[str, Any]:
+        """A group's arguments with their right types, tried on an optimizer that is thrown away: torch looks
+        at those of all groups together alone, and takes any name for a group's."""
+        if not group.arguments or ".py:" in one.class_:
+            return group.arguments
+        spec = {"class": one.class_, **one.arguments, **group.arguments}
+        key = f"{self.key}.groups.{number}"
+        tried: Any = build.build(spec, self.root, key, self.where, params=list(mine.values()))
+        return {name: tried.param_groups[0][name] for name in group.arguments}
+
+    # ---- what torch would refuse later, or never ---------------------------------------------------------
+
+    def _check_places(self, one: OptimizerSettings, made: arguments.Made) -> None:
+        """A setting in the wrong section would be taken for an argument."""
+        self._refuse_misplaced(one.arguments, made, "")
+        for number, group in enumerate(one.groups):
+            self._refuse_misplaced(group.arguments, made, f"groups.{number}.")
+        if one.scheduler is not None:
+            scheduler = build.locate(one.scheduler.class_, root=self.root, **self.at("scheduler.class"))
+            self._refuse_misplaced(one.scheduler.arguments, scheduler, "scheduler.")
+
+    def _refuse_misplaced(self, given: Mapping[str, Any], made: arguments.Made, prefix: str) -> None:
+        homes = {"": OptimizerSettings, "scheduler.": SchedulerSettings}
+        for name in (name for name in given if not arguments.takes(made, name)):
+            for section in (section for section, struct in homes.items() if name in sections.parts(struct)):
+                at, fix = self.at(prefix + name), f"write it as {self.key}.{section}{name}"
+                raise ConfigError("stands in the wrong section", received=given[name], **at, fix=fix)
+
+    def _check_kinds(self, one: OptimizerSettings, made: arguments.Made, chosen: Sequence[str]) -> None:
+        """What a class of torch would refuse of its parameters without their names, or in the first step."""
+        if not inspect.isclass(made):
+            return
+        kinds = {kind.__name__ for kind in made.__mro__ if kind.__module__.startswith("torch.optim")}
+        sparse = [name for name in chosen if name in self.parameters.sparse()]
+        if "Muon" in kinds:
+            flat = [name for name in chosen if self.parameters.trainable[name].dim() != 2]
+            self._refuse(flat, one, "takes matrices alone, and these are none")
+        if "SparseAdam" in kinds:
+            dense = [name for name in chosen if name in self.parameters.dense()]
+            self._refuse(dense, one, "takes sparse gradients alone, and these have dense ones")
+        if kinds - {"Optimizer"} and not kinds & {"SGD", "Adagrad", "SparseAdam"}:
+            self._refuse(sparse, one, "takes no sparse gradients, and these have some")
+        if "LBFGS" in kinds and one.groups:
+            raise ConfigError(f"{one.class_} takes no groups", **self.at("groups"), fix="remove them")
+
+    def _refuse(self, names: Sequence[str], one: OptimizerSettings, why: str) -> None:
+        if names:
+            fix = "choose others in `params`, and give these to another optimizer"
+            raise ConfigError(f"{one.class_} {why}: {listed(names)}", **self.at("params"), fix=fix)
+
+    def _can_fuse(self, one: OptimizerSettings, made: arguments.Made, chosen: Sequence[str]) -> bool:
+        """``fused: auto`` takes the fused kernel where the class has one: on a tiny model it saves a quarter
+        of the step, at the price of other rounding than the plain one."""
+        if not arguments.takes(made, "fused") or ".py:" in one.class_:
+            return False
+        if any(one.arguments.get(name) for name in ("foreach", "differentiable")):
+            return False
+        if not self.parameters.sparse().isdisjoint(chosen):
+            return False
+        # Of Adagrad there was none for CUDA for long.
+        devices = ("cpu",) if one.class_.endswith(".Adagrad") else ("cpu", "cuda")
+        mine = [self.parameters.trainable[name] for name in chosen]
+        return all(p.is_floating_point() and p.device.type in devices for p in mine)
 
 
-def _can_fuse(one: OptimizerSettings, chosen: Mapping[str, Tensor]) -> bool:
-    """``fused: auto`` takes the fused kernel where the class has one: on a tiny model it saves a quarter of
-    the step, at the price of other rounding than the plain one."""
-    usable = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in chosen.values())
-    return usable and not any(one.arguments.get(name) for name in ("foreach", "differentiable"))
+def _scaled(scale: float) -> dict[str, float]:
+    return {LR_SCALE: scale} if scale != 1 else {}
+
+
+def describe(optims: Mapping[str, Optim]) -> list[str]:
+    """A line for each optimizer; none at all when there is one alone with one group of parameters."""
+    if len(optims) == 1 and all(len(optim.optimizer.param_groups) == 1 for optim in optims.values()):
+        return []
+    return [f"optimizer {name}: {_described(optim)}" for name, optim in optims.items()]
+
+
+def _described(optim: Optim) -> str:
+    optimizer, scheduler = optim.optimizer, optim.scheduler
+    groups, scales = optimizer.param_groups, [group.get(LR_SCALE, 1.0) for group in optimizer.param_groups]
+    schedule = ""
+    if isinstance(scheduler, Warmup):
+        scales, schedule = scheduler.scales, f" with {scheduler.steps} steps of warm-up"
+        scheduler = scheduler.scheduler
+    if scheduler is not None:
+        schedule = f", {type(scheduler).__name__} each {optim.unit}{schedule}"
+    own = [_shown(group, scale) for group, scale in zip(groups, scales, strict=False)]
+    sizes = [sum(p.numel() for p in group["params"]) for group in groups]
+    kind = f"{type(optimizer).__name__}{' (fused)' if optimizer.defaults.get('fused') else ''}"
+    rest = []
+    for size, group in zip(sizes[1:], own[1:], strict=False):
+        differs = [f"{name} {value}" for name, value in group.items() if value != own[0].get(name)]
+        rest.append(f"{size:,} with {', '.join(differs) or 'the same'}")
+    counted = f"{sum(sizes):,} parameters" + (f" ({', '.join(rest)})" if rest else "")
+    often = f", moves every {optim.every_n_steps} steps" if optim.every_n_steps > 1 else ""
+    return f"{kind}, {counted}, lr {own[0].get('lr')}{schedule}{often}"
+
+
+def _shown(group: Mapping[str, Any], scale: float) -> dict[str, str]:
+    """Of a group what a config gives, in words; its learning rate as it is used."""
+    ours = ("params", LR_SCALE, "initial_lr")
+    shown = {name: str(value) for name, value in group.items() if name not in ours}
+    return {**shown, "lr": f"{float(group['lr']) * scale:g}"} if "lr" in group else shown

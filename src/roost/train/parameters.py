@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-import torch
 from torch import nn
 
 from roost.base.errors import ConfigError
@@ -79,8 +78,10 @@ class Parameters:
 
     def dense(self) -> set[str]:
         """The names of those whose gradients are certainly dense: of torch's other modules."""
-        torchs = {name for name, owner in self._owned() if type(owner).__module__.startswith("torch.nn.")}
-        return torchs - self.sparse()
+        homes = {name: type(owner).__module__ for name, owner in self._owned()}
+        torchs = {name for name, home in homes.items() if home.startswith("torch.nn.modules.")}
+        held = {name for name, home in homes.items() if home.endswith(".container")}  # for whatever use
+        return torchs - held - self.sparse()
 
     def _owned(self) -> Iterable[tuple[str, nn.Module]]:
         for name, names in self._names.items():
@@ -120,8 +121,3 @@ def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
         print(f"optimizers {who} both move {listed(shared)}", flush=True)
     if free := [name for name, by in owners.items() if not by]:
         print(f"no optimizer moves {listed(free)}", flush=True)
-
-
-def number_of(tensors: Iterable[torch.Tensor]) -> int:
-    """How many numbers the tensors hold together."""
-    return sum(one.numel() for one in tensors)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
+from roost.train import lean
 from roost.train import loss as losses
 from roost.train import precision as numbers
 from roost.train.compiled import Compiled
@@ -150,27 +151,39 @@ class Stepper:
         if len(batches) > 1:
             return self._accumulate(fn, batches, target)
         loss, values = self._forward(fn, batches[0], target)
-        self._backward(loss, target)
+        self._backward(loss, None, target)
         return values
 
     def _accumulate(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
-        """Sums weight x loss over the micro-batches, then divides the gradients by the sum of weights:
-        that sum is known only after the last forward when the weights come from the loss function."""
-        total: Value = 0.0
+        """Each micro-batch adds its share of the gradient, and of what is recorded: its samples by those of the
+        window. Weights of the loss's own are summed as they come, and divided out after the last forward."""
+        counts = [losses.num_samples(batches, number) for number in range(len(batches))]
+        total: Value = float(sum(counts))
+        shares: list[Value] = [count / total for count in counts]
+        weighted = False
         sums: dict[str, Value] = {}
         for number, batch in enumerate(batches):
             loss, values = self._forward(fn, batch, target)
-            weight = values.pop("weight", None)
-            weight = float(losses.num_samples(batches, number)) if weight is None else weight
-            self._backward(loss * weight, target)
-            total = total + weight
+            share = shares[number]
+            if number == 0 and "weight" in values:
+                weighted, total = True, 0.0
+            if weighted != ("weight" in values):
+                raise ContractError(
+                    "loss() gives a weight for some batches only", fix="give it always, or never"
+                )
+            if weighted:
+                share = values.pop("weight")
+                total = total + share
+            self._backward(loss, share, target)
             for name, value in values.items():
-                sums[name] = sums[name] + value * weight if name in sums else value * weight
-        parameters = (p for optim in target.optims.values() for p in optim.parameters)
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        if gradients:
-            torch._foreach_div_(gradients, total)
-        return {**{name: value / total for name, value in sums.items()}, "weight": total}
+                sums[name] = _plus(sums.get(name), value, share)
+        if weighted:
+            parameters = (p for optim in target.optims.values() for p in optim.parameters)
+            if gradients := [p.grad for p in parameters if p.grad is not None]:
+                torch._foreach_div_(gradients, total)
+            sums = {name: value / total for name, value in sums.items()}
+        sums["weight"] = total
+        return sums
 
     def _forward(self, fn: LossFunction, batch: Any, target: _Target) -> tuple[Tensor, dict[str, Value]]:
         begun = perf_counter()
@@ -186,11 +199,15 @@ class Stepper:
         self.timing.spent[FORWARD] += perf_counter() - begun
         return loss, values
 
-    def _backward(self, loss: Tensor, target: _Target) -> None:
+    def _backward(self, loss: Tensor, share: Value | None, target: _Target) -> None:
         begun = perf_counter()
         if self._scales:
-            loss = _scaler(target.optims).scale(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
+            scaled = _scaler(target.optims).scale(loss if share is None else loss * share)
+            scaled.backward()
+        elif isinstance(share, Tensor):
+            lean.backward(loss * share)
+        else:
+            lean.backward(loss, share)
         self.timing.spent[BACKWARD] += perf_counter() - begun
 
     # ---- moving the weights -----------------------------------------------------------------------------
@@ -283,6 +300,15 @@ def _only_take(batches: Sequence[Any]) -> Mapping[str, Value]:
     return {}
 
 
+def _plus(total: Value | None, value: Value, share: Value) -> Value:
+    """total + share x value; one operation on the device where torch has one."""
+    if total is None:
+        return value * share
+    if isinstance(value, Tensor) and not isinstance(share, Tensor) and isinstance(total, Tensor):
+        return torch.add(total, value, alpha=share) if value.is_floating_point() else total + value * share
+    return total + value * share
+
+
 def _scaler(optims: Mapping[str, Optim]) -> torch.amp.GradScaler:
     """The scaler of a loss: that of the first optimizer that moves on it."""
     scaler = next(iter(optims.values())).scaler
@@ -302,7 +328,7 @@ def _step(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tensor | None)
     elif bad is not None:
         move_unless(bad, optim)
     else:
-        optim.optimizer.step()
+        optim.move()
 
 
 def _overflowed(scaler: torch.amp.GradScaler, moving: Mapping[str, Optim]) -> Tensor:

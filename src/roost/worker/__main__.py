@@ -1,5 +1,5 @@
 """The process that does one task, started by a supervisor: ``python -P -m roost.worker PACKAGE SESSION``, or
-``PACKAGE FOLDER`` for an analysis."""
+``PACKAGE FOLDER`` for an analysis, or ``PACKAGE check`` for a check."""
 
 from __future__ import annotations
 
@@ -40,12 +40,17 @@ def main(arguments: list[str]) -> int:
 
 
 _LEAVE_SECONDS = 10.0
+_CHECK = "check"
 
 
 def _told(error: BaseException, path: str, task: str) -> Failure:
     from roost.worker import failure  # costs a successful run nothing
 
     package = Path(path).absolute()
+    if task == _CHECK:
+        from roost.worker import check
+
+        return check.told(error, package)
     if task.isdecimal():
         own, file = [package], package / "sessions" / f"{task}.traceback.txt"
     else:
@@ -64,6 +69,10 @@ def _run(path: str, task: str) -> str:
     from roost.package.package import Package
 
     package = Package.open(path)
+    if task == _CHECK:
+        from roost.worker.check import check
+
+        return check(package)
     if stop is None:
         from roost.worker.analysis import analyze
 

@@ -1,4 +1,4 @@
-"""What the settings `determinism` and `threads` ask of torch: how much speed is given for the same bits again."""
+"""What `determinism` and `threads` ask of torch: how much speed is given for the same bits again."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
         first: environment.json of the session that began the run; None in that one.
     """
     before = first["stack"] if first is not None else {}
+    asked = settings.determinism
     _set_threads(settings, before)
-    torch.backends.cudnn.benchmark = settings.determinism == "off"
-    torch.backends.cudnn.deterministic = settings.determinism != "off"
-    if settings.determinism == "off":
-        _allow_tf32(True)
-    elif settings.determinism == "strict":
+    torch.backends.cudnn.benchmark = asked == "off"
+    torch.backends.cudnn.deterministic = asked != "off"
+    if asked != "seeded":
+        _allow_tf32(asked == "off")
+    if asked == "strict":
         _set_workspace(before.get("cublas_workspace"))
-        _allow_tf32(False)
         torch.use_deterministic_algorithms(True)
-    elif torch.device(device).type == "cpu":
-        # With two threads the gradient of x[i] is another one each time. Not by use_deterministic_algorithms:
-        # that imports torch.compile's back end, which takes a second.
-        torch.set_deterministic_debug_mode("warn")
-        torch.utils.deterministic.fill_uninitialized_memory = False  # would cost each torch.empty
+        return
+    on_cpu = asked == "seeded" and torch.device(device).type == "cpu"
+    # With two threads the gradient of x[i] is another one each time. By this name, because that of
+    # use_deterministic_algorithms imports torch.compile's back end, which takes a second.
+    torch.set_deterministic_debug_mode("warn" if on_cpu else "default")
+    if on_cpu:
+        torch.utils.deterministic.fill_uninitialized_memory = False  # it would cost each torch.empty
 
 
 def inexact(device: str) -> list[str]:

@@ -20,6 +20,7 @@ from roost.worker.causes.cause import Cause, Scene
 
 _MOST_BYTES = 16 * 2**20
 """Of the whole traceback; what a person's code puts into an error may be of any size."""
+_ASK = "the whole traceback: add --debug to the command"
 
 
 class Failure(NamedTuple):
@@ -59,14 +60,15 @@ def explained(error: BaseException, *, own: Sequence[Path], package: Path | None
     return Failure("exception", _line(cause, found, whose), 1, lines, whole, is_all=False)
 
 
-def tell(failure: Failure, file: Path) -> None:
+def tell(failure: Failure, file: Path | None) -> None:
     """Prints a failure to stderr, and keeps the whole traceback.
 
     Args:
         failure: What `explained` made of the error.
-        file: Takes the whole traceback. Where it cannot be written the traceback is printed instead.
+        file: Takes the whole traceback. Where it cannot be written the traceback is printed instead. None:
+            nothing is kept, and it is said how to see it.
     """
-    rest = None if failure.is_all else _kept(failure.whole, file)
+    rest = None if failure.is_all else _ASK if file is None else _kept(failure.whole, file)
     if os.environ.get("ROOST_DEBUG") == "1" or (rest is None and not failure.is_all):
         print(failure.whole, file=sys.stderr)
     for line in failure.lines:
@@ -88,7 +90,7 @@ def _whole(error: BaseException) -> str:
     return harmless("".join(traceback.format_exception(error)).rstrip("\n"))
 
 
-def told(error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path) -> Failure:
+def told(error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path | None) -> Failure:
     """Explains an error and tells it, see `explained` and `tell`. Whatever goes wrong with that must not hide
     the error: then it is told as Python does."""
     try:

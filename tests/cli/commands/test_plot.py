@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.programs import roost
-from tests.operations.packages import package
+from tests.operations.packages import ROWS, TIMES, package
 
 
 def test_failed_runs_are_left_out_and_named(tmp_path: Path) -> None:
@@ -19,3 +19,15 @@ def test_failed_runs_are_left_out_and_named(tmp_path: Path) -> None:
     panels, left_out = said.stderr.splitlines()
     assert panels == "loss, lr" and left_out.startswith("left out, nothing is recorded yet: 0\\x1b long")
     assert left_out.count("long ") == 60 and "good" not in left_out
+
+
+def test_what_is_named(tmp_path: Path) -> None:
+    made = [
+        package(tmp_path / "runs", "new", rows=[{**row, **TIMES} for row in ROWS]),
+        package(tmp_path / "runs", "old"),
+    ]
+    said = roost("plot", *(one.path for one in made), "-m", "perf/*_mb", "-o", "c.png", cwd=tmp_path)
+    assert said.returncode == 0 and (tmp_path / "c.png").is_file()
+    assert said.stderr.splitlines() == ["perf/host_mb", "left out, nothing of that name is recorded: old"]
+    wrong = roost("plot", made[0].path, "-m", "perf/hots_mb", "-o", "d.png", cwd=tmp_path)
+    assert wrong.returncode == 3 and "did you mean perf/host_mb?" in wrong.stderr

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+from time import perf_counter
+
 import pytest
 
+from roost.package.performance import PARTS, Span
 from roost.train.checkpoints import Checkpoints
 from roost.train.hooks import Console, Records, Save, Validate
-from roost.train.hooks.console import line
+from roost.train.hooks.console import hint, line
 from roost.train.until import Until
 from tests.train.parts import MLP, Still, StopAt, built, loader, plain
 
@@ -17,7 +21,7 @@ def test_a_line_per_validation_and_few_between(tmp_path: object, capsys: pytest.
     loaders = {"valid": loader(Still(), 8, shuffle=False)}
     hooks = [Records(f"{tmp_path}/records", "1"), Validate("4"), Console(), Save("100")]
     plain(built(MLP), Still(), hooks, until=9, loaders=loaders).fit()
-    begin, *middle, end = said(capsys)
+    begin, *middle, time, end = said(capsys)
     assert begin == "training: until 9 steps, 7 steps per epoch, 74 parameters"
     assert [text.split("train:")[0] for text in middle] == [
         "epoch 0  step 4/9  ",
@@ -25,13 +29,15 @@ def test_a_line_per_validation_and_few_between(tmp_path: object, capsys: pytest.
         "epoch 1  step 9/9  ",
     ]
     assert all("  valid: loss 0." in text for text in middle)
+    assert time.startswith("the run: ")
     assert end == "finished at step 9"
 
 
 def test_every_row_when_there_is_time(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     plain(built(MLP), Still(), [Records(f"{tmp_path}/records", "3"), Console(0.0)], until="1ep").fit()
-    begin, *middle, _ = said(capsys)
+    begin, *middle, run, _ = said(capsys)
     assert begin.startswith("training: until 1 epochs, ")
+    assert run.startswith("the run: "), "of its only epoch it tells alone"
     assert [text.split()[:4] for text in middle] == [
         ["epoch", "0/1", "step", "3/7"],
         ["epoch", "0/1", "step", "6/7"],
@@ -43,11 +49,77 @@ def test_a_stop_and_going_on(tmp_path: object, capsys: pytest.CaptureFixture[str
     for hooks in ([StopAt(2)], []):
         checkpoints = Checkpoints(f"{tmp_path}/checkpoints")
         plain(built(MLP), Still(), [Console(), *hooks], until=Until(5, 3), checkpoints=checkpoints).fit()
-    first, stopped, second, finished = said(capsys)
+    first, run, stopped, second, session, finished = said(capsys)
     assert first.startswith("training: until 3 epochs or 5 steps")
     assert stopped == "test at step 2"
     assert second.startswith("going on from step 2: ")
     assert finished == "finished at step 5"
+    assert run.startswith("the run: ") and session.startswith("this session: ")
+
+
+def test_where_the_time_went(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    loaders = {"valid": loader(Still(), 8, shuffle=False)}
+    hooks = [Validate("1ep"), Console(), Save("1ep")]
+    checkpoints = Checkpoints(f"{tmp_path}/checkpoints")
+    plain(built(MLP), Still(), hooks, until="1ep", loaders=loaders, checkpoints=checkpoints).fit()
+    *_, run, _ = said(capsys)
+    parts = "  ".join(rf"{part} \d+%" for part in (*PARTS, "other"))
+    assert re.fullmatch(rf"the run: \d+\.\ds, [\d,]+ samples/s  {parts}  memory \d+(\.\d GB| MB)", run), run
+
+
+def test_short_epochs_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, console = plain(built(MLP), Still(), until="9ep"), Console(10.0)
+    timing, progress = trainer.stepper.timing, trainer.progress
+    console.on_start(trainer)
+    for progress.epoch, seconds in ((1, 4.0), (2, 8.0), (3, 12.1), (4, 23.2), (5, 24.0), (2, 34.0)):
+        timing.begin(0, 0, perf_counter() - seconds)
+        console.on_epoch(trainer)
+    shown = [text.split(",")[0].split("  ")[0] for text in said(capsys)[1:]]
+    assert shown == ["epochs 1-3: 12.1s", "epoch 4: 11.1s", "epoch 2: 10.8s"], "a rollback went back to 2"
+
+
+def test_a_long_wait_for_data_comes_with_advice_once(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, console = plain(built(MLP), Still(), until="9ep"), Console(10.0)
+    console.on_start(trainer)
+    for trainer.progress.epoch, seconds in ((1, 20.0), (2, 40.0)):
+        trainer.stepper.timing.begin(0, 0, perf_counter() - seconds)
+        trainer.stepper.timing.spent[:3] = seconds / 2, 0.0, seconds / 2
+        trainer.progress.step = 100
+        console.on_epoch(trainer)
+    assert [text.split(":")[0] for text in said(capsys)[1:]] == [
+        "epoch 1",
+        "training waits 50% of its time for data (100.0 ms a step)",
+        "epoch 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "forward", "advised"),
+    [
+        (3.0, 5.0, True),
+        (1.9, 5.0, False),  # of 10 s: training is busy enough
+        (3.0, 0.0, False),  # mode dry: it measures just that
+    ],
+)
+def test_advice(data: float, forward: float, advised: bool) -> None:
+    span = Span(10.0, 100, 1000, {"data": data, "forward": forward})
+    assert bool(hint(span)) == advised
+    assert not hint(Span(10.0, 100_000, 1000, span.parts)), "workers would not be quicker than 30 µs a step"
+
+
+def test_a_session_without_a_step_says_nothing_of_time(
+    tmp_path: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        checkpoints = Checkpoints(f"{tmp_path}/checkpoints")
+        plain(built(MLP), Still(), [Console(), Save("1ep")], until=2, checkpoints=checkpoints).fit()
+    assert [text.split(":")[0] for text in said(capsys)] == [
+        "training",
+        "the run",
+        "finished at step 2",
+        "going on from step 2",
+        "finished at step 2",
+    ]
 
 
 def test_numbers_are_short_and_stand_under_their_split() -> None:

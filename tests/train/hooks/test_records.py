@@ -54,8 +54,23 @@ def test_one_row_per_step_at_most_and_one_at_the_end(
 def test_train_and_valid_share_a_row(tmp_path: Path) -> None:
     make(tmp_path, "2", until=4).fit()
     first, second = lines(tmp_path)[1:]
-    assert first.keys() == {"step", "epoch", "time", "train/loss", "train/accuracy", "lr"}
-    assert second.keys() == {*first.keys(), "valid/loss", "valid/accuracy"}
+    times = {name for name in first if name.startswith(records.PERF)}
+    assert first.keys() - times == {"step", "epoch", "time", "train/loss", "train/accuracy", "lr"}
+    assert second.keys() == {*first.keys(), "valid/loss", "valid/accuracy", "perf/validate_s"}
+
+
+def test_each_row_tells_what_its_steps_took(tmp_path: Path) -> None:
+    trainer = make(tmp_path / "records", "4", Save("4"), until=8, checkpoints=Checkpoints(tmp_path / "c"))
+    trainer.fit()
+    first, second = lines(tmp_path / "records")[1:]
+    of_a_step = {
+        f"perf/{name}_ms" for name in ("data", "to_device", "forward", "backward", "optimizer", "other")
+    }
+    assert of_a_step <= first.keys()
+    assert first["perf/forward_ms"] > 0 and first["perf/backward_ms"] > 0 and first["perf/optimizer_ms"] > 0
+    assert first["perf/samples_per_second"] > 0 and first["perf/host_mb"] > 0
+    assert "perf/save_s" not in first and second["perf/save_s"] > 0, "the save came after the first row"
+    assert not [name for name in trainer.row if name.startswith(records.PERF)], "no part of a checkpoint"
 
 
 def test_a_row_is_the_mean_of_the_samples_since_the_one_before(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, unknown
 
 REFUSED = (
-    "{} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. "
-    "You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if "
-    "that's acceptable for your application."
+    "{} does not have a deterministic implementation, but you set "
+    "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or "
+    "you can use the 'warn_only=True' option, if that's acceptable for your application."
 )
 
 
@@ -37,7 +37,8 @@ def test_operations_that_have_none_for_real(tmp_path: Path, deterministic: None)
     strict = project(tmp_path, determinism="strict")
     cause = known(of(unpool), strict.path)
     assert cause.words == (
-        "nn.MaxUnpool2d has no deterministic algorithm, and determinism: strict allows nothing else"
+        "nn.MaxUnpool1d or nn.MaxUnpool2d has no deterministic algorithm, "
+        "and determinism: strict allows nothing else"
     )
     assert cause.fix.startswith("put another operation in its place, or set determinism: seeded")
     assert known(of(put), strict.path).words.startswith("Tensor.put_ has no")

@@ -55,7 +55,8 @@ class Console(Hook):
         now, last = _so_far(trainer), trainer.progress.epoch
         first = min(self._epoch + 1, last)  # a rollback went back
         took = now - self._told
-        if took.seconds >= self._seconds:
+        is_all = trainer.finished and not self._told.steps  # then the run's own line tells the same
+        if took.seconds >= self._seconds and not is_all:
             self._tell(f"epoch {last}" if first == last else f"epochs {first}-{last}", took)
             self._told, self._epoch = now, last
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.monitor import monitored
+from roost.train.schedulers import Warmup
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
 class Schedule(Hook):
-    """Steps each scheduler by its own unit. Their state is saved with their optimizers."""
+    """Steps each scheduler by its own unit, a warm-up by steps. Their state is saved with their optimizers."""
 
     phase = Phase.SCHEDULE
 
@@ -22,6 +23,9 @@ class Schedule(Hook):
         return {_setting(name): optim.monitor for name, optim in named if optim.monitor is not None}
 
     def on_step(self, trainer: Trainer) -> None:
+        for optim in trainer.stepper.optimizers.values():
+            if isinstance(optim.scheduler, Warmup):
+                optim.scheduler.climb()
         self._step(trainer, "step")
 
     def on_epoch(self, trainer: Trainer) -> None:

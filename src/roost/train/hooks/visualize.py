@@ -33,17 +33,29 @@ class Visualize(Hook):
         self.every = [] if every is None else every
 
     def on_step(self, trainer: Trainer) -> None:
-        """Shows the first validation batch, or the first of training where there is no validation."""
-        names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         try:
-            with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
-                batch = next(trainer.loaders[names[0]].once()).value
-                shown = trainer.runner.visualize(trainer.runner.to_device(batch))
-            folder = self._folder / str(trainer.progress.step)
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, value in shown.items():
-                suffix, data = media.encode(value)
-                durable.write(folder / f"{name.replace('/', '_')}.{suffix}", data)
+            self.show(trainer)
         except Exception:  # noqa: BLE001  - a user's picture must not end a user's training
             print(f"visualize failed at step {trainer.progress.step}, training goes on:", flush=True)
             traceback.print_exc()
+
+    def show(self, trainer: Trainer) -> list[Path]:
+        """Shows the first validation batch, or the first of training where there is no validation; gives the
+        files.
+
+        Raises:
+            ContractError: `Runner.visualize` gave what cannot be stored.
+            OSError: A file could not be written.
+            Exception: Whatever it raised.
+        """
+        names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
+        with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
+            batch = next(trainer.loaders[names[0]].once()).value
+            shown = trainer.runner.visualize(trainer.runner.to_device(batch))
+        folder, files = self._folder / str(trainer.progress.step), []
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in shown.items():
+            suffix, data = media.encode(value)
+            files.append(folder / f"{name.replace('/', '_')}.{suffix}")
+            durable.write(files[-1], data)
+        return files

@@ -12,7 +12,8 @@ _REFUSED = re.compile(r"(\w+)((?: [\w ]+)?) does not have a deterministic implem
 _PARTS = re.compile(r"_(?:backward|forward|out|cuda|cpu|gpu|kernel|template|with_indices)(?:_|$)")
 """What torch adds to an operation's name to tell its kernels apart."""
 _CALLED = (
-    (re.compile(r"max_unpooling(\dd)"), "nn.MaxUnpool{0}"),
+    (re.compile(r"max_unpooling2d"), "nn.MaxUnpool1d or nn.MaxUnpool2d"),
+    (re.compile(r"max_unpooling3d"), "nn.MaxUnpool3d"),
     (re.compile(r"upsample_(\w+?)\dd"), 'F.interpolate(mode="{0}")'),
     (re.compile(r"grid_sampler_\dd"), "F.grid_sample"),
     (re.compile(r"nll_loss2d"), "nn.CrossEntropyLoss or nn.NLLLoss of pictures"),
@@ -28,7 +29,10 @@ def no_such_algorithm(raised: Raised, scene: Scene) -> Cause | None:
     kernel, more = match.groups()
     place = " on a GPU" if re.search("cuda|gpu", kernel + more, re.IGNORECASE) else ""
     if scene.settings and scene.settings.get("determinism") != "strict":
-        asks, end = "the project's own code", "take torch.use_deterministic_algorithms(True) out of the project"
+        asks, end = (
+            "the project's own code",
+            "take torch.use_deterministic_algorithms(True) out of the project",
+        )
     else:
         asks = "determinism: strict"
         end = "set determinism: seeded, which allows it (the run may then not be repeated bit for bit)"

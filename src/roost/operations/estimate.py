@@ -1,0 +1,97 @@
+"""What a run will take, by what a check has measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from roost.base.interval import Interval, parse_duration
+from roost.config.settings import Settings
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a whole run. Times are in seconds."""
+
+    steps_per_epoch: int
+    total_steps: int | None
+    """None: time alone ends the run."""
+    seconds_per_step: float
+    seconds_per_epoch: float
+    """With its validations and saves."""
+    total_seconds: float
+    """Of the whole run; no more than ``max_time``."""
+    checkpoint_bytes: int
+    checkpoints: int
+    """So many at most stand on the disk at one time, the one that is being written among them."""
+    disk_bytes: int
+    """What they take together."""
+    free_bytes: int
+    """What the disk of ``save_root`` has left."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the checkpoints find place."""
+        return self.disk_bytes <= self.free_bytes
+
+
+def estimated(settings: Settings, measured: Mapping[str, Any], *, free_bytes: int) -> Estimate:
+    """The estimate.
+
+    Args:
+        settings: The run's.
+        measured: As the check's worker wrote it down.
+        free_bytes: See `Estimate`.
+    """
+    per_epoch, total = int(measured["steps_per_epoch"]), measured["total_steps"]
+    step_seconds = float(measured["step_seconds"])
+    every = settings.checkpoint.every
+    validations = _per_epoch([settings.validate_every], per_epoch, step_seconds)
+    saves = _per_epoch(every if isinstance(every, list) else [every], per_epoch, step_seconds)
+    epoch_seconds = (
+        per_epoch * step_seconds
+        + validations * float(measured["validate_seconds"])
+        + saves * float(measured.get("save_seconds", 0.0))
+    )
+    limit = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
+    epochs = total / per_epoch if total is not None else (limit or 0.0) / epoch_seconds
+    seconds = min(epochs * epoch_seconds, limit or float("inf")) + float(measured["test_seconds"])
+    size = int(measured.get("checkpoint_bytes", 0))
+    kept = _most_kept(settings, int(epochs * (saves + validations)) + 1)
+    return Estimate(
+        steps_per_epoch=per_epoch,
+        total_steps=total,
+        seconds_per_step=step_seconds,
+        seconds_per_epoch=epoch_seconds,
+        total_seconds=seconds,
+        checkpoint_bytes=size,
+        checkpoints=kept if size else 0,
+        disk_bytes=size * kept,
+        free_bytes=free_bytes,
+    )
+
+
+def _per_epoch(every: list[str | int], steps_per_epoch: int, step_seconds: float) -> float:
+    """How often something that has these intervals is due in an epoch."""
+    found = 0.0
+    for one in every:
+        interval = Interval.parse(one, setting="every")
+        found += (
+            steps_per_epoch / interval.steps
+            if interval.steps
+            else 1 / interval.epochs
+            if interval.epochs
+            else min(interval.per_epoch, steps_per_epoch)
+            if interval.per_epoch
+            else steps_per_epoch * step_seconds / interval.seconds
+        )
+    return found
+
+
+def _most_kept(settings: Settings, saves: int) -> int:
+    """Checkpoints that stand at one time: what the tracks keep, the newest two, and the one that is being
+    written, because an old one goes only after it."""
+    given = settings.checkpoint
+    tracks = max(2, given.fast) + given.slow + given.held + sum(one.top_k for one in given.best)
+    return min(saves, tracks + 1)

@@ -1,0 +1,59 @@
+"""Folders for what is needed while one command runs, and is of no use afterwards."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PREFIX = "roost-check-"
+
+
+@contextmanager
+def scratch() -> Iterator[tuple[Path, int]]:
+    """A new folder in the system's place for them (TMPDIR), which is removed at the end.
+
+    Yields:
+        The folder; and the descriptor that holds its lock. Whoever works there, and may outlive this
+        process, gets a copy: as long as one is open, `sweep` leaves the folder alone.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    path, fd = _made()
+    try:
+        yield path, fd
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)
+
+
+def _made() -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:  # else a sweep came between, which takes what nobody holds
+            return path, fd
+        os.close(fd)
+
+
+def sweep() -> None:
+    """Removes the folders of processes that were killed. Those of other people cannot be removed, and stay."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # somebody else's, or gone already
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:  # somebody works there
+            continue
+        finally:
+            os.close(fd)

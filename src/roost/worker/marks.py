@@ -1,0 +1,250 @@
+"""Hooks that stand between those of a run and notice what is done: of the run in miniature, and of one that
+goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from roost.base.errors import Refused
+from roost.package.checkpoint import Info
+from roost.project.excerpt import ShortLoader
+from roost.train import evaluation, hooks
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.console import metrics
+from roost.train.trainer import Trainer
+from roost.worker.bits import Prints, differing, num_bytes, prints
+from roost.worker.causes.cause import gib, some
+from roost.worker.walk import Walk
+
+_MOST_CHECKPOINTS = 2
+"""That a walk leaves on the disk at one time."""
+_COMPARED = ("model", "optimizers", "rank-0")
+
+Call = Callable[[Trainer], None]
+
+
+class Mark(Hook):
+    """Calls functions at a place among the hooks of a trainer.
+
+    Args:
+        number: Tells it from others.
+        phase: Whose begin, or end, this is: it stands before the other hooks, or after them.
+        start, before, step, stop: What to call in the methods of these names; ``stop`` when it has finished.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        phase: Phase,
+        *,
+        start: Call | None = None,
+        before: Call | None = None,
+        step: Call | None = None,
+        stop: Call | None = None,
+    ) -> None:
+        self._number, self.phase = number, phase
+        self._start, self._before, self._step, self._stop = start, before, step, stop
+
+    @property
+    def name(self) -> str:
+        return f"check {self._number}"
+
+    def on_start(self, trainer: Trainer) -> None:
+        if self._start:
+            self._start(trainer)
+
+    def before_step(self, trainer: Trainer) -> None:
+        if self._before:
+            self._before(trainer)
+
+    def on_step(self, trainer: Trainer) -> None:
+        if self._step:
+            self._step(trainer)
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        if self._stop and reason == "finished":
+            self._stop(trainer)
+
+
+class Notices:
+    """What is noticed on the way of the run in miniature.
+
+    Args:
+        walk: Is told.
+        steps: After which the way is at its end.
+        place: The folder on whose disk the checkpoints of the walk go.
+    """
+
+    def __init__(self, walk: Walk, *, steps: int, place: Path) -> None:
+        self._walk, self._steps, self._place = walk, steps, place
+        self._samples = 0
+        self.saved: Info | None = None
+        """The checkpoint of the first step."""
+        self.after: Prints = {}
+        """The state right after the last step."""
+        self._has_tested = False
+
+    def hooks(self, given: Sequence[Hook]) -> list[Hook]:
+        """Those of the run with marks between them."""
+        first = [
+            Mark(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
+            Mark(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
+            Mark(2, Phase.DECIDE, step=self._after_eval, stop=self._after_test),
+            Mark(3, Phase.RECORD, step=lambda trainer: self._walk.begin("row")),
+        ]
+        last = [
+            Mark(4, Phase.RECORD, step=self._after_row),
+            Mark(5, Phase.SAVE, step=self._after_save),
+        ]
+        return [*first, *without_talk(given), *last]
+
+    def _start(self, trainer: Trainer) -> None:
+        """What a validation gives that becomes no metric: `Validate` prints it."""
+        if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
+            with evaluation.mode(trainer.runner):
+                for name, loader in evaluation.loaders_of(trainer.loaders, "valid").items():
+                    _, left_out = evaluation.probe(trainer.runner, loader)
+                    for key in left_out:
+                        self._walk.warn(f"{name}/{key} becomes no metric", is_told=True)
+
+    def _before_step(self, trainer: Trainer) -> None:
+        if trainer.progress.step == 0:
+            found = {name for hook in trainer.calls.hooks for name in hook.monitors(trainer).values()}
+            self._walk.done(f"decides by {', '.join(sorted(found))}" if found else "")
+        self._samples = trainer.progress.samples
+        is_first = trainer.progress.step == 0
+        self._walk.begin("first step" if is_first else "last step" if self._is_last(trainer) else "next step")
+
+    def _is_last(self, trainer: Trainer) -> bool:
+        left = len(trainer.loaders["train"]) - trainer.progress.batch
+        return trainer.progress.batch > 0 and left <= trainer.stepper.batches_per_step
+
+    def _after_step(self, trainer: Trainer) -> None:
+        if trainer.runner.device.type == "cuda":
+            torch.cuda.synchronize()  # so that the time is that of the step, and an error of it comes here
+        loader = trainer.loaders["train"]
+        looks = loader.seen if isinstance(loader, ShortLoader) else ""
+        per_step = trainer.stepper.batches_per_step
+        last = f", the last of up to {per_step}" if per_step > 1 else ""
+        self._walk.done(f"{trainer.progress.samples - self._samples} samples; a batch{last}: {looks}")
+        self._walk.begin("hooks")
+        trainer.agenda.ask("record")
+        if trainer.progress.step == 1 and trainer.checkpoints is not None:
+            _require_space(trainer, self._place)
+            trainer.request_save()
+        if trainer.progress.step == self._steps:
+            self.after = _state(trainer)
+
+    def _before_eval(self, trainer: Trainer) -> None:
+        self._walk.begin("validation")
+
+    def _after_eval(self, trainer: Trainer) -> None:
+        if trainer.results:
+            self._walk.done(metrics(trainer.results))
+            self._warn_of_nonfinite(trainer.results)
+        self._walk.begin("hooks")
+
+    def _after_row(self, trainer: Trainer) -> None:
+        valid = trainer.results.keys()
+        self._walk.done(metrics({name: value for name, value in trainer.row.items() if name not in valid}))
+        self._walk.begin("save")
+
+    def _after_save(self, trainer: Trainer) -> None:
+        newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
+        if newest is not None and newest.step == trainer.progress.step:
+            self._walk.done(f"{gib(size_of(newest))} in {len(newest.files)} files")
+            self.saved = self.saved or newest
+        self._walk.begin("hooks")
+
+    def _before_test(self, trainer: Trainer) -> None:
+        self._has_tested = any(isinstance(hook, hooks.Test) for hook in trainer.calls.hooks)
+        if self._has_tested:
+            self._walk.begin("test")
+
+    def _after_test(self, trainer: Trainer) -> None:
+        found = {name: value for name, value in trainer.row.items() if name.partition("/")[0] == "test"}
+        if self._has_tested and not found:
+            return  # it failed: `fit` raises why, once all hooks were told of the end
+        if found:
+            self._walk.done(metrics(found))
+            self._warn_of_nonfinite(found)
+        self._walk.begin("hooks")
+
+    def _warn_of_nonfinite(self, found: Mapping[str, float]) -> None:
+        for name, value in found.items():
+            if not math.isfinite(value):
+                self._walk.warn(f"{name} is {value}, so nothing can be decided by it")
+
+
+class Reloaded:
+    """What is noticed where a new trainer goes on from the checkpoint of another.
+
+    Args:
+        saved: The states of that checkpoint.
+        after: The state of the other trainer right after its next step; empty: it took none.
+    """
+
+    def __init__(self, saved: Prints, after: Prints) -> None:
+        self._saved, self._after = saved, after
+        self.lost: list[str] = []
+        """What is another value after loading than it was in the checkpoint."""
+        self.other: list[str] = []
+        """What is another value after one step more than it was there."""
+
+    def hooks(self, given: Sequence[Hook]) -> list[Hook]:
+        """Those of the run with a mark before them."""
+        return [
+            Mark(0, Phase.MODEL, start=self._start, step=self._step),
+            *(hook for hook in without_talk(given) if not isinstance(hook, hooks.Test)),
+        ]
+
+    def _start(self, trainer: Trainer) -> None:
+        # The generators are put back last, after all hooks have started: the next step compares them.
+        parts = {name: part.state_dict() for name, part in trainer.parts().items() if name != "rank-0"}
+        found = prints(parts)
+        names = {name for name in {**found, **self._saved} if name.partition(".")[0] in parts}
+        self.lost = [name for name in differing(self._saved, found) if name in names]
+
+    def _step(self, trainer: Trainer) -> None:
+        if self._after:
+            self.other = differing(self._after, _state(trainer))
+        trainer.checkpoints = None  # nobody will go on from here
+        trainer.request_stop("compared")
+
+
+def without_talk(given: Sequence[Hook]) -> list[Hook]:
+    """Without those that only tell how a run goes. What is visualized is looked at apart from it."""
+    return [hook for hook in given if not isinstance(hook, hooks.Console)]
+
+
+def size_of(info: Info) -> int:
+    """Bytes of a checkpoint."""
+    return sum(int(file["bytes"]) for file in info.files.values())
+
+
+def lost(names: Sequence[str]) -> str:
+    """Some of the names of values."""
+    return some(list(names), 3)
+
+
+def _state(trainer: Trainer) -> Prints:
+    return prints({name: part.state_dict() for name, part in trainer.parts().items() if name in _COMPARED})
+
+
+def _require_space(trainer: Trainer, place: Path) -> None:
+    """
+    Raises:
+        Refused: The disk that takes what the check saves is too small for it.
+    """
+    needed = _MOST_CHECKPOINTS * sum(num_bytes(part.state_dict()) for part in trainer.parts().values())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise Refused(
+            f"the check saves {gib(needed)}, and the disk of {place.parent} has {gib(free)} left",
+            fix="name a folder on a larger disk for them: TMPDIR=/path roost check ...",
+        )

@@ -1,0 +1,282 @@
+"""The whole way of a run, with two steps instead of thousands."""
+
+from __future__ import annotations
+
+import gc
+import math
+import resource
+import sys
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from roost.base.errors import RoostError
+from roost.base.interval import NEVER
+from roost.package import checkpoint
+from roost.package.package import Package
+from roost.project import assemble, native
+from roost.project.contract import Data, Runner
+from roost.project.device import choose_device
+from roost.project.excerpt import sample_of, shorten
+from roost.project.native import Experiment
+from roost.train import hooks
+from roost.train.hook import Hook
+from roost.train.loader import Loader
+from roost.train.optim import Optim
+from roost.train.recovery import Recovery
+from roost.train.trainer import Trainer
+from roost.worker import determinism, failure
+from roost.worker.bits import prints
+from roost.worker.marks import Notices, Reloaded, lost, size_of
+from roost.worker.speed import evaluation_seconds, step_seconds, unheard
+from roost.worker.walk import Walk
+
+_STEPS = 2
+_SCHEDULE_SECONDS = 2.0
+
+
+class Miniature:
+    """Everything that a run does, once, each thing told as it is done::
+
+        imports, data, one sample of each set, model
+        a trainer: first window of the epoch, row, save; last window, row, validation, best, save, test
+        visualize
+        some steps more, to see how fast they are; the schedules, to their last step
+        a new trainer that goes on from the checkpoint: the same state, and the same bits after the next step
+
+    Args:
+        package: Made for this.
+        request: That of its session.
+        walk: Tells what is done; "imports" is begun.
+    """
+
+    def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
+        self._package, self._walk = package, walk
+        self._project = str(request["project"])
+        self._device = choose_device(str(request["device"]))
+        self._values, self._settings = native.resolved(package, self._project)
+        determinism.apply(self._settings, device=self._device, first=None)
+
+    def run(self) -> None:
+        """Walks the whole way.
+
+        Raises:
+            RoostError: The config or the project is wrong.
+            Exception: Whatever the project's code raises.
+        """
+        own = self._imports()
+        data = self._data()
+        trainer = self._trainer(data, own)
+        whole = trainer.loaders
+        self._samples(whole)
+        notices = self._walk_through(trainer)
+        self._warn_of_skipped()
+        self._visualize(trainer)
+        self._measure(trainer, whole)
+        self._schedules(trainer)
+        inexact = [*trainer.inexact]
+        del trainer, whole  # a GPU may be too small for two models
+        gc.collect()
+        if self._device.startswith("cuda"):
+            torch.cuda.empty_cache()
+        if notices.saved is not None:
+            inexact += self._load(data, notices)
+        for reason in dict.fromkeys(inexact):
+            self._walk.warn(f"inexact: {reason}", is_told=True)
+        self._walk.measured(peak_host_mb=_peak_host_mb(), peak_gpu_mb=self._peak_gpu_mb())
+
+    # ---- building ---------------------------------------------------------------------------------------
+
+    def _imports(self) -> list[Hook]:
+        settings, root, where = self._settings, self._package.path, native.places(self._package)
+        native.dataset_class(settings, root, where)
+        native.runner_class(settings, root, where)
+        own = self._own_hooks()
+        self._walk.done(", ".join([settings.runner, settings.dataset, *settings.hooks]))
+        return own
+
+    def _own_hooks(self) -> list[Hook]:
+        where = native.places(self._package)
+        return native.own_hooks(self._settings, self._package.path, self._values, where)
+
+    def _data(self) -> Data:
+        self._walk.begin("data")
+        where = native.places(self._package)
+        dataset = native.dataset_class(self._settings, self._package.path, where)(self._values)
+        data = native.build_data(dataset, self._settings)
+        self._walk.done(", ".join(f"{name} {len(one):,}" for name, one in assemble.sets(data).items()))
+        return data
+
+    def _trainer(self, data: Data, own: list[Hook], *, session: int = 1) -> Trainer:
+        """As a session of a run builds it, from data that are built once."""
+        settings, root, where = self._settings, self._package.path, native.places(self._package)
+        self._walk.begin("model" if session == 1 else "load")
+        made = native.runner_class(settings, root, where)
+        runner = native.build_runner(made, self._values, settings, info=data.info, device=self._device)
+        trainer = assemble.assemble(Experiment(runner, data, own, settings), self._package, session=session)
+        trainer.recovery = Recovery(  # without a black box: nobody could look into it afterwards
+            on_non_finite=settings.on_non_finite,
+            on_step_error=settings.on_step_error,
+            max_skipped_steps=settings.max_skipped_steps,
+            log=self._package.path / "skipped.jsonl",
+            session=session,
+        )
+        if session == 1:
+            total = sum(p.numel() for p in runner.parameters())
+            self._walk.done(f"{total:,} parameters on {runner.device}")
+            for reason in determinism.inexact(self._device):
+                trainer.note_inexact(reason)
+        return trainer
+
+    def _samples(self, loaders: Mapping[str, Loader]) -> None:
+        self._walk.begin("samples")
+        self._walk.done("; ".join(f"{name} {sample_of(loader)}" for name, loader in loaders.items()))
+
+    # ---- the run ----------------------------------------------------------------------------------------
+
+    def _walk_through(self, trainer: Trainer) -> Notices:
+        own = [hook for hook in trainer.calls.hooks if not type(hook).__module__.startswith("roost.")]
+        steps = min(_STEPS, trainer.total_steps)
+        notices = Notices(self._walk, steps=steps, place=self._package.path)
+        shorten(trainer, steps=steps, hooks=notices.hooks)
+        self._walk.begin("start")
+        try:
+            reason = trainer.fit()
+        except Exception as error:
+            _note_the_excerpt(error)
+            raise
+        self._walk.drop()
+        if own:
+            self._walk.tell("hooks", ", ".join(hook.name for hook in own))
+        if trainer.progress.step < steps:
+            self._walk.warn(f"the run ends after step {trainer.progress.step}: {reason}")
+        if trainer.checkpoints is not None and notices.saved is None:
+            raise RoostError("no checkpoint could be written; why stands above")
+        newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
+        if newest is not None:
+            seconds = self._walk.seconds["save"] / (newest.id + 1)  # ids count saves
+            self._walk.measured(save_seconds=seconds, checkpoint_bytes=size_of(newest))
+        return notices
+
+    def _visualize(self, trainer: Trainer) -> None:
+        """A picture that fails does not end a run; whoever wants pictures should hear of it all the same."""
+        if type(trainer.runner).visualize is Runner.visualize:
+            return
+        self._walk.begin("visualize")
+        try:
+            files = hooks.Visualize(self._package.path / "media").show(trainer)
+        except Exception as error:  # noqa: BLE001  - told, and passed over as a run does
+            self._walk.fail()
+            self._walk.warn("Runner.visualize() fails; the run goes on without what it would show")
+            failure.told(error, own=[self._package.path], package=self._package.path, file=None)
+        else:
+            self._walk.done(", ".join(file.name for file in files) or "nothing")
+
+    def _measure(self, trainer: Trainer, whole: Mapping[str, Loader]) -> None:
+        """How long a step and an evaluation take, once everything is warm."""
+        self._walk.begin("speed")
+        total = trainer.total_steps if trainer.total_steps < NEVER else None
+        validate, test = (evaluation_seconds(trainer, whole, split) for split in ("valid", "test"))
+        step = step_seconds(trainer, whole["train"])
+        self._walk.done(f"{step * 1000:.3g} ms a step")
+        self._walk.measured(
+            device=self._device,
+            parameters=sum(p.numel() for p in trainer.runner.parameters()),
+            steps_per_epoch=trainer.steps_per_epoch,
+            total_steps=total,
+            step_seconds=step,
+            validate_seconds=validate,
+            test_seconds=test if self._settings.test_at_end != "none" else 0.0,
+        )
+
+    def _schedules(self, trainer: Trainer) -> None:
+        """Moves each schedule to the end of the run: one may refuse its last step, hours later."""
+        named = [(name, one) for name, one in trainer.stepper.optimizers.items() if one.scheduler is not None]
+        if not named or trainer.total_steps == NEVER:
+            return
+        self._walk.begin("schedule")
+        per_epoch, total = trainer.steps_per_epoch, trainer.total_steps
+        said = []
+        for name, optim in named:
+            done, left = {
+                "step": (trainer.progress.step, total - trainer.progress.step),
+                "epoch": (trainer.progress.epoch, total // per_epoch - trainer.progress.epoch),
+            }.get(optim.unit, (0, 0))
+            first, number = optim.lr, _move(optim, done, left, f"optimizers.{name}.scheduler")
+            if left > 0:
+                where = "" if number == left else f" after {number:,} of {left:,} {optim.unit}s"
+                said.append(f"lr of {name} goes from {first:.3g} to {optim.lr:.3g}{where}")
+            if not math.isfinite(optim.lr) or optim.lr < 0:
+                self._walk.warn(f"the learning rate of {name} becomes {optim.lr}")
+        self._walk.done("; ".join(said))
+
+    # ---- going on ---------------------------------------------------------------------------------------
+
+    def _load(self, data: Data, notices: Notices) -> list[str]:
+        """Builds everything anew and goes on from the checkpoint of the first step; gives why the run would
+        not be the same."""
+        assert notices.saved is not None
+        _, states = checkpoint.read(self._package.store().path(notices.saved.id))
+        with unheard():
+            trainer = self._trainer(data, self._own_hooks(), session=2)
+            after = {} if determinism.inexact(self._device) else notices.after
+            reloaded = Reloaded(prints(states), after)
+            shorten(trainer, steps=min(_STEPS, trainer.total_steps), hooks=reloaded.hooks)
+            trainer.fit(checkpoint=notices.saved.id)
+        same = [
+            *([] if reloaded.lost else ["every bit as saved"]),
+            *(["the next step gives the same bits"] if after and not reloaded.other else []),
+        ]
+        self._walk.done(f"built anew: {', '.join(same)}" if same else "built anew")
+        if reloaded.lost:
+            self._walk.warn(f"after loading these are not as they were saved: {lost(reloaded.lost)}")
+        elif reloaded.other:
+            self._walk.warn(
+                f"a run that is continued gives other bits: after one step {lost(reloaded.other)}; "
+                "something that it computes with is in no checkpoint"
+            )
+        return trainer.inexact
+
+    # ---- telling ----------------------------------------------------------------------------------------
+
+    def _warn_of_skipped(self) -> None:
+        file = self._package.path / "skipped.jsonl"
+        if file.is_file():
+            number = len(file.read_bytes().splitlines())
+            self._walk.warn(f"{number} of the steps were skipped, as on_step_error or on_non_finite asks for")
+
+    def _peak_gpu_mb(self) -> float | None:
+        if not self._device.startswith("cuda"):
+            return None
+        return round(torch.cuda.max_memory_reserved() / 2**20, 1)
+
+
+def _move(optim: Optim, done: int, left: int, setting: str) -> int:
+    """Moves a schedule so many times; gives how many of them there was time for."""
+    begun = perf_counter()
+    for number in range(left):
+        if number % 1000 == 0 and perf_counter() - begun > _SCHEDULE_SECONDS:
+            return number
+        try:
+            optim.scheduler.step()
+        except Exception as error:
+            error.add_note(f"{setting} was moved to {optim.unit} {done + number + 1} of {done + left}")
+            raise
+    return max(0, left)
+
+
+def _note_the_excerpt(error: BaseException) -> None:
+    trace, names = error.__traceback__, []
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    if "summarize" in names:
+        error.add_note("the check gives summarize() the first and the last batch of a set alone")
+
+
+def _peak_host_mb() -> float:
+    """Of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 1024), 1)

@@ -1,0 +1,199 @@
+"""Going back to a step of a run, by taking the steps before it once more. The package is only read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from roost.base.errors import Damaged, NotFound, Refused, UsageError
+from roost.config.settings import Settings
+from roost.package import blackbox, checkpoint
+from roost.package.blackbox import Box, Visit
+from roost.package.checkpoint import Info
+from roost.package.package import Package
+from roost.package.sessions import Session
+from roost.project import assemble, native
+from roost.train.checkpoints import Checkpoints
+from roost.train.hook import Hook
+from roost.train.trainer import Trainer
+
+T = TypeVar("T")
+
+
+class Start(NamedTuple):
+    """Where a replay begins. Without ``states``: at the run's own beginning."""
+
+    info: Info | None
+    states: dict[str, Any]
+    is_box: bool
+    notes: list[str]
+    """What a person should hear, a line each."""
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.is_box:
+            return "the black box"
+        return "the seed" if self.info is None else f"checkpoint {self.info.id}"
+
+
+def find(package: Package, visit: Visit, box: Box | None) -> Start:
+    """Reads the state to begin with: that of the box; or the newest good checkpoint before the step, of the
+    line that led to it.
+
+    Raises:
+        NotFound: There is no checkpoint of the number that was asked for.
+        Damaged: It is damaged.
+        UsageError: It is of a later step.
+    """
+    if visit.checkpoint is not None:
+        path = package.store().path(visit.checkpoint)
+        info = checkpoint.read_info(path)
+        if info.step >= visit.step:
+            raise UsageError(
+                f"checkpoint {info.id} is of step {info.step}, which is not before step {visit.step}",
+                setting="-c",
+                received=info.id,
+                fix="name an older one, or none",
+            )
+        return Start(*checkpoint.read(path), is_box=False, notes=[])
+    if box is not None and box.has_state:
+        info, states = checkpoint.read(box.path, only=blackbox.STATE)
+        return Start(info, states, is_box=True, notes=[])
+    said: list[str] = []
+    for info in reversed(_line(package, box)):
+        if info.step >= visit.step:
+            continue
+        try:
+            return Start(*checkpoint.read(package.store().path(info.id)), is_box=False, notes=said)
+        except (Damaged, NotFound, FileNotFoundError) as error:  # damaged, or removed by a run that goes on
+            said.append(f"{error}; passed over, the one before it is taken")
+    return Start(None, {}, is_box=False, notes=said)
+
+
+def _line(package: Package, box: Box | None) -> list[Info]:
+    """The checkpoints that led to the step, oldest first; those of a box, wherever the run is now."""
+    if box is None:
+        return package.store().line()
+    tip, infos = box.note.checkpoint, checkpoint.infos(package.checkpoints)
+    if tip is None:
+        return []
+    # The tip itself may be gone; whatever came of it tells what had led to it.
+    line = next((info.line for info in infos if _holds(info.line, tip)), [])
+    return [info for info in infos if info.id <= tip and _holds(line, info.id)]
+
+
+def _holds(line: Sequence[tuple[int, int]], id: int) -> bool:
+    return any(first <= id <= last for first, last in line)
+
+
+class AsOf(Package):
+    """A package as it was in one of its sessions: what later ones changed is not seen.
+
+    Args:
+        path: The package.
+        session: The session's number.
+    """
+
+    def __init__(self, path: Path, session: int) -> None:
+        super().__init__(path)
+        self._session = session
+
+    def sessions(self) -> list[Session]:
+        return [session for session in super().sessions() if session.number <= self._session]
+
+
+class _Stage(Package):
+    """Reads as ``package``; what a trainer writes goes into ``folder``."""
+
+    def __init__(self, package: Package, folder: Path) -> None:
+        super().__init__(folder)
+        self._package = package
+
+    def _load(self, name: str) -> dict[str, Any]:
+        return self._package._load(name)
+
+    def sessions(self) -> list[Session]:
+        return self._package.sessions()
+
+    def settings(self) -> dict[str, Any]:
+        return self._package.settings()
+
+
+class _Given(Checkpoints):
+    """Gives a trainer the states to begin with, and takes none: it has no checkpoints from then on."""
+
+    def __init__(self, stage: Package, trainer: Trainer, start: Start) -> None:
+        super().__init__(stage)
+        self._trainer, self._start = trainer, start
+
+    def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
+        self._trainer.checkpoints = None
+        return cast("T", (self._start.info, self._start.states)), []
+
+
+@contextmanager
+def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hook) -> Iterator[Trainer]:
+    """The trainer of a package, built by its own code; ``fit`` goes from ``start`` on as the run did.
+
+    Args:
+        package: As of the step's session; the working folder is its own.
+        visit: Which step.
+        start: Where to begin.
+        device: Where to compute.
+        hook: Comes after all others; to stop at the step.
+
+    Raises:
+        Refused: The run trained nothing.
+        RoostError: A setting, or the project's code, is wrong.
+        Exception: Whatever the project's code raises.
+    """
+    found = native.load(package, project=visit.project, device=device)
+    if found.settings.step_mode in assemble.MEASURING:
+        raise Refused(
+            f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",
+            where=package.path,
+        )
+    experiment = dataclasses.replace(found, settings=_inline(found.settings), hooks=[*found.hooks, hook])
+    with tempfile.TemporaryDirectory(prefix="roost-debug-") as folder:
+        stage = _Stage(package, Path(folder))
+        stage.checkpoints.mkdir()
+        made = assemble.assemble(experiment, stage, session=visit.session)
+        made.until = dataclasses.replace(made.until, seconds=None)  # its clock is not that of the run
+        made.checkpoints = _Given(stage, made, start) if start.info is not None else None
+        made.recovery.passed_over |= _passed_over(package, visit)
+        yield made
+
+
+def _inline(settings: Settings) -> Settings:
+    """Without loader processes, which nobody could look into, and without pictures."""
+    replace, data = msgspec.structs.replace, settings.data
+    splits = {name: replace(getattr(data, name), num_workers=0) for name in ("valid", "test")}
+    return replace(settings, data=replace(data, num_workers=0, **splits), visualize_every=None)
+
+
+def _passed_over(package: AsOf, visit: Visit) -> set[int]:
+    """The steps before whose windows a rollback of this history has passed over."""
+    try:
+        lines = (package.path / "skipped.jsonl").read_bytes().splitlines()
+    except FileNotFoundError:
+        return set()
+    starts = package.records().starts
+    found = set()
+    for line in lines:
+        try:
+            told = json.loads(line)
+            kind, session, step = told["kind"], int(told["session"]), int(told["step"])
+        except (ValueError, KeyError, TypeError):
+            continue  # torn by a full disk
+        undone = any(session < number <= visit.session and start < step for number, start in starts)
+        if kind == "rollback" and session <= visit.session and step < visit.step and not undone:
+            found.add(step)
+    return found

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from roost.train import lean
+from tests.train.parts import bits
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+
+
+def gradients(module: nn.Module, backward: Callable[[Tensor], object]) -> list[Tensor]:
+    backward(module(torch.arange(12.0).reshape(4, 3)).square().mean())
+    return [p.grad for p in module.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("share", [None, 0.5, 1 / 3, 7.0])
+def test_backward_gives_the_bits_of_torch(share: float | None) -> None:
+    ours = gradients(net(), lambda loss: lean.backward(loss, share))
+    theirs = gradients(net(), lambda loss: (loss if share is None else loss * share).backward())
+    assert len(ours) == 4
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_the_1_that_begins_is_never_changed() -> None:
+    """A loss that is a parameter's own sum hands the 1 on to the parameter as its gradient."""
+    weight = nn.Parameter(torch.tensor(2.0))
+    for expected in (1.0, 2.0, 3.0):
+        lean.backward(weight + torch.tensor(1.0))
+        assert weight.grad is not None and float(weight.grad) == expected
+    other = nn.Parameter(torch.tensor(2.0))
+    lean.backward(other * 1.0)
+    assert other.grad is not None and float(other.grad) == 1.0
+
+
+def test_a_tensor_of_another_class_goes_torchs_own_way() -> None:
+    called = []
+
+    class Own(Tensor):
+        def backward(self, *arguments: Any, **named: Any) -> None:
+            called.append(self)
+
+    lean.backward(torch.ones(()).as_subclass(Own))
+    assert len(called) == 1
+
+
+def test_anomalies_are_still_found() -> None:
+    module = net()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.autograd.detect_anomaly(check_nan=True), pytest.raises(RuntimeError, match="nan values"):
+            lean.backward(torch.sqrt(module(torch.ones(1, 3)).sum() * 0.0) * 0.0)
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.AdamW(p, lr=0.1),
+        lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
+        lambda p: torch.optim.Adafactor(p, lr=0.1),
+    ],
+    ids=["sgd", "adamw", "fused", "adafactor"],
+)
+def test_steps_give_the_bits_of_torch(make: Any, scheduled: bool) -> None:
+    modules = net(), net()
+    optimizers = [make(module.parameters()) for module in modules]
+    schedulers = [torch.optim.lr_scheduler.StepLR(o, 2) for o in optimizers] if scheduled else []
+    steps = [lean.step_of(optimizers[0]), optimizers[1].step]
+    for _ in range(5):
+        for module, step in zip(modules, steps, strict=True):
+            module.zero_grad()
+            gradients(module, lambda loss: loss.backward())
+            step()
+        for scheduler in schedulers:
+            scheduler.step()  # warns, which is an error here, if it does not know that the optimizer stepped
+    assert bits(dict(modules[0].state_dict())) == bits(dict(modules[1].state_dict()))
+
+
+def test_hooks_and_profilers_see_every_step() -> None:
+    module = net()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    step = lean.step_of(optimizer)
+    gradients(module, lambda loss: loss.backward())
+    seen = []
+    step()
+    handle = optimizer.register_step_pre_hook(lambda *_: seen.append("own"))
+    step()
+    handle.remove()
+    everywhere = register_optimizer_step_post_hook(lambda *_: seen.append("global"))
+    step()
+    everywhere.remove()
+    step()
+    assert seen == ["own", "global"]
+    with torch.profiler.profile() as profile:
+        step()
+    assert any("Optimizer.step" in event.key for event in profile.key_averages())
+
+
+def test_what_somebody_put_in_place_of_step_is_called() -> None:
+    optimizer = torch.optim.SGD(net().parameters(), lr=0.1)
+    called = []
+    optimizer.step = lambda: called.append(1)  # type: ignore[method-assign, assignment]
+    lean.step_of(optimizer)()
+    assert called == [1]
