@@ -5,8 +5,8 @@
 A step makes 10 scalars: tensors on the CPU, as a loss function returns them, or Python floats. roost takes
 them with `Events.put` in each step, and cuts a row (means over the steps since the row before, and what those
 took; one line of JSON, one write) every n steps; a row survives the death of the process. The others write
-each step's line and leave it in a buffer. Rounds go through all ways in turn; quoted is the median over rounds
-of the time per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs a step.
+each step's line and leave it in a buffer. Rounds go through all ways in turn; quoted is the median over
+rounds of the time per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs a step.
 """
 
 from __future__ import annotations

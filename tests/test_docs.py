@@ -11,6 +11,7 @@ import torch
 import roost
 from roost.config import layers
 from roost.config.settings import typed
+from roost.package import performance
 from tests.project.trained import trained
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +87,12 @@ def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
     assert trainer.fit() == "finished"
     assert {"train/critic_loss", "train/generator_loss"} <= trainer.row.keys()
     assert "Rules" in trainer.plan()
+
+
+def test_the_line_about_the_time_names_all_its_parts() -> None:
+    (line,) = blocks("text")
+    parts = "  ".join(rf"{part} \d+%" for part in (*performance.PARTS, performance.OTHER))
+    assert re.fullmatch(rf"the run: [\d.]+s, [\d,]+ samples/s  {parts}  memory \d+ MB\n", line)
 
 
 def test_the_analysis_runs(tmp_path: Path) -> None:

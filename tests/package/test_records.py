@@ -40,6 +40,15 @@ def values(columns: records.Columns, name: str = "train/loss") -> list[tuple[int
     return list(zip(steps, numbers, strict=True))
 
 
+def test_a_row_that_was_written_twice_counts_once_whatever_it_took(tmp_path: Path) -> None:
+    for session, times in ((1, {"perf/data_ms": 1.0}), (2, {"perf/validate_s": 1.0})):
+        writer = records.Writer(tmp_path / f"{session}.jsonl", session=session, start_step=5 * (session - 1))
+        writer.row(5, 1, {"valid/loss": 1.0 / session, **times})
+        writer.close()
+    (row,) = records.fold(tmp_path).rows
+    assert row["valid/loss"] == 0.5
+
+
 def test_times_are_no_metrics(tmp_path: Path) -> None:
     writer = records.Writer(tmp_path / "1.jsonl", session=1, start_step=0)
     writer.row(1, 0, {"train/loss": 1.0, "perf/data_ms": 2.0})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 import torch
 
-from roost.package.performance import PARTS
+from roost.package import records
+from roost.package.performance import OF_A_STEP, PARTS
 from roost.train.device_clock import DeviceClock
+from roost.train.hooks import Records
+from roost.train.stepper import Stepper
 from roost.train.timing import (
     BACKWARD,
     DATA,
@@ -20,6 +24,7 @@ from roost.train.timing import (
     Timing,
     resident_mb,
 )
+from tests.train.parts import MLP, Still, built, plain
 from tests.train.test_device_clock import Stream, step
 
 
@@ -136,6 +141,36 @@ def test_steps_of_a_device_that_no_row_holds_yet_are_like_those_before() -> None
     step(clock, stream, forward=50.0)
     assert timing.so_far(20, 200, 102.0).parts["forward"] == pytest.approx(0.04)
     assert len(stream.waited_for) == waits, "to look does not wait"
+
+
+class Stamp:
+    """An event of a device that is no other than the host."""
+
+    def record(self, stream: None) -> None:
+        self.at = perf_counter()
+
+    def elapsed_time(self, end: Stamp) -> float:
+        return (end.at - self.at) * 1000
+
+    def synchronize(self) -> None:
+        """It has taken place."""
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_trainer_tells_the_clock_of_a_device(accumulation: int, tmp_path: Path) -> None:
+    runner = built(MLP)
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), accumulation=accumulation)
+    stepper.timing.device = DeviceClock(Stamp, lambda: None)
+    begun = perf_counter()
+    plain(runner, Still(), [Records(tmp_path, 3)], until="2ep", stepper=stepper).fit()
+    seconds = perf_counter() - begun
+    steps = -(-7 // accumulation) * 2
+    span = stepper.timing.so_far(steps, 52)
+    assert stepper.timing.device.read(len(PARTS))[0] == 0, "each row has read its own"
+    assert all(span.parts[part] > 0 for part in OF_A_STEP)
+    assert sum(span.parts[part] for part in OF_A_STEP) < seconds
+    rows = records.fold(tmp_path).perf["perf/forward_ms"]
+    assert rows[0] == [*range(3, steps + 1, 3), *([steps] if steps % 3 else [])] and min(rows[1]) > 0
 
 
 def test_the_memory_is_looked_at_once_a_second() -> None:

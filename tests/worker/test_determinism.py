@@ -15,9 +15,10 @@ from roost.config.settings import Settings, typed
 from roost.package.package import Package
 from roost.worker import analysis, determinism
 from tests.cli.programs import roost
-from tests.project.projects import DATASET, RUNNER, VALUES
+from tests.project.projects import DATASET, RUNNER, VALUES, project
 from tests.project.trained import trained
 from tests.worker.test_analysis import asked
+from tests.worker.test_training import model, train
 
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -164,6 +165,32 @@ def test_a_gradient_that_differs_each_time_and_does_not() -> None:
     for name in ("seeded", "strict"):
         determinism.apply(settings(determinism=name), device="cpu", first=None)
         assert not differs(50)
+
+
+LOOKS_UP = """
+import torch
+from torch import nn
+import roost
+
+class Runner(roost.Runner):
+    def build(self):
+        self.table = nn.Parameter(torch.randn(200, 16))
+        self.register_buffer("rows", torch.randint(0, 200, (20_000,)))
+        self.register_buffer("factors", torch.randn(20_000, 16))
+
+    def loss(self, batch):
+        x, _ = batch
+        return (self.table[self.rows] * self.factors - x.sum()).square().mean()
+"""
+
+
+def test_a_run_on_two_threads_comes_out_the_same(tmp_path: Path) -> None:
+    ended = []
+    for name in ("one", "two", "three"):
+        package = project(tmp_path / name, runner=LOOKS_UP, threads=2)
+        assert train(package) == "finished" and package.derived["inexact"] == []
+        ended.append(model(package))
+    assert ended[0] == ended[1] == ended[2]
 
 
 CONFIG = """

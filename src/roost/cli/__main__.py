@@ -15,9 +15,11 @@ from roost.cli import terminal
 
 COMMANDS = {
     "new": "Make a project from a template.",
+    "check": "Walk through a whole run in seconds.",
     "run": "Train a project in a new package.",
     "continue": "Go on with a package, exactly where it was.",
     "attach": "Show a run that goes on by itself.",
+    "debug": "Stop in pdb at the step that failed.",
     "analyze": "Run a script on a trained package.",
     "stop": "Ask a running package to save and end.",
     "ls": "List the packages of a folder.",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from roost.base.size import size
 from roost.cli import terminal
 from roost.operations.determinism import DeterminismShown
 from roost.operations.show import AnalysisShown, CheckpointShown, SessionShown, Shown
@@ -109,7 +110,7 @@ def _checkpoints(checkpoints: Sequence[CheckpointShown]) -> list[str]:
             str(one.epoch),
             one.reason,
             " ".join([*one.tracks, *(["newest"] if one.newest else [])]),
-            _size(one.size_bytes),
+            size(one.size_bytes),
             "  ".join(f"{name} {terminal.number(value)}" for name, value in one.metrics.items()),
         ]
         for one in checkpoints
@@ -131,15 +132,6 @@ def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
         for one in analyses
     ]
     return terminal.columns(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
-
-
-def _size(num_bytes: int) -> str:
-    size = float(num_bytes)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.4g} GB"
 
 
 def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:

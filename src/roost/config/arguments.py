@@ -124,9 +124,10 @@ def typed(path: str, made: Made, given: Mapping[str, Any], place: Place) -> dict
 
 def _unquoted(value: object) -> str:
     try:
-        return f"write it without quotes, {float(value)!r}; " if isinstance(value, str) else ""
-    except ValueError:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         return ""
+    return f"write {value} without quotes; " if isinstance(value, str) else ""
 
 
 def _hints(made: Made) -> dict[str, Any]:
@@ -214,12 +215,10 @@ def _items(value: Any) -> list[Any]:
 def culprit(spec: Mapping[str, Any], attempt: Callable[[dict[str, Any]], object]) -> str | None:
     """The one argument of a spec without which, or with 1 in its place, ``attempt`` does not fail; None when
     that is none or several. A library that refuses a value does not say in which argument it stood."""
-    guilty = [
-        name
-        for name in spec
-        if name != "class" and any(_works(attempt, other) for other in _others(spec, name))
-    ]
-    return guilty[0] if len(guilty) == 1 else None
+    names = [name for name in spec if name != "class"]
+    guilty = [name for name in names if any(_works(attempt, other) for other in _others(spec, name))]
+    suspects = names if len(names) == 1 else guilty
+    return suspects[0] if len(suspects) == 1 else None
 
 
 def _others(spec: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:

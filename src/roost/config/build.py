@@ -124,7 +124,20 @@ class _Builder(NamedTuple):
         }
         if _FILE.fullmatch(path):
             return made(**whole, **runtime)
-        return self._made(path, made, arguments.typed(path, made, whole, place), runtime, place)
+        try:
+            return made(**arguments.typed(path, made, whole, place), **runtime)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if is_own(error, self.root):  # a function of the project that a library's class calls
+                raise
+            guilty = arguments.culprit(whole, lambda other: made(**other, **runtime))
+            at = place.of("class") if guilty is None else place.of(guilty)
+            raise ConfigError(
+                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
+                received=given if guilty is None else given[guilty],
+                **{**at, **({"setting": setting} if guilty is None else {})},
+            ) from error
 
     def _object(self, value: Any, key: str, offered: Mapping[str, Any]) -> Any:
         """What a value stands for: a class with its arguments, a function by its path, or itself."""
@@ -136,25 +149,6 @@ class _Builder(NamedTuple):
             return [self._object(one, f"{key}.{number}", offered) for number, one in enumerate(value)]
         is_path = isinstance(value, str) and (_FILE.fullmatch(value) or _is_allowed(value.rpartition(".")[0]))
         return locate(value, root=self.root, setting=key, where=self.where(key)) if is_path else value
-
-    def _made(
-        self, path: str, made: Made, given: dict[str, Any], runtime: Mapping[str, Any], place: Place
-    ) -> Any:
-        try:
-            return made(**given, **runtime)
-        except Exception as error:
-            if self._is_own(error):  # of the project: a function that a library's class calls
-                raise
-            guilty = arguments.culprit(given, lambda other: made(**other, **runtime))
-            at = place.of("class") if guilty is None else place.of(guilty)
-            raise ConfigError(
-                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
-                received=given if guilty is None else given[guilty],
-                **{**at, **({"setting": place.setting} if guilty is None else {})},
-            ) from error
-
-    def _is_own(self, error: Exception) -> bool:
-        return is_own(error, self.root)
 
 
 def is_own(error: BaseException, root: Path) -> bool:

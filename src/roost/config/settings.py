@@ -163,7 +163,9 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         Literal["eager", "compile", "cudagraph", "dry", "no_optim"],
         _about("how a step is taken; dry only loads, no_optim moves no weight"),
     ] = "eager"
-    compile_dynamic: Annotated[bool, _about("with step_mode: compile, one kernel for all shapes of batches")] = False
+    compile_dynamic: Annotated[
+        bool, _about("with step_mode: compile, one kernel for all shapes of batches")
+    ] = False
     on_non_finite: Annotated[
         Literal["stop", "skip", "rollback"], _about("what a loss or gradient of NaN or infinity does")
     ] = "stop"

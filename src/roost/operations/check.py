@@ -23,7 +23,6 @@ from roost.operations.scratch import scratch, sweep
 from roost.operations.starting import limits, supervise
 from roost.package import checked
 from roost.package.checked import Found
-from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
 from roost.package.sessions import Session
 
@@ -144,7 +143,7 @@ def outcome(started: Checking, session: Session) -> Outcome:
         exit_code=code if isinstance(code, int) else 1,
         reason=record.get("reason"),
         error=session.error,
-        failed=None if is_ready else next((one.name for one in found.things[::-1] if one.state != "done"), None),
+        failed=None if is_ready else found.last or None,
         found=found,
         warnings=[*found.warnings, *_disk(estimate, started.root)],
         estimate=estimate,
@@ -159,8 +158,8 @@ def _disk(estimate: Estimate | None, root: Path) -> list[str]:
     if estimate is None or estimate.fits:
         return []
     return [
-        f"the disk of {root} is too small: up to {estimate.checkpoints:,} checkpoints stand there at one time; "
-        "keep fewer (checkpoint.fast, slow, best), or choose another save_root"
+        f"the disk of {root} is too small: up to {estimate.checkpoints:,} checkpoints stand there at one "
+        "time; keep fewer (checkpoint.fast, slow, best), or choose another save_root"
     ]
 
 

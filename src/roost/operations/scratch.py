@@ -43,7 +43,7 @@ def _made() -> tuple[Path, int]:
 
 
 def sweep() -> None:
-    """Removes the folders of processes that were killed. Those of other people cannot be removed, and stay."""
+    """Removes the folders of processes that were killed; those of other people stay."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -35,7 +35,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
     things: list[Thing]
-    """In their order, each once; the last one is begun where its process died in it."""
+    """Those that were done or have failed, in their order, each once."""
+    last: str
+    """The one that was begun last: its process died in it, or it failed."""
     warnings: list[str]
     measured: dict[str, Any]
 
@@ -63,17 +65,19 @@ class Writer:
 
 
 def read(package: Path) -> Found:
-    """What stands in the file now; of a thing the last that was said counts. No file is an empty one."""
-    things: dict[str, Thing] = {}
+    """What stands in the file now. No file is an empty one."""
+    things: list[Thing] = []
+    last = ""
     warnings: list[str] = []
     measured: dict[str, Any] = {}
     for line in _lines(package / NAME):
-        if line.thing is not None:
-            things.pop(line.thing.name, None)
-            things[line.thing.name] = line.thing
+        if line.thing is not None and line.thing.state == "begun":
+            last = line.thing.name
+        elif line.thing is not None:
+            things.append(line.thing)
         warnings += [line.warning] if line.warning else []
         measured |= line.measured
-    return Found(things=list(things.values()), warnings=warnings, measured=measured)
+    return Found(things=things, last=last, warnings=warnings, measured=measured)
 
 
 def _lines(file: Path) -> list[Line]:

@@ -85,7 +85,7 @@ class ShortLoader(Loader):
 
 
 def sample_of(loader: Loader) -> str:
-    """What the set's first sample looks like, as a batch of one. A worker process draws it if the run has some."""
+    """What a set's first sample looks like, as a batch of one; a loader worker draws it if there are some."""
     one = ShortLoader(loader, BatchPlan(1, 1, seed=loader.plan.seed, shuffle=False))
     one.num_workers = min(1, loader.num_workers)
     with closing(one.once()) as batches:

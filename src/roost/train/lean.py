@@ -2,8 +2,8 @@
 
 On a small model a quarter of a step is spent around the work: ranges for a profiler that does not run,
 looking for arguments that nobody gave, a fresh 1 to begin the backward pass with. What is here does the same
-operations in the same order, so the bits are the same, and steps aside for torch's own functions whenever somebody could
-tell the difference: a hook on the optimizer, a profiler, a tensor of another class, a torch built otherwise.
+operations in the same order, so the bits are the same, and steps aside for torch's own functions whenever
+somebody could tell the difference: a hook on the optimizer, a profiler, a tensor of another class.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from roost.train import seeding
 from roost.train.blackbox import BlackBox, Note, samples_of, window_again
 from roost.train.events import Value
 from roost.train.rank_state import RankState
+from roost.train.windows import Drawn, Windows, undrawn
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -69,16 +70,12 @@ class Recovery:
         """Steps whose windows a rollback passes over."""
         self._flags: list[tuple[int, Tensor]] = []
         """Steps that were looked at since the last row, and whether they were bad: () on the device."""
+        self._is_careful = True
         self._sources: list[torch.Generator] = []
         self._drawn: list[Tensor] = []
         self._others: dict[str, Any] = {}
 
     # ---- one step ---------------------------------------------------------------------------------------
-
-    @property
-    def is_careful(self) -> bool:
-        """Whether each step goes through `step`."""
-        return self.on_non_finite != "stop" or bool(self.passed_over)
 
     def prepare(self, trainer: Trainer) -> None:
         """A run that may go back needs something to go back to, from its first step on."""
@@ -88,14 +85,10 @@ class Recovery:
 
     def begin(self) -> None:
         """Training begins, or goes on: from here on the generators are watched."""
+        self._is_careful = self.on_non_finite != "stop" or bool(self.passed_over)
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
         self._sources = [torch.default_generator, *cuda] if self._box is not None else []
         self._others = seeding.rng_state(devices=False)
-
-    def before_step(self) -> None:
-        """Remembers torch's generators as a step finds them: 1 µs. NumPy's and Python's would be 30 µs; steps
-        that draw from those are found out afterwards."""
-        self._drawn = [source.get_state() for source in self._sources]
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
         """The generators at the begin of the step that failed, and why some are not."""
@@ -108,8 +101,28 @@ class Recovery:
         then = {**now, **dict(zip(("torch", "cuda"), (self._drawn[0], self._drawn[1:]), strict=True))}
         return then, moved
 
-    def step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
-        """A step of a trainer whose policy lets it be passed over."""
+    def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], Drawn]:
+        """Draws a window and takes its step; gives what is recorded, and the window.
+
+        Raises:
+            Exception: What the step raised, where it may not be passed over; the black box then holds it.
+            TrainingError: Too many were passed over.
+        """
+        drawn = None
+        try:
+            # Torch's generators as the step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps that
+            # draw from those are found out afterwards.
+            self._drawn = [source.get_state() for source in self._sources]
+            drawn = windows.draw()
+            return (self._step(trainer, drawn[0]) if self._is_careful else trainer.take(drawn[0])), drawn
+        except Exception as error:
+            values = self._failed(trainer, drawn and drawn[0], error)
+            if values is None:
+                raise
+            return values, drawn or undrawn(trainer)
+
+    def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
+        """A step that may be passed over."""
         number = trainer.progress.step + 1
         if number in self.passed_over:
             return _SKIPPED
@@ -121,7 +134,7 @@ class Recovery:
             self._flags.append((number, guard.flag))
         return values
 
-    def failed(
+    def _failed(
         self, trainer: Trainer, window: Sequence[Any] | None, error: Exception
     ) -> Mapping[str, Value] | None:
         """Called inside the ``except`` of a step that raised; gives what is recorded instead of it, or None

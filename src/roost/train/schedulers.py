@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import warnings
@@ -51,10 +52,10 @@ def build_scheduler(
     if lacks:
         raise ConfigError(f"is no scheduler: it has no {lacks[0]}()", received=settings.class_, **at)
     _check_metric(settings, scheduler, at, where(f"{key}.monitor"))
-    for path, one in _inside(scheduler, key):
-        _check_sequence(one, path, where)
     _check_length(settings, scheduler, totals, at)
-    _try(spec, before, key, root, where)
+    for one, inner, path in _inside(scheduler, spec, key):
+        _check_sequence(one, path, where)
+        _try(one, inner, before, path, root, where)
     if not settings.warmup_steps:
         return scheduler
     total = totals.get("total_steps")
@@ -139,34 +140,45 @@ class _StandIn(torch.optim.Optimizer):
         super().__init__(groups, dict(optimizer.defaults))
 
 
-def _try(spec: Mapping[str, Any], begin: _StandIn, key: str, root: Path | None, where: Where) -> None:
-    """Steps a library's scheduler a few times on a stand-in, and those inside it by themselves.
+def _steps(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no optimizer steps before it
+        for _ in range(_TRIED_STEPS):
+            scheduler.step(*([1.0] if _needs_metric(scheduler) else []))
+            for rate in (float(group["lr"]) for group in optimizer.param_groups):
+                if not math.isfinite(rate) or rate < 0:
+                    raise ValueError(f"it makes the learning rate {rate}")
+
+
+def _try(
+    scheduler: Any, spec: Mapping[str, Any], before: _StandIn, key: str, root: Path | None, where: Where
+) -> None:
+    """Steps a copy of a library's scheduler a few times, on a stand-in.
+
+    Args:
+        scheduler: As it was built for the optimizer of the run.
+        spec: What it was built from.
+        before: The optimizer before that.
+        key: The dotted key of the spec, for messages.
+        root: The project's folder.
+        where: Where a dotted key was set, for messages.
 
     Raises:
         ConfigError: It fails, or gives a learning rate that is none.
     """
-    inside = spec.get("schedulers")
-    for number, one in enumerate(inside if isinstance(inside, list) else []):
-        _try(one, begin, f"{key}.schedulers.{number}", root, where)
-
-    def attempt(spec: Mapping[str, Any]) -> None:
-        stand_in = _StandIn(begin)
-        scheduler = build.build(spec, root, key, where, optimizer=stand_in)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no optimizer steps before it
-            for _ in range(_TRIED_STEPS):
-                scheduler.step(*([1.0] if _needs_metric(scheduler) else []))
-                _check_rates(stand_in)
-
-    if ".py:" in spec["class"]:
-        return  # one of the project may look at more of an optimizer than there is of a stand-in
+    project = Path.cwd() if root is None else root
+    stand_in = _StandIn(scheduler.optimizer)
+    copied = copy.deepcopy(scheduler, {id(scheduler.optimizer): stand_in})
     try:
-        attempt(spec)
-    except ConfigError:
-        raise
+        _steps(copied, stand_in)
     except Exception as error:
-        if build.is_own(error, Path.cwd() if root is None else root):
+        if build.is_own(error, project):
             raise
+
+        def attempt(other: Mapping[str, Any]) -> None:
+            optimizer = _StandIn(before)
+            _steps(build.build(other, project, key, where, optimizer=optimizer), optimizer)
+
         guilty = arguments.culprit(spec, attempt)
         at = key if guilty is None else f"{key}.{guilty}"
         given = {name: value for name, value in spec.items() if name != "class"}
@@ -177,12 +189,6 @@ def _try(spec: Mapping[str, Any], begin: _StandIn, key: str, root: Path | None, 
             received=given if guilty is None else spec[guilty],
             where=where(at),
         ) from error
-
-
-def _check_rates(optimizer: torch.optim.Optimizer) -> None:
-    for rate in (float(group["lr"]) for group in optimizer.param_groups):
-        if not math.isfinite(rate) or rate < 0:
-            raise ValueError(f"it makes the learning rate {rate}")
 
 
 def _arguments_of_step(scheduler: Any) -> list[inspect.Parameter]:
@@ -213,11 +219,16 @@ def _check_metric(settings: SchedulerSettings, scheduler: Any, at: dict[str, Any
         raise ConfigError("is known after a validation alone", **of_monitor, fix="set unit: validation")
 
 
-def _inside(scheduler: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """The scheduler with its key, and those it holds."""
-    yield key, scheduler
-    for number, one in enumerate(getattr(scheduler, "_schedulers", ())):
-        yield from _inside(one, f"{key}.schedulers.{number}")
+def _inside(
+    scheduler: Any, spec: Mapping[str, Any], key: str
+) -> Iterator[tuple[Any, Mapping[str, Any], str]]:
+    """The scheduler with its spec and that one's key, and those of a library's that it holds."""
+    if ".py:" in spec["class"]:
+        return  # one of the project may look at more of an optimizer than there is of a stand-in
+    yield scheduler, spec, key
+    held = getattr(scheduler, "_schedulers", ())
+    for number, (one, inner) in enumerate(zip(held, spec.get("schedulers", ()), strict=False)):
+        yield from _inside(one, inner, f"{key}.schedulers.{number}")
 
 
 def _check_sequence(scheduler: Any, key: str, where: Where) -> None:

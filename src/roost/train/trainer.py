@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from roost.train.recovery import Recovery, Rollback
 from roost.train.stepper import Stepper
 from roost.train.timing import VALIDATE
 from roost.train.until import Until
-from roost.train.windows import Drawn, undrawn, windows_of
+from roost.train.windows import Windows
 
 _PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
@@ -39,7 +38,8 @@ class Trainer:
     restore the newest checkpoint, or seed
     until done:
         window = the next micro-batches                 # Loader, in the order of its BatchPlan
-        events.put(runner.update(stepper, window))      # forward, backward, optimizer step
+        values = runner.update(stepper, window)         # forward, backward, optimizer step; or Recovery
+        events.put(values)
         progress.advance(window)
         for hook in MODEL, SCHEDULE, EVAL, DECIDE, RECORD, SAVE, REPORT:
             hook, when due
@@ -163,52 +163,39 @@ class Trainer:
             TrainingError: The loss or a weight is not finite.
             Exception: Whatever the runner, the data or a hook raises; nothing is saved then.
         """
-        with self._running(checkpoint, resume):
+        with self._running(checkpoint, resume), closing(Windows(self)) as windows:
             while True:
                 self.agenda.resume(self, time.monotonic())
                 self._after_hooks(time.monotonic())
                 try:
-                    while not self.at_end:
-                        with closing(windows_of(self)) as windows:
-                            self._train(windows)
+                    self._train(windows)
                     saving.save_at_end(self)
                     break
                 except Rollback as bad:
+                    windows.close()
                     self.recovery.roll_back(self, bad.step)
                     self._rewound()
         return self._reason()
 
-    def _train(self, windows: Iterator[Drawn]) -> None:
-        """Steps until the end, or until a window could not be drawn: the next ones are then drawn anew."""
-        agenda, recovery, progress = self.agenda, self.recovery, self.progress
-        step = functools.partial(recovery.step, self) if recovery.is_careful else self.take
+    def _train(self, windows: Windows) -> None:
+        """The loop."""
+        agenda, progress = self.agenda, self.progress
         while not self.at_end:
             for hook in self.calls.before_step:
                 hook.before_step(self)
+            self.results = {}  # each step, because a stop may come at any moment and save at once
             self.stepper.has_moved = False
-            recovery.before_step()
-            drawn = None
-            try:
-                drawn = next(windows)
-                self.results = {}  # each step, because a stop may come at any moment and save at once
-                values = step(drawn[0])
-            except Exception as error:
-                passed = recovery.failed(self, drawn and drawn[0], error)
-                if passed is None:
-                    raise
-                values = passed
-            window, samples, last = drawn or undrawn(self)
+            values, (window, samples, last) = self.recovery.attempt(self, windows)
             self.events.put(values, samples, progress.step + 1)
             progress.advance(len(window), samples, last)
             if progress.step >= agenda.wake_step or agenda.requests or time.monotonic() >= agenda.wake_second:
                 self._look_around()
-            if drawn is None:
-                return
 
     def _rewound(self) -> None:
         """The progress went back: to the clock, and to whoever counts."""
         self._zero = time.monotonic() - self.progress.seconds
         self._finished = False
+        self.recovery.begin()
         for hook in self.calls.rollback:
             hook.on_rollback(self)
 

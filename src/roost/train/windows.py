@@ -17,7 +17,35 @@ Drawn = tuple[list[Any], int, bool]
 """The micro-batches of a step, their samples, and whether they end an epoch."""
 
 
-def windows_of(trainer: Trainer) -> Generator[Drawn, None, None]:
+class Windows:
+    """The windows of a trainer, from wherever it is on."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._drawing: Generator[Drawn, None, None] | None = None
+
+    def draw(self) -> Drawn:
+        """The next window. When that fails, the next call begins anew at where the trainer then is.
+
+        Raises:
+            Exception: Whatever the set, its collate or `Runner.to_device` raises.
+        """
+        if self._drawing is None:
+            self._drawing = _from_here(self._trainer)
+        try:
+            return next(self._drawing)
+        except BaseException:
+            self._drawing = None
+            raise
+
+    def close(self) -> None:
+        """Ends the loader's processes; the next `draw` begins anew."""
+        if self._drawing is not None:
+            self._drawing.close()
+            self._drawing = None
+
+
+def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
     """The windows from where the trainer is on, without end, on its device; an epoch's last may be short."""
     progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
     move, window, spent = trainer.runner.to_device, Window(), trainer.stepper.timing.spent

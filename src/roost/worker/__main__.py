@@ -1,5 +1,6 @@
 """The process that does one task, started by a supervisor: ``python -P -m roost.worker PACKAGE SESSION``, or
-``PACKAGE FOLDER`` for an analysis, or ``PACKAGE check`` for a check."""
+``PACKAGE FOLDER`` for an analysis, or ``PACKAGE check`` for a check. ``PACKAGE debug VISIT`` has no
+supervisor: the command of a person has become this process."""
 
 from __future__ import annotations
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str]) -> int:
     """Does the task and reports its end; gives the exit code."""
+    if arguments[1:2] == ["debug"]:
+        from roost.worker import debug
+
+        return debug.main(arguments[0], arguments[2])
     output.protect()
     stacks.register()
     report = Report()

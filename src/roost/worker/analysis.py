@@ -37,7 +37,7 @@ def analyze(package: Package, place: Path) -> str:
     end_with(request)
     asked = Asked(**{name: request[name] for name in Asked._fields})
     _, settings = native.resolved(package, str(asked.project))
-    determinism.apply(settings, device=choose_device(asked.device), first=_first(package))
+    determinism.apply(settings, device=choose_device(asked.device), first=began_on(package))
     path = Path(request["script"]["path"])
     perform(
         package,
@@ -49,8 +49,8 @@ def analyze(package: Package, place: Path) -> str:
     return "finished"
 
 
-def _first(package: Package) -> dict[str, Any] | None:
-    """What the first session ran on, for the number of threads; None where nobody can tell."""
+def began_on(package: Package) -> dict[str, Any] | None:
+    """environment.json of the session that began the run; None where nobody can tell."""
     try:
         found = msgspec.json.decode((package.path / "environment.json").read_bytes(), type=dict[str, Any])
         int(found["stack"]["threads"])

@@ -1,38 +1,94 @@
 """``roost debug``: goes to one step of a package and stops there in pdb, on the person's own terminal.
 
-The process is the one that the command became: ``python -P -m roost.worker PACKAGE debug VISIT``."""
+The process is what the command became: ``python -P -m roost.worker PACKAGE debug VISIT``. It takes no lock
+and changes nothing in the package, which may be running."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import torch
 
-from roost.base import frames, tree
-from roost.base.errors import INTERRUPTED_EXIT_CODE, CheckpointError, UsageError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, UsageError
 from roost.base.frames import Own
-from roost.base.harmless import harmless
-from roost.base.raised import raised
-from roost.package import blackbox, checkpoint, environment, progress
+from roost.package import blackbox, progress
 from roost.package.blackbox import Box, Visit
 from roost.package.package import Package
-from roost.project.contract import moved
+from roost.project import native
 from roost.project.device import choose_device
-from roost.train import seeding
-from roost.train.blackbox import samples_of, window_again
-from roost.train.hook import Hook, Phase
-from roost.train.loss import Window
-from roost.train.module_state import ModuleState
-from roost.train.trainer import Trainer
-from roost.worker import determinism, failure, replay, standing
+from roost.worker import analysis, determinism, failure, replay, standing
+from roost.worker.arrival import Arrival, Earlier, place_of
 from roost.worker.debugger import Debugger
-from roost.worker.nonfinite import Hunt
-from roost.worker.replay import Start
+from roost.worker.replay import AsOf
+from roost.worker.standing import Left
+
+NAME = "debug"
+"""Stands where other tasks have the number of a session, or a folder."""
+
+
+def main(path: str, visit: str) -> int:
+    """Goes there; gives the exit code: 0 when pdb had stopped in the step, or was not to."""
+    Debugger(has_terminal=True)
+    package = Package.open(path)
+    try:
+        return _go(package, msgspec.json.decode(visit, type=Visit))
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT_CODE
+    except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
+        told = failure.told(error, own=[package.path], package=package.path, file=None)
+        if told.reason == "exception":
+            standing.look_at(error, Own([package.path]))
+        return told.exit_code
+
+
+def _go(package: Package, visit: Visit) -> int:
+    box = blackbox.named(package.blackbox, visit.box) if visit.box is not None else None
+    if box is not None:
+        _tell(box)
+    as_of, device = AsOf(package.path, visit.session), choose_device(visit.device)
+    _, settings = native.resolved(as_of, visit.project)
+    determinism.apply(settings, device=device, first=analysis.began_on(package))
+    hunts = box is not None and box.note.kind != "error"
+    while True:
+        try:
+            return _once(as_of, visit, box, device=device, hunts=hunts)
+        except Earlier as found:
+            _say(f"\r\x1b[Kin step {found.step} a gradient is not finite already: going back to that one")
+            visit = msgspec.structs.replace(visit, step=found.step)
+
+
+def _once(package: AsOf, visit: Visit, box: Box | None, *, device: str, hunts: bool) -> int:
+    start = replay.find(package, visit, box)
+    for line in start.notes:
+        _say(line)
+    if start.is_box and box is not None:
+        _say(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
+    known = box if box is not None and box.note.step == visit.step else None
+    arrival = Arrival(
+        visit, known, start, Own([package.path]), hunts=hunts, seconds_per_step=_seconds_per_step(package)
+    )
+    with replay.trainer(package, visit, start, device=device, hook=arrival) as trainer:
+        try:
+            with arrival.quiet():
+                trainer.fit()
+        except Left:
+            return arrival.exit_code
+        last = trainer.progress.step
+    raise UsageError(f"the run ends with step {last}", setting="STEP", received=visit.step)
+
+
+def _tell(box: Box) -> None:
+    note = box.note
+    what = "failed" if note.kind == "error" else "was not finite"
+    _say(f"step {note.step} of session {note.session} {what}: {note.error}")
+    _say(place_of(note))
+
+
+def _seconds_per_step(package: Package) -> float | None:
+    found = progress.read(package.progress)
+    return found.seconds / found.step if found is not None and found.step else None
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -48,7 +48,8 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
     # use_deterministic_algorithms imports torch.compile's back end, which takes a second.
     torch.set_deterministic_debug_mode("warn" if on_cpu else "default")
     if on_cpu:
-        torch.utils.deterministic.fill_uninitialized_memory = False  # it would cost each torch.empty
+        # To fill what torch.empty gives would cost at each.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def inexact(device: str) -> list[str]:

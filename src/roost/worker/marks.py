@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from roost.base.errors import Refused
+from roost.base.size import size
 from roost.package.checkpoint import Info
 from roost.project.excerpt import ShortLoader
 from roost.train import evaluation, hooks
@@ -18,7 +19,7 @@ from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import metrics
 from roost.train.trainer import Trainer
 from roost.worker.bits import Prints, differing, num_bytes, prints
-from roost.worker.causes.cause import gib, some
+from roost.worker.causes.cause import some
 from roost.worker.walk import Walk
 
 _MOST_CHECKPOINTS = 2
@@ -146,6 +147,7 @@ class Notices:
     def _after_eval(self, trainer: Trainer) -> None:
         if trainer.results:
             self._walk.done(metrics(trainer.results))
+            self._walk.measured(validation=dict(trainer.results))
             self._warn_of_nonfinite(trainer.results)
         self._walk.begin("hooks")
 
@@ -157,7 +159,7 @@ class Notices:
     def _after_save(self, trainer: Trainer) -> None:
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None and newest.step == trainer.progress.step:
-            self._walk.done(f"{gib(size_of(newest))} in {len(newest.files)} files")
+            self._walk.done(f"{size(size_of(newest))} in {len(newest.files)} files")
             self.saved = self.saved or newest
         self._walk.begin("hooks")
 
@@ -171,7 +173,8 @@ class Notices:
         if self._has_tested and not found:
             return  # it failed: `fit` raises why, once all hooks were told of the end
         if found:
-            self._walk.done(metrics(found))
+            self._walk.done()  # its metrics were told by the hook that tests
+            self._walk.measured(test=found)
             self._warn_of_nonfinite(found)
         self._walk.begin("hooks")
 
@@ -245,6 +248,6 @@ def _require_space(trainer: Trainer, place: Path) -> None:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise Refused(
-            f"the check saves {gib(needed)}, and the disk of {place.parent} has {gib(free)} left",
+            f"the check saves {size(needed)}, and the disk of {place.parent} has {size(free)} left",
             fix="name a folder on a larger disk for them: TMPDIR=/path roost check ...",
         )

@@ -24,7 +24,6 @@ from roost.project.native import Experiment
 from roost.train import hooks
 from roost.train.hook import Hook
 from roost.train.loader import Loader
-from roost.train.optim import Optim
 from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
@@ -180,7 +179,7 @@ class Miniature:
         total = trainer.total_steps if trainer.total_steps < NEVER else None
         validate, test = (evaluation_seconds(trainer, whole, split) for split in ("valid", "test"))
         step = step_seconds(trainer, whole["train"])
-        self._walk.done(f"{step * 1000:.3g} ms a step")
+        self._walk.done(f"{step:.3g} s a step")
         self._walk.measured(
             device=self._device,
             parameters=sum(p.numel() for p in trainer.runner.parameters()),
@@ -192,25 +191,20 @@ class Miniature:
         )
 
     def _schedules(self, trainer: Trainer) -> None:
-        """Moves each schedule to the end of the run: one may refuse its last step, hours later."""
-        named = [(name, one) for name, one in trainer.stepper.optimizers.items() if one.scheduler is not None]
-        if not named or trainer.total_steps == NEVER:
+        """Moves the schedules to the end of the run: one may refuse its last step, hours later."""
+        schedule = next((hook for hook in trainer.calls.hooks if isinstance(hook, hooks.Schedule)), None)
+        if schedule is None or trainer.total_steps == NEVER:
             return
         self._walk.begin("schedule")
-        per_epoch, total = trainer.steps_per_epoch, trainer.total_steps
-        said = []
-        for name, optim in named:
-            done, left = {
-                "step": (trainer.progress.step, total - trainer.progress.step),
-                "epoch": (trainer.progress.epoch, total // per_epoch - trainer.progress.epoch),
-            }.get(optim.unit, (0, 0))
-            first, number = optim.lr, _move(optim, done, left, f"optimizers.{name}.scheduler")
-            if left > 0:
-                where = "" if number == left else f" after {number:,} of {left:,} {optim.unit}s"
-                said.append(f"lr of {name} goes from {first:.3g} to {optim.lr:.3g}{where}")
+        optimizers = trainer.stepper.optimizers
+        first = {name: optim.lr for name, optim in optimizers.items()}
+        number = _moved(schedule, trainer)
+        where = "" if number == trainer.total_steps else f", as far as step {number:,}"
+        shown = [f"lr of {name} {first[name]:.3g} to {one.lr:.3g}" for name, one in optimizers.items()]
+        self._walk.done(", ".join(shown) + where)
+        for name, optim in optimizers.items():
             if not math.isfinite(optim.lr) or optim.lr < 0:
                 self._walk.warn(f"the learning rate of {name} becomes {optim.lr}")
-        self._walk.done("; ".join(said))
 
     # ---- going on ---------------------------------------------------------------------------------------
 
@@ -253,18 +247,20 @@ class Miniature:
         return round(torch.cuda.max_memory_reserved() / 2**20, 1)
 
 
-def _move(optim: Optim, done: int, left: int, setting: str) -> int:
-    """Moves a schedule so many times; gives how many of them there was time for."""
-    begun = perf_counter()
-    for number in range(left):
-        if number % 1000 == 0 and perf_counter() - begun > _SCHEDULE_SECONDS:
-            return number
+def _moved(schedule: hooks.Schedule, trainer: Trainer) -> int:
+    """Moves the schedules as the steps do that are still to come; gives the last for which there was time."""
+    begun, progress = perf_counter(), trainer.progress
+    for step in range(progress.step + 1, trainer.total_steps + 1):
+        if step % 1000 == 0 and perf_counter() - begun > _SCHEDULE_SECONDS:
+            return step
         try:
-            optim.scheduler.step()
+            schedule.on_step(trainer)
+            if step % trainer.steps_per_epoch == 0 and step // trainer.steps_per_epoch > progress.epoch:
+                schedule.on_epoch(trainer)
         except Exception as error:
-            error.add_note(f"{setting} was moved to {optim.unit} {done + number + 1} of {done + left}")
+            error.add_note(f"in step {step} of the run, to which the check moved the schedules")
             raise
-    return max(0, left)
+    return trainer.total_steps
 
 
 def _note_the_excerpt(error: BaseException) -> None:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from roost.base.duration import duration
+from roost.base.size import size
 from roost.cli import terminal
 from roost.cli.commands.device import asked_device, device_options
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any) -> int:
     """Walks through a whole run in seconds: what would fail hours later fails now.
 
-    The project is copied as `roost run` does it. Then: one sample of each set, the first step of an epoch and its
-    last, row, save, validation on the first and last batch, visualize, test, load, the same step again. Nothing of
-    it stays, and nothing is written into save_root. Exits with 0 when ready, else as the run would.
+    The project is copied as `roost run` does it. Then: one sample of each set, the first step of an epoch and
+    its last, row, save, validation on the first and last batch, visualize, test, load, the same step again.
+    Nothing of it stays, nothing is written into save_root. Exits with 0 when ready, else as the run would.
 
     \b
     roost check config.yaml
@@ -76,17 +77,21 @@ def _ready(found: Outcome) -> list[str]:
     warned = f" (with {number} warning{'s' if number > 1 else ''} above)" if number else ""
     total = "" if estimate.total_steps is None else f" of {estimate.total_steps:,} steps"
     lines = [
-        f"ready{warned}: {estimate.steps_per_epoch:,} steps an epoch, about {estimate.seconds_per_step * 1000:.3g} ms "
-        f"each; an epoch takes about {duration(estimate.seconds_per_epoch)}, the whole run{total} about "
-        f"{duration(estimate.total_seconds)}"
+        f"ready{warned}: {estimate.steps_per_epoch:,} steps an epoch, "
+        f"about {_short(estimate.seconds_per_step)} each; an epoch takes about "
+        f"{_short(estimate.seconds_per_epoch)}, the whole run{total} about {_short(estimate.total_seconds)}"
     ]
     if estimate.checkpoints:
         lines.append(
-            f"disk: up to {estimate.checkpoints:,} checkpoints of {terminal.size(estimate.checkpoint_bytes)}, "
-            f"{terminal.size(estimate.disk_bytes)} of the {terminal.size(estimate.free_bytes)} that are free"
+            f"disk: up to {estimate.checkpoints:,} checkpoints of {size(estimate.checkpoint_bytes)}, "
+            f"{size(estimate.disk_bytes)} of the {size(estimate.free_bytes)} that are free"
         )
     # What the worker said stands above already.
     return [*(f"warning: {text}" for text in found.warnings[len(found.found.warnings) :]), *lines]
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else duration(seconds)
 
 
 def _not_ready(found: Outcome, *, was_told: bool) -> str:

@@ -43,7 +43,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --detach             # goes on by itself; roost attach shows it
     roost run config.yaml --explain optimizers.main.lr
     """
-    config, overrides = _split(options.pop("config"), arguments)
+    config, overrides = config_and_overrides(options.pop("config"), arguments)
     device = asked_device(options)
     detach, tty = asked_terminal(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
@@ -63,10 +63,16 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     return watched(run(request), detach=detach)
 
 
-def _split(config: Path | None, arguments: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    """The config and the overrides: the first argument is the config, unless -c gave it."""
+def config_and_overrides(
+    config: Path | None, arguments: tuple[str, ...], *, command: str = "run"
+) -> tuple[Path, tuple[str, ...]]:
+    """The config and the overrides: the first argument is the config, unless -c gave it.
+
+    Raises:
+        UsageError: There is none.
+    """
     if config is not None:
         return config, arguments
     if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-        raise UsageError("no config is named", fix="roost run config.yaml")
+        raise UsageError("no config is named", fix=f"roost {command} config.yaml")
     return Path(arguments[0]), arguments[1:]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Schedule(Hook):
-    """Steps each scheduler by its own unit, a warm-up by steps. Their state is saved with their optimizers."""
+    """Steps each scheduler by its own unit, a warm-up by steps. Optimizers save the state of theirs."""
 
     phase = Phase.SCHEDULE
 

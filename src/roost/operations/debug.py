@@ -1,0 +1,119 @@
+"""``debug``: what the person's own process becomes to stop in one step of a package."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from roost.analysis import checks
+from roost.base.errors import NotFound
+from roost.operations import intact
+from roost.operations.starting import environment
+from roost.package import blackbox, progress
+from roost.package.blackbox import Box, Visit
+from roost.package.package import Package
+from roost.package.project_files import checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugRequest:
+    """What is asked."""
+
+    package: Path
+    step: int | None = None
+    """Counted from 1; None: the one that failed last."""
+    checkpoint: int | None = None
+    """Replay from this one; None: the black box, or the newest checkpoint before the step."""
+    begin: bool = False
+    """Stop before the step, not where it fails."""
+    device: str | None = None
+    """auto, cpu or cuda; None: as the session of the step."""
+    project: Path | None = None
+    """Where the project is now; None: where it was."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that takes the place of the caller's, with its terminal."""
+
+    argv: list[str]
+    env: dict[str, str]
+    folder: Path
+    """To be its working folder."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should hear first, one line each."""
+
+
+def debug(request: DebugRequest) -> Program:
+    """Finds the step. It takes no lock and changes nothing: the package may be running, or be read-only.
+
+    Raises:
+        NotFound: There is no such package, checkpoint or project, or no step of it failed.
+        DamagedPackage: A file of the package is not as roost writes it.
+        CheckpointError: The checkpoint was not written by roost.
+        Refused: The package is a file, or has no Runner.
+        ConfigError: The package's settings do not fit this version.
+    """
+    package = checks.opened(request.package, by=functools.partial(intact.opened, to_go_on=True))
+    project = checks.project_of(package, request.project)
+    if request.checkpoint is not None:
+        checks.check_checkpoints(package, request.checkpoint)
+    box = _box(package, request.step)
+    step = request.step if box is None else box.note.step
+    assert step is not None
+    session = box.note.session if box is not None else _session(package, step)
+    settings = checked(
+        intact.settings(package), project=project, package=str(package.path), where=package.provenance.get
+    )
+    device = request.device or _device(package, session)
+    visit = Visit(
+        step=step,
+        session=session,
+        box=box.path.name if box is not None else None,
+        checkpoint=request.checkpoint,
+        begin=request.begin or box is None,
+        device=device,
+        project=str(project),
+    )
+    words = msgspec.json.encode(visit).decode()
+    return Program(
+        [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
+        environment(seed=settings.seed, cpu=device == "cpu"),
+        package.path,
+        _notes(package, step),
+    )
+
+
+def _box(package: Package, step: int | None) -> Box | None:
+    if step is not None:
+        return blackbox.of_step(package.blackbox, step)
+    box = blackbox.newest(package.blackbox)
+    if box is None:
+        raise NotFound(
+            "no step of the package failed, as far as its black box tells",
+            where=package.path,
+            fix=f"name the step to stop at: roost debug {package.path} STEP",
+        )
+    return box
+
+
+def _session(package: Package, step: int) -> int:
+    """The session that took the step, or would have been the one to take it."""
+    began = [session for session, start in package.records().starts if start < step]
+    return max(began, default=1)
+
+
+def _device(package: Package, session: int) -> str:
+    asked = [one.request.get("device") for one in package.sessions() if one.number <= session]
+    return str(next(filter(None, reversed(asked)), "auto"))
+
+
+def _notes(package: Package, step: int) -> list[str]:
+    found = progress.read(package.progress)
+    if found is not None and step > found.step + 1:
+        return [f"the run itself has come to step {found.step} only; what comes after it is taken first here"]
+    return []

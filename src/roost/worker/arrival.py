@@ -1,0 +1,315 @@
+"""The step that a replay was for: it is taken once more, and pdb opens where it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from roost.base import tree
+from roost.base.duration import duration
+from roost.base.errors import CheckpointError
+from roost.base.frames import Own, in_one_line
+from roost.base.harmless import harmless
+from roost.base.raised import raised
+from roost.package import blackbox, checkpoint, environment
+from roost.package.blackbox import Box, Note, Visit
+from roost.project.contract import moved
+from roost.train import seeding
+from roost.train.blackbox import samples_of, window_again
+from roost.train.hook import Hook, Phase
+from roost.train.loss import Window
+from roost.train.module_state import ModuleState
+from roost.train.trainer import Trainer
+from roost.worker import standing
+from roost.worker.replay import Start
+from roost.worker.standing import Left
+from roost.worker.watch import NotFinite, Watch
+
+_TICK_SECONDS = 0.5
+_MOST_SAMPLES = 16
+
+
+class Earlier(BaseException):
+    """A gradient was not finite before the step of the visit was reached.
+
+    Args:
+        step: The step it is of.
+    """
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
+
+
+class Arrival(Hook):
+    """Says how the replay goes, and ends it at its step, whatever comes of that: raises `Left` then.
+
+    Args:
+        visit: Which step, and how.
+        box: What is known of the step's failure.
+        start: Where the replay begins.
+        own: Which files are the person's.
+        hunts: Whether the step fails by a value that is not finite, which nobody raises.
+        seconds_per_step: As the run took; None when nobody knows.
+    """
+
+    phase = Phase.REPORT  # after the project's own, the last of all
+
+    def __init__(
+        self,
+        visit: Visit,
+        box: Box | None,
+        start: Start,
+        own: Own,
+        *,
+        hunts: bool,
+        seconds_per_step: float | None = None,
+    ) -> None:
+        self.visit, self.box, self.start, self.own, self.hunts = visit, box, start, own, hunts
+        self.exit_code = 0
+        self._seconds_per_step = seconds_per_step
+        self._began = self._told = 0.0
+        self._first = 0
+        self._is_here = False
+        self._quiet = contextlib.ExitStack()
+
+    # ---- the way there ----------------------------------------------------------------------------------
+
+    def quiet(self) -> contextlib.ExitStack:
+        """On the way the project prints nothing, and no `breakpoint()` stops it; ended by the arrival."""
+        self._quiet.enter_context(contextlib.redirect_stdout(_Nowhere()))
+        self._quiet.callback(setattr, sys, "breakpointhook", sys.breakpointhook)
+        sys.breakpointhook = lambda *_, **__: None
+        return self._quiet
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._first, self._began = trainer.progress.step, time.monotonic()
+        self._told = self._began
+        if left := self.visit.step - 1 - self._first:
+            takes = self._seconds_per_step
+            about = f", about {duration(left * takes)}" if takes is not None else ""
+            _say(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}{about}")
+        if self.hunts and trainer.recovery.on_non_finite == "stop":
+            for optim in trainer.stepper.optimizers.values():
+                optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(trainer))
+
+    def before_step(self, trainer: Trainer) -> None:
+        if trainer.progress.step + 1 < self.visit.step:
+            self._tell(trainer)
+            return
+        self._is_here = True
+        self._quiet.close()
+        if self._told > self._began:
+            _say("\r\x1b[K", end="")
+        self._arrive(trainer)
+        raise Left
+
+    def _tell(self, trainer: Trainer) -> None:
+        now = time.monotonic()
+        done = trainer.progress.step - self._first
+        if now - self._told >= _TICK_SECONDS and done:
+            self._told = now
+            left = self.visit.step - 1 - trainer.progress.step
+            more = duration(left * (now - self._began) / done)
+            _say(f"\r\x1b[Kstep {trainer.progress.step} of {self.visit.step - 1}, {more} more", end="")
+
+    def _require_finite(self, trainer: Trainer) -> None:
+        """Called before an optimizer moves."""
+        for optim in trainer.stepper.optimizers.values():
+            if not bool(optim.gradient_norm(float("inf")).isfinite()):
+                if not self._is_here:
+                    raise Earlier(trainer.progress.step + 1)
+                raise NotFinite("a gradient is not finite")
+
+    # ---- the step ---------------------------------------------------------------------------------------
+
+    def _arrive(self, trainer: Trainer) -> None:
+        note = self.box.note if self.box is not None else None
+        if note is None:
+            _say(place_of(self._place(trainer)))
+        for reason in dict.fromkeys([*trainer.inexact, *(note.inexact + note.left_out if note else [])]):
+            _say(f"not exactly as it was: {reason}")
+        if self.start.is_box:
+            self._put_back(trainer)
+        if trainer.stepper.mode == "compile":
+            trainer.stepper.mode = "eager"
+            _say("this step is taken without torch.compile, whose code has no lines to stop at")
+        try:
+            with _uncompiled():
+                values = self._take(trainer)
+        except Exception as error:  # noqa: BLE001  - it is what the person came for
+            self._tell_error(error, note)
+            standing.look_at(error, self.own)
+            return
+        self._tell_passed(trainer, values, note)
+
+    def _put_back(self, trainer: Trainer) -> None:
+        """The box was filled after the hooks that come before a step, which now have run a second time."""
+        parts = trainer.parts()
+        for name in ("model", "optimizers"):
+            parts[name].load_state_dict(self.start.states[name])
+        for reason in seeding.set_rng_state(self.start.states["rank-0"]["rng"]):
+            _say(f"not exactly as it was: {reason}")
+
+    def _take(self, trainer: Trainer) -> Mapping[str, Any]:
+        window = self._window(trainer)
+        if self.visit.begin:
+            return standing.stop_at_begin(self.own, lambda: trainer.take(window))
+        return self._hunt(trainer, window) if self.hunts else trainer.take(window)
+
+    def _hunt(self, trainer: Trainer, window: list[Any]) -> Mapping[str, Any]:
+        """Takes the step under a `Watch`, and once more to stop in it at the call that was found."""
+        runner, parts = trainer.runner, trainer.parts()
+        saved = {name: copy.deepcopy(parts[name].state_dict()) for name in ("model", "optimizers")}
+        generators, again = seeding.rng_state(), _copied(window)
+        # In fp16 the scaler tries scales that are too large, on purpose.
+        is_scaled = trainer.stepper.precision == "fp16"
+        watch = Watch(self.own, runner, window, backward=not is_scaled)
+        try:
+            with torch.autograd.set_detect_anomaly(not is_scaled), watch:
+                values = trainer.take(window)
+            ModuleState(runner).check_finite()
+            return values
+        except NotFinite as error:
+            _say(f"{error}; it comes from" if watch.origins else f"{error}; no call of torch made it so")
+            for origin in watch.origins:
+                _say(f"  {origin.place or 'no line of the project'}: {origin.text}")
+            first = next((one for one in watch.origins if one.call == error.call), None)
+            if first is None:
+                raise
+        for name, state in saved.items():
+            parts[name].load_state_dict(state)
+        seeding.set_rng_state(generators)
+        with Watch(self.own, runner, again, stop_at=first):
+            return trainer.take(again)
+
+    # ---- its micro-batches ------------------------------------------------------------------------------
+
+    def _place(self, trainer: Trainer) -> Note:
+        loader, position = trainer.loaders["train"], trainer.progress
+        number = min(trainer.stepper.batches_per_step, len(loader) - position.batch)
+        return Note(
+            step=position.step + 1,
+            epoch=position.epoch,
+            batch=position.batch,
+            num_batches=number,
+            samples=samples_of(loader, position.epoch, position.batch, number),
+        )
+
+    def _window(self, trainer: Trainer) -> list[Any]:
+        """As the step got them: drawn anew, or those of the box where these differ or cannot be drawn."""
+        place, kept = self._place(trainer), self._kept(trainer)
+        try:
+            found = window_again(trainer, place.epoch, place.batch, place.num_batches)
+        except Exception as error:
+            if kept is None:
+                raise
+            _say(f"the batch is that of the box; the set does not give it any more: {_one_line(error)}")
+            found = kept
+        if kept is not None and not _same(kept, found):
+            if trainer.loaders["train"].ignores_seeding():
+                found = kept
+            else:
+                _say(
+                    "the batch is drawn anew; the one that was kept after the error differs: the step changes"
+                )
+                _say("it in place, or the data have changed since")
+        if trainer.stepper.batches_per_step == 1:
+            return found
+        window = Window()
+        window.extend(found)
+        plan = trainer.loaders["train"].plan
+        window.num_samples = [plan.size(place.batch + number) for number in range(len(found))]
+        return window
+
+    def _kept(self, trainer: Trainer) -> list[Any] | None:
+        if self.box is None or not self.box.has_batch:
+            return None
+        _, states = checkpoint.read(self.box.path, only=[blackbox.BATCH])
+        return list(moved(states[blackbox.BATCH]["window"], trainer.runner.device))
+
+    # ---- telling ----------------------------------------------------------------------------------------
+
+    def _tell_error(self, error: Exception, note: Note | None) -> None:
+        now = _one_line(error)
+        then = note is not None and note.kind == "error" and note.error.split(":")[0] != type(error).__name__
+        _say(f"it fails{', and otherwise than then' if then else ''}: {now}")
+
+    def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: Note | None) -> None:
+        shown = ", ".join(f"{name} {float(value):.4g}" for name, value in values.items())
+        if note is None or self.visit.begin:
+            _say(f"step {self.visit.step} went through: {shown}")
+            return
+        self.exit_code = 1
+        _say(f"step {self.visit.step} does not fail this time: {shown}")
+        now = environment.stack(str(trainer.runner.device))
+        different = environment.differences(note.stack, now)
+        if not self.start.is_box and different:
+            different.append("the steps before it were taken anew")
+        if any(True for _ in trainer.runner.buffers()) and self.start.is_box:
+            different.append("the buffers of the Runner were kept as they were after the error")
+        for reason in different or [
+            "nothing that roost knows of: files, time, other processes, other threads"
+        ]:
+            _say(f"  what differs from then: {reason}")
+
+
+def place_of(note: Note) -> str:
+    """``epoch 3, batch 12, samples 18, 244, …``."""
+    named = [str(one) for one in note.samples[:_MOST_SAMPLES]]
+    if len(note.samples) > _MOST_SAMPLES:
+        named.append(f"… {len(note.samples)} in all")
+    batches = (
+        f"batch {note.batch}" if note.num_batches == 1 else f"{note.num_batches} batches from {note.batch}"
+    )
+    return f"step {note.step}: epoch {note.epoch}, {batches}, samples {', '.join(named)}"
+
+
+def _one_line(error: Exception) -> str:
+    return in_one_line(raised(error))
+
+
+def _say(text: str, *, end: str = "\n") -> None:
+    print(text if end == "" else harmless(text), end=end, file=sys.stderr, flush=True)
+
+
+def _copied(window: list[Any]) -> list[Any]:
+    try:
+        return copy.deepcopy(window)
+    except Exception:  # noqa: BLE001  - a batch may hold anything; then the second pass takes this very one
+        return window
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    try:
+        (said, ours), (told, theirs) = tree.pack(list(one)), tree.pack(list(other))
+    except CheckpointError:
+        return False
+    return said == told and all(ours[name] == theirs[name] for name in ours)
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """What the project has compiled by itself runs as it is written, too."""
+    if "torch._dynamo" not in sys.modules:  # importing that takes a second
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+class _Nowhere(io.TextIOBase):
+    """A stream whose text nobody reads."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        return len(text)
