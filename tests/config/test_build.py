@@ -143,6 +143,16 @@ def test_unknown_names_of_a_library() -> None:
     assert "torch.optim has no 'AdmW'; received 'torch.optim.AdmW'" in refusal("torch.optim.AdmW")
     assert "did you mean 'AdamW'?" in refusal("torch.optim.AdmW")
     assert "torch.optim has no 'lr_schedular'" in refusal("torch.optim.lr_schedular.StepLR")
+    assert "did you mean torch.optim.lr_scheduler.StepLR?" in refusal("torch.optim.StepLR")
+
+
+def test_a_bare_name_gets_its_path() -> None:
+    locate("torch.optim.lr_scheduler.StepLR")  # names are looked for in what is loaded alone
+    assert "'AdamW' is not something that a config may name" in refusal("AdamW")
+    assert "did you mean torch.optim.AdamW? write a path below torch.optim, torch.nn, " in refusal("AdamW")
+    assert "did you mean torch.optim.lr_scheduler.CosineAnnealingLR?" in refusal("CosineAnealingLR")
+    assert "did you mean torch.optim.AdamW?" in refusal("optim.Adamw")
+    assert "or one of a file, which may import it: Model/Net.py:Net" in refusal("timm.optim.Lamb")
 
 
 def test_a_library_that_is_not_installed(tmp_path: Path) -> None:
@@ -319,11 +329,71 @@ def test_wrong_arguments_name_argument_class_and_signature(project: Path) -> Non
 
 def test_values_that_a_library_refuses() -> None:
     message = bad_build({"class": "torch.nn.Linear", "in_features": "x", "out_features": 2})
-    assert "torch.nn.Linear does not take these arguments: " in message and "'in_features': 'x'" in message
+    assert (
+        "made.it.in_features: expected a whole number; received 'x' (at config.yaml:7 made.it.in_fe"
+        in message
+    )
+    message = bad_build({"class": "torch.nn.Linear", "in_features": 2, "out_features": -1})
+    assert (
+        "made.it.out_features: torch.nn.Linear does not take this: RuntimeError: Trying to create" in message
+    )
     linear = build({"class": "torch.nn.Linear", "in_features": 2, "out_features": 3})
     message = bad_build({"class": "torch.optim.SGD", "lr": -1}, params=linear.parameters(), fused=True)
-    assert "made.it: torch.optim.SGD does not take these arguments: Invalid learning rate" in message
-    assert "received {'lr': -1}" in message, "what roost gave, nobody typed"
+    assert (
+        "made.it.lr: torch.optim.SGD does not take this: Invalid learning rate: -1; received -1 (at"
+        in message
+    )
+    both = {"class": "torch.optim.SGD", "momentum": 0.9, "nesterov": True, "dampening": 0.1}
+    message = bad_build(both, params=[*linear.parameters()], fused=True)
+    assert "made.it: torch.optim.SGD does not take these arguments: Nesterov momentum requires" in message
+    assert "received {'momentum': 0.9, 'nesterov': True, 'dampening': 0.1} (at" in message, (
+        "not what roost gave"
+    )
+
+
+def test_objects_and_functions_inside(project: Path) -> None:
+    (project / "own.py").write_text(
+        "import functools\n\n"
+        "def double(x):\n    return 2 * x\n\n"
+        "class Outer:\n    def __init__(self, root, inner, others=(), f=None, named=None):\n"
+        "        self.root, self.inner, self.others, self.f, self.named = root, inner, others, f, named\n\n"
+        "class Inner:\n    def __init__(self, root, size=1):\n        self.root, self.size = root, size\n\n"
+        "class Plain:\n    pass\n\n"
+        "ready = functools.partial(double, 4)\n"
+    )
+    root = object()
+    spec = {
+        "class": "own.py:Outer",
+        "inner": {"class": "own.py:Inner", "size": 3},
+        "others": [{"class": "own.py:Plain"}, 2, "a text. own.py:double"],
+        "f": "own.py:double",
+        "named": {"a": "torch.nn.functional.relu", "b": "own.py:ready", "c": "torch.nn is a library"},
+    }
+    made = build(spec, project, root=root)
+    assert (made.inner.root, made.inner.size) == (root, 3), "what the outer one is given, the inner one takes"
+    assert type(made.others[0]).__name__ == "Plain"
+    assert made.others[1:] == [2, "a text. own.py:double"]
+    assert made.f(3) == 6 and made.named["a"].__name__ == "relu" and made.named["b"]() == 8
+    assert made.named["c"] == "torch.nn is a library"
+
+
+def test_what_is_wrong_inside_is_named_with_its_own_key(project: Path) -> None:
+    (project / "own.py").write_text("def f(x, **others):\n    return x\n")
+    message = bad_build({"class": "own.py:f", "x": [1, {"class": "torch.nn.Linaer"}]}, project)
+    assert "made.it.x.1.class: torch.nn has no 'Linaer'" in message and "'Linear'" in message
+    message = bad_build({"class": "own.py:f", "x": {"y": "own.py:g"}}, project)
+    assert "made.it.x.y: own.py has no 'g'; received 'own.py:g' (at config.yaml:7 made.it.x.y)" in message
+    message = bad_build({"class": "own.py:f", "x": {"class": "torch.nn.Linear", "in_features": 3}}, project)
+    assert "made.it.x.class: torch.nn.Linear needs the argument 'out_features'" in message
+
+
+def test_an_error_of_the_projects_function_inside_a_librarys_class_passes_through(project: Path) -> None:
+    (project / "own.py").write_text("def f(x):\n    raise ValueError('inside')\n")
+    linear = build({"class": "torch.nn.Linear", "in_features": 2, "out_features": 3})
+    optimizer = build({"class": "torch.optim.SGD"}, params=linear.parameters())
+    spec = {"class": "torch.optim.lr_scheduler.LambdaLR", "lr_lambda": "own.py:f"}
+    with pytest.raises(ValueError, match=r"^inside$"):
+        build(spec, project, optimizer=optimizer)
 
 
 def test_an_error_inside_the_projects_class_passes_through(project: Path) -> None:

@@ -21,7 +21,8 @@ def test_nothing_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "override",
     ["max_epochs=9", "+checkpoint.fast=7", "+data.num_workers=2", "+log_every=5", "+test_at_end=none",
-     "+data.valid.num_workers=1", "+early_stopping.patience=9", "+description=again"],
+     "+data.valid.num_workers=1", "+early_stopping.patience=9", "+description=again",
+     "+on_non_finite=rollback", "+on_step_error=skip", "+max_skipped_steps=3"],
 )  # fmt: skip
 def test_these_may_change(tmp_path: Path, override: str) -> None:
     found = check(package(tmp_path / "runs"), [override])
@@ -33,7 +34,7 @@ def test_these_may_change(tmp_path: Path, override: str) -> None:
     "override",
     ["optimizers.main.lr=0.2", "+seed=1", "+data.batch_size=8", "+data.valid.batch_size=8",
      "model.features=9", "~model.features", "+validate_every=5", "+precision=bf16", "+threads=1",
-     "+determinism=strict",
+     "+determinism=strict", "+step_mode=compile", "+evaluation_precision=bf16",
      "+max_epochs_of_mine=3"],
 )  # fmt: skip
 def test_these_need_force(tmp_path: Path, override: str) -> None:

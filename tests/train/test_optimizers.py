@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +11,10 @@ from torch import nn
 
 from roost.base import tree
 from roost.base.errors import CheckpointError, ConfigError
+from roost.config.build import forget
 from roost.config.settings import OptimizerSettings, typed
-from roost.train.optimizers import Optim, build_optimizers
+from roost.train.optim import LR_SCALE
+from roost.train.optimizers import Optim, build_optimizers, describe
 from tests.train.parts import bits
 
 TOTALS = {"total_steps": 20, "steps_per_epoch": 5}
@@ -37,6 +42,7 @@ def make(module: nn.Module | None = None, **optimizers: Any) -> dict[str, Optim]
     return build_optimizers(module or Net(), settings(**optimizers), totals=TOTALS)
 
 
+SCHEDULER = "torch.optim.lr_scheduler."
 SGD = {"class": "torch.optim.SGD", "lr": 0.1}
 
 
@@ -80,76 +86,142 @@ def test_frozen_parameters_belong_to_nobody() -> None:
         make(module, main=SGD)
 
 
-@pytest.mark.parametrize(
-    ("optimizers", "message"),
-    [
-        ({}, r"optimizers: there is no optimizer.*Runner\.optimizers"),
-        (
-            {"main": {**SGD, "params": "bodi.*"}},
-            r"optimizers\.main\.params.*received 'bodi\.\*'.*body\.0\.weight",
-        ),
-        ({"main": {**SGD, "params": ["*", "nose"]}}, r"received 'nose'"),
-        ({"main": {**SGD, "groups": [{"params": "nose"}]}}, r"optimizers\.main\.groups\.0\.params.*'nose'"),
-        ({"a": SGD, "b": {**SGD, "params": "head.*"}}, r"'head.weight' belongs to 'a' and to 'b'.*disjoint"),
-        (
-            {"main": {**SGD, "params": "body.*"}},
-            r"2 parameters belong to no optimizer: head.weight, head.bias",
-        ),
-        ({"main": {**SGD, "momentun": 0.9}}, r"no argument 'momentun'"),
-        ({"main": {**SGD, "lr": -1.0}}, r"Invalid learning rate"),
-        ({"main": {"class": "torch.optim.Adamm"}}, r"Adam"),
-        (
-            {"main": {"class": "torch.optim.RMSprop", "fused": True}},
-            r"^optimizers\.main\.fused: there is none.*remove it: torch.optim.RMSprop has no fused",
-        ),
-        ({"main": {"class": "torch.nn.Linear", "in_features": 2}}, r"^optimizers\.main\.class: .*'params'"),
-    ],
-)
+ADAM = {"class": "torch.optim.AdamW"}
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "optimizers: there is no optimizer. To mend it: add optimizers: {main: "),
+    (
+        {"a": {**SGD, "params": "bodi.*"}},
+        "optimizers.a.params: the glob matches no parameter; received 'bodi.*' (at line of optimizers.a.param"
+        "s). To mend it: did you mean 'body.*'? the names are like body.0.weight, head.weight",
+    ),
+    ({"a": {**SGD, "params": ["*", "nose"]}}, "optimizers.a.params: the glob matches no parameter"),
+    ({"a": {**SGD, "params": []}}, "optimizers.a.params: the optimizer has no parameters; received [] (at"),
+    ({"a": {**SGD, "groups": [{"params": "nose"}]}}, "optimizers.a.groups.0.params: the glob matches no p"),
+    (
+        {"a": SGD, "b": {**SGD, "params": "head.*"}},
+        "optimizers.b.params: 2 parameters are in 'a' and in 'b': head.weight, head.bias (at line of",
+    ),
+    (
+        {"a": {**SGD, "params": "body.*"}, "b": {**SGD, "params": "head.weight"}},
+        "optimizers: 1 parameter belongs to no optimizer: head.bias. To mend it: add them to a `params`, or",
+    ),
+    (
+        {"a": {**SGD, "params": "*.weight"}},
+        "optimizers: 3 parameters belong to no optimizer: body.0.bias, body.1.bias, head.bias. To mend it",
+    ),
+    (
+        {"a": {**SGD, "momentun": 0.9}},
+        "optimizers.a.momentun: torch.optim.SGD takes no argument 'momentun'; received 0.9 (at line of "
+        "optimizers.a.momentun). To mend it: did you mean 'momentum'? it is torch.optim.SGD(params, lr=",
+    ),
+    (
+        {"a": {**SGD, "lr": -1.0}},
+        "optimizers.a.lr: torch.optim.SGD does not take this: Invalid learning rate: -1.0; received -1.0 (at",
+    ),
+    ({"a": {**SGD, "lr": "1e-3"}}, "optimizers.a.lr: expected a number; received '1e-3' (at line of"),
+    ({"a": {**SGD, "lr": True}}, "optimizers.a.lr: expected a number; received True (at line of"),
+    ({"a": {**SGD, "lr": None}}, "optimizers.a.lr: expected a number; received None (at line of"),
+    ({"a": {**ADAM, "betas": "0.9, 0.9"}}, "optimizers.a.betas: expected a list of 2: a number, a number;"),
+    ({"a": {**ADAM, "betas": [0.9, 1.5]}}, "optimizers.a.betas: torch.optim.AdamW does not take this: Inv"),
+    ({"a": {**ADAM, "amsgrad": "no"}}, "optimizers.a.amsgrad: expected true or false; received 'no' (at"),
+    ({"a": {"class": "torch.optim.Adamm"}}, "optimizers.a.class: torch.optim has no 'Adamm'; received 't"),
+    ({"a": {"class": "torch.optim.Optimizer"}}, "optimizers.a.class: torch.optim.Optimizer needs the arg"),
+    ({"a": {"class": "torch.nn.Linear"}}, "optimizers.a.class: torch.nn.Linear takes no 'params'"),
+    ({"a": {**ADAM, "fused": True, "foreach": True}}, "optimizers.a: torch.optim.AdamW does not take thes"),
+    (
+        {"a": {"class": "torch.optim.RMSprop", "fused": True}},
+        "optimizers.a.fused: there is none; received True (at line of optimizers.a.fused). To mend it: remo",
+    ),
+    (
+        {"a": {**SGD, "groups": [{"params": "*", "weigt_decay": 0}]}},
+        "optimizers.a.groups.0.weigt_decay: torch.optim.SGD takes no argument 'weigt_decay'; received 0 (at",
+    ),
+    ({"a": {**SGD, "groups": [{"params": "*", "lr": -1}]}}, "optimizers.a.groups.0.lr: torch.optim.SGD do"),
+    ({"a": {**SGD, "groups": [{"params": "*", "lr": "1"}]}}, "optimizers.a.groups.0.lr: expected a numbe"),
+    ({"a": {**SGD, "groups": [{"params": "*", "unit": 3}]}}, "optimizers.a.groups.0.unit: stands in the"),
+    (
+        {"a": {**SGD, "groups": [{"params": "*", "max_grad_norm": 1.0}]}},
+        "optimizers.a.groups.0.max_grad_norm: stands in the wrong section; received 1.0 (at line of optimi"
+        "zers.a.groups.0.max_grad_norm). To mend it: write it as optimizers.a.max_grad_norm",
+    ),
+    (
+        {"a": {**SGD, "warmup_steps": 3}},
+        "optimizers.a.warmup_steps: stands in the wrong section; received 3 (at line of optimizers.a.warmu"
+        "p_steps). To mend it: write it as optimizers.a.scheduler.warmup_steps",
+    ),
+    (
+        {"a": {"class": "torch.optim.LBFGS", "groups": [{"params": "*.bias"}]}},
+        "optimizers.a.groups: torch.optim.LBFGS takes no groups (at line of optimizers.a.groups)",
+    ),
+    (
+        {"a": {"class": "torch.optim.Muon"}},
+        "optimizers.a.params: torch.optim.Muon takes matrices alone, and these are none: body.0.bias, body"
+        ".1.weight, body.1.bias, head.bias (at line of optimizers.a.params). To mend it: choose others in",
+    ),
+    (
+        {"a": {"class": "torch.optim.SparseAdam"}},
+        "optimizers.a.params: torch.optim.SparseAdam takes sparse gradients alone, and these have dense on",
+    ),
+]
+
+
+@pytest.mark.parametrize(("optimizers", "message"), REFUSED)
 def test_what_cannot_be_built(optimizers: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make(**optimizers)
+    asked = settings(**optimizers)
+    with pytest.raises(ConfigError) as caught:
+        build_optimizers(Net(), asked, totals=TOTALS, where=lambda key: f"line of {key}")
+    assert str(caught.value).startswith(message), str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
         (
-            {**SGD, "lrr": 0.2},
-            "lrr: torch.optim.SGD takes no argument 'lrr'; received 0.2 (at line of {}.lrr)",
+            {**SGD, "every_n_steps": 0},
+            r"optimizers\.main\.every_n_steps: expected a whole number >= 1; received 0",
         ),
         (
-            {"class": "torch.optim.Adamm"},
-            "class: torch.optim has no 'Adamm'; received 'torch.optim.Adamm' (at",
+            {**SGD, "every_n_steps": 1.5},
+            r"optimizers\.main\.every_n_steps: expected a whole number >= 1; receive",
+        ),
+        ({**SGD, "lr_scale": 0}, r"optimizers\.main\.lr_scale: expected a number > 0; received 0"),
+        ({**SGD, "lr_scale": "x"}, r"optimizers\.main\.lr_scale: expected a number > 0; received 'x'"),
+        (
+            {**SGD, "max_grad_norm": -1},
+            r"optimizers\.main\.max_grad_norm: expected a number > 0 or null; recei",
         ),
         (
-            {**SGD, "params": "nose"},
-            "params: the glob matches no parameter; received 'nose' (at line of {}.pa",
-        ),
-        ({**SGD, "groups": [{"params": "nose"}]}, "groups.0.params: the glob matches no parameter; received"),
-        (
-            {**SGD, "scheduler": {"class": "torch.optim.lr_scheduler.StepLR", "gama": 1}},
-            "scheduler.gama: torch.optim.lr_scheduler.StepLR takes no argument 'gama'; received 1 (at",
+            {**SGD, "fused": "yes"},
+            r"optimizers\.main\.fused: expected true or false or 'auto'; received 'yes'",
         ),
         (
-            {**SGD, "scheduler": {"class": "torch.optim.lr_scheduler.StepLR"}},
-            "scheduler.class: torch.optim.lr_scheduler.StepLR needs the argument 'step_size' (at line of",
+            {**SGD, "groups": {"params": "*"}},
+            r"optimizers\.main\.groups: expected a list of sections; received",
         ),
+        ({**SGD, "groups": [{"lr": 1}]}, r"optimizers\.main\.groups\.0\.params: is missing"),
+        ({**SGD, "scheduler": "StepLR"}, r"optimizers\.main\.scheduler: is a section; received 'StepLR'"),
+        ({**SGD, "scheduler": {}}, r"optimizers\.main\.scheduler\.class: is missing"),
+        (
+            {**SGD, "scheduler": {"class": "x", "unit": "batch"}},
+            r"optimizers\.main\.scheduler\.unit: expected 'step' or 'epoch' or 'validation'; received",
+        ),
+        ({"lr": 0.1}, r"optimizers\.main\.class: is missing"),
+        ("torch.optim.SGD", r"optimizers\.main: is a section; received 'torch.optim.SGD'"),
     ],
 )
-def test_errors_name_the_setting_and_its_place(optimizer: dict[str, Any], message: str) -> None:
-    asked = settings(own=optimizer)
-    with pytest.raises(ConfigError) as caught:
-        build_optimizers(Net(), asked, totals=TOTALS, where=lambda key: f"line of {key}")
-    assert str(caught.value).startswith("optimizers.own." + message.format("optimizers.own"))
+def test_what_the_settings_refuse(optimizer: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        settings(main=optimizer)
 
 
-def test_what_was_received_is_what_was_typed() -> None:
+def test_many_names_are_counted_after_twenty() -> None:
+    module = nn.ModuleList([nn.Linear(1, 1) for _ in range(20)])
     with pytest.raises(
-        ConfigError, match=r"^optimizers\.main: .*Invalid learning rate.*received {'lr': -1.0}"
+        ConfigError, match=r"39 parameters belong to no optimizer: 0\.bias, .*, 10\.weight and 19 more"
     ):
-        make(main={**SGD, "lr": -1.0})
-    with pytest.raises(ConfigError, match=r"received {'lr': -1.0, 'fused': False}"):
-        make(main={**SGD, "lr": -1.0, "fused": False})
+        make(module, main={**SGD, "params": "0.weight"})
 
 
 @pytest.mark.parametrize("place", ["scheduler.T_max", "groups.0.lr", "momentum"])
@@ -178,113 +250,241 @@ def test_fused_where_there_is_a_kernel() -> None:
     assert "fused" not in make(main={"class": "torch.optim.RMSprop"})["main"].optimizer.defaults
 
 
-SCHEDULER = "torch.optim.lr_scheduler."
+# --- groups, rates, intervals ---------------------------------------------------------------------------
 
 
-def rates(optim: Optim, steps: int) -> list[float]:
-    found = []
-    for _ in range(steps):
-        optim.optimizer.step()
-        optim.scheduler.step()
-        found.append(optim.optimizer.param_groups[0]["lr"])
-    return found
+def test_lr_scale_of_a_group_stands_in_place_of_the_optimizers() -> None:
+    groups = [{"params": "body.0.*", "lr_scale": 0.1}, {"params": "body.1.*", "lr_scale": 1.0, "lr": 0.5}]
+    optim = make(main={**SGD, "lr_scale": 0.5, "groups": groups, "every_n_steps": 3})["main"]
+    assert [group.get(LR_SCALE) for group in optim.optimizer.param_groups] == [0.5, 0.1, None]
+    assert optim.lr == 0.05 and optim.every_n_steps == 3
+    assert LR_SCALE not in make(main=SGD)["main"].optimizer.param_groups[0], "no factor, no cost"
 
 
-def test_totals_are_filled_in() -> None:
-    scheduler = {"class": SCHEDULER + "CosineAnnealingLR", "T_max": "${total_steps}"}
-    optim = make(main={**SGD, "scheduler": scheduler})["main"]
-    assert optim.scheduler.T_max == 20
-    assert rates(optim, 20)[-1] == pytest.approx(0.0, abs=1e-9)
-    assert (optim.unit, optim.monitor) == ("step", None)
+def test_a_group_whose_parameters_are_all_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = [{"params": "*.bias", "lr": 0.2}, {"params": "head.bias", "lr": 0.3}]
+    optim = make(main={**SGD, "groups": groups})["main"]
+    assert [group["lr"] for group in optim.optimizer.param_groups] == [0.1, 0.2]
+    said = "the groups before it have taken all that it matches (head.bias); it is left out"
+    assert capsys.readouterr().out == f"optimizers.main.groups.1.params: {said}\n"
 
 
-def test_warm_up_climbs_then_the_scheduler_begins() -> None:
-    scheduler = {"class": SCHEDULER + "StepLR", "step_size": 2, "gamma": 0.1, "warmup_steps": 4}
-    optim = make(main={**SGD, "scheduler": scheduler})["main"]
-    begin = optim.optimizer.param_groups[0]["lr"]
-    assert [begin, *rates(optim, 7)] == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.1, 0.01, 0.01])
+def test_arguments_of_a_group_come_as_the_class_wants_them() -> None:
+    groups = [{"params": "*.bias", "betas": [0.5, 0.6], "lr": "${steps_per_epoch}"}]
+    optim = make(main={**ADAM, "betas": [0.8, 0.9], "groups": groups})["main"]
+    first, second = optim.optimizer.param_groups
+    assert (first["betas"], second["betas"], second["lr"]) == ((0.8, 0.9), (0.5, 0.6), 5)
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"), [(19, ""), (20, "optimizers.main.scheduler.warmup_steps is 20: ")]
-)
-def test_a_warm_up_as_long_as_the_run_is_told(
-    steps: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make(main={**SGD, "scheduler": {"class": SCHEDULER + "StepLR", "step_size": 2, "warmup_steps": steps}})
-    shown = capsys.readouterr().out
-    assert shown.startswith(said) and shown.count("\n") == bool(said)
+def test_a_shared_parameter_answers_to_each_of_its_names() -> None:
+    module = Net()
+    module.tied = nn.Linear(4, 1)
+    module.tied.weight = module.head.weight
+    groups = [{"params": "tied.*", "lr": 0.2}]
+    _, group = make(module, main={**SGD, "groups": groups})["main"].optimizer.param_groups
+    assert names(module, group) == {"head.weight", "tied.bias"}
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "message"),
-    [
-        (
-            {"class": SCHEDULER + "ReduceLROnPlateau"},
-            r"optimizers\.main\.scheduler.*unit: validation and monitor",
-        ),
-        ({"class": SCHEDULER + "ReduceLROnPlateau", "unit": "validation"}, r"monitor: valid/loss"),
-        (
-            {"class": SCHEDULER + "StepLR", "step_size": 1, "unit": "epoch", "warmup_steps": 3},
-            r"optimizers\.main\.scheduler\.warmup_steps: needs unit: step; received 'epoch'",
-        ),
-        ({"class": SCHEDULER + "StepLR"}, r"needs the argument 'step_size'"),
-    ],
-)
-def test_schedulers_that_cannot_be_built(scheduler: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make(main={**SGD, "scheduler": scheduler})
+# --- any optimizer --------------------------------------------------------------------------------------
+
+EVERY: dict[str, list[dict[str, Any]]] = {
+    "ASGD": [{}, {"foreach": True, "t0": 3}],
+    "Adadelta": [{}],
+    "Adafactor": [{}, {"eps": [None, 0.01]}],
+    "Adagrad": [{}, {"lr_decay": 0.1, "fused": False}],
+    "Adam": [{}, {"amsgrad": True, "betas": [0.8, 0.9]}, {"fused": False, "foreach": True}],
+    "AdamW": [{"weight_decay": 0.1, "fused": True}, {"fused": False}],
+    "Adamax": [{}],
+    "LBFGS": [{"max_iter": 3}, {"max_iter": 2, "history_size": 2, "line_search_fn": "strong_wolfe"}],
+    "Muon": [{"ns_coefficients": [3.4, -4.7, 2.0]}, {"nesterov": False}],
+    "NAdam": [{}, {"decoupled_weight_decay": True, "weight_decay": 0.1}],
+    "RAdam": [{}],
+    "RMSprop": [{"centered": True, "momentum": 0.9}],
+    "Rprop": [{"etas": [0.4, 1.3]}],
+    "SGD": [{"momentum": 0.9, "nesterov": True}, {"fused": False, "maximize": True}],
+    "SparseAdam": [{"betas": [0.8, 0.9]}],
+}
 
 
-SCHEDULERS: list[dict[str, Any]] = [
-    {"class": SCHEDULER + "StepLR", "step_size": 2, "warmup_steps": 3},
-    {"class": SCHEDULER + "CosineAnnealingLR", "T_max": "${total_steps}"},
-    {"class": SCHEDULER + "CosineAnnealingWarmRestarts", "T_0": 3, "warmup_steps": 2},
-    {"class": SCHEDULER + "OneCycleLR", "max_lr": 0.2, "total_steps": "${total_steps}"},
-    {"class": SCHEDULER + "CyclicLR", "base_lr": 0.1, "max_lr": 0.2, "step_size_up": 3},
-    {"class": SCHEDULER + "ReduceLROnPlateau", "unit": "validation", "monitor": "valid/loss", "patience": 0},
-]
+class Kernel(nn.Module):
+    """One matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler["class"].rpartition(".")[2])
-@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
-def test_state_survives_the_codec_and_goes_on_exactly(scheduler: dict[str, Any], kind: str) -> None:
-    def made() -> tuple[Net, Optim]:
-        module = Net()
-        arguments = {"momentum": 0.9} if kind == "SGD" else {}
-        main = {"class": f"torch.optim.{kind}", "lr": 0.1, "scheduler": scheduler, **arguments}
-        return module, make(module, main=main)["main"]
+class Table(nn.Module):
+    """One embedding with sparse gradients."""
 
-    def go(module: Net, optim: Optim, steps: range) -> None:
-        for step in steps:
-            optim.optimizer.zero_grad()
-            module(torch.full((2, 3), 0.1 * step)).sum().backward()
-            optim.optimizer.step()
-            metric = (1.0 + step % 3,) if optim.monitor else ()
-            optim.scheduler.step(*metric)
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows = nn.Embedding(4, 3, sparse=True)
 
-    whole, first = made(), made()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows((x.abs() * 10).long() % 4)
+
+
+def test_every_optimizer_of_torch_is_here() -> None:
+    found = {name for name, one in vars(torch.optim).items() if inspect.isclass(one) and name[0].isupper()}
+    assert found - {"Optimizer"} == EVERY.keys()
+
+
+def module_for(name: str) -> nn.Module:
+    return {"Muon": Kernel, "SparseAdam": Table}.get(name, Net)()
+
+
+def go(module: nn.Module, optim: Optim, steps: range) -> None:
+    dtype = next(module.parameters()).dtype
+    for step in steps:
+
+        def gradients(step: int = step) -> torch.Tensor:
+            optim.clear()
+            loss: torch.Tensor = module(torch.full((2, 3), 0.1 * step + 0.1, dtype=dtype)).square().sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        with optim.scaled_rates():
+            if optim.needs_closure:
+                optim.optimizer.step(gradients)  # type: ignore[arg-type]
+            else:
+                gradients()
+                optim.optimizer.step()
+
+
+CASES = [{"class": f"torch.optim.{name}", **one} for name, several in EVERY.items() for one in several]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["class"].rpartition(".")[2])
+def test_an_optimizer_goes_on_exactly(case: dict[str, Any], dtype: torch.dtype) -> None:
+    """Built, stepped, its state through the codec of checkpoints; NAdam and ASGD keep float32 counters."""
+    name = case["class"].rpartition(".")[2]
+    if name == "SparseAdam" and dtype is torch.bfloat16:
+        return  # torch adds no sparse bf16 on a CPU
+
+    def made() -> tuple[nn.Module, Optim]:
+        module = module_for(name).to(dtype)
+        return module, make(module, main={**case, "lr": 0.01, "lr_scale": 0.5})["main"]
+
+    whole, first, second = made(), made(), made()
     go(*whole, range(12))
     go(*first, range(5))
-    skeleton, leaves = tree.pack({"model": first[0].state_dict(), "optim": first[1].state_dict()})
-    state = tree.unpack(skeleton, leaves)
-    second = made()
+    state = tree.unpack(*tree.pack({"model": first[0].state_dict(), "optim": first[1].state_dict()}))
     second[0].load_state_dict(state["model"])
     second[1].load_state_dict(state["optim"])
     go(*second, range(5, 12))
+    assert bits(dict(whole[0].state_dict())) != bits(dict(first[0].state_dict())), "it moves"
     assert bits(dict(second[0].state_dict())) == bits(dict(whole[0].state_dict()))
     assert bits(second[1].state_dict()) == bits(whole[1].state_dict())
 
 
-def test_a_scheduler_may_step_first_in_a_new_process() -> None:
-    """After a validation that a stop had cut. Torch warns about it otherwise; warnings are errors here."""
-    scheduler = {"class": SCHEDULER + "ExponentialLR", "gamma": 0.5, "unit": "validation"}
-    first = make(main={**SGD, "scheduler": scheduler})["main"]
-    first.optimizer.step()
-    second = make(main={**SGD, "scheduler": scheduler})["main"]
-    second.load_state_dict(first.state_dict())
-    second.scheduler.step()
-    assert second.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+def test_sparse_gradients() -> None:
+    class Both(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = Table()
+            self.extra = nn.ParameterList([torch.ones(2)])  # for whatever use
+
+    sparse, rest = {"params": ["table.*", "extra.*"]}, {"params": ["body.*", "head.*"]}
+    found = make(Both(), a={**SGD, **sparse}, b={**SGD, **rest})
+    fused = [found[name].optimizer.defaults["fused"] for name in "ab"]
+    assert fused == [None, True], "the fused kernel takes no sparse gradients"
+    make(Both(), a={"class": "torch.optim.SparseAdam", **sparse}, b={**ADAM, **rest})
+    with pytest.raises(
+        ConfigError, match=r"AdamW takes no sparse gradients, and these have some: table\.rows\.weight"
+    ):
+        make(Both(), a=ADAM)
+
+
+OPTIM = '''
+import torch
+
+
+class MyAdam(torch.optim.Adam):
+    """Has an argument of its own, and a number for each parameter in its state."""
+
+    def __init__(self, params, lr=0.1, *, shrink=0.9, fused=False):
+        assert not fused, "nobody asked for it"
+        super().__init__(params, lr=lr)
+        self.shrink = shrink
+
+    def step(self, closure=None):
+        super().step(closure)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.mul_(self.shrink)
+                    self.state[p]["seen"] = self.state[p].get("seen", 0) + 1
+
+
+class Mixed(torch.optim.Optimizer):
+    """Everything is in its groups, and they have another name."""
+
+    def __init__(self, param_groups):
+        super().__init__(param_groups, {})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(p.grad, alpha=-group["lr"] * (2 if group["twice"] else 1))
+
+
+class Lookahead(torch.optim.Optimizer):
+    def __init__(self, params, inner):
+        self.inner = inner
+        super().__init__(params, {"lr": 0.1})
+
+
+def none(params):
+    return None
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "Optim.py").write_text(OPTIM)
+    yield tmp_path
+    forget(tmp_path)
+
+
+def test_an_optimizer_of_the_project(project: Path) -> None:
+    def made() -> tuple[nn.Module, Optim]:
+        module = Net()
+        asked = settings(main={"class": "Optim.py:MyAdam", "shrink": 0.5})
+        return module, build_optimizers(module, asked, totals=TOTALS, root=project)["main"]
+
+    whole, first, second = made(), made(), made()
+    go(*whole, range(6))
+    go(*first, range(3))
+    state = tree.unpack(*tree.pack({"model": first[0].state_dict(), "optim": first[1].state_dict()}))
+    second[0].load_state_dict(state["model"])
+    second[1].load_state_dict(state["optim"])
+    go(*second, range(3, 6))
+    assert bits(second[1].state_dict()) == bits(whole[1].state_dict())
+    assert next(iter(second[1].optimizer.state.values()))["seen"] == 6
+
+
+def test_other_optimizers_of_the_project(project: Path) -> None:
+    groups = [{"params": "head.*", "lr": 0.1, "twice": True}, {"params": "*", "lr": 0.2, "twice": False}]
+    asked = settings(main={"class": "Optim.py:Mixed", "groups": groups})
+    optim = build_optimizers(Net(), asked, totals=TOTALS, root=project)["main"]
+    assert [(group["lr"], group["twice"]) for group in optim.optimizer.param_groups] == [
+        (0.1, True),
+        (0.2, False),
+    ]
+    asked = settings(main={"class": "Optim.py:Lookahead", "inner": {"class": "torch.optim.SGD", "lr": 0.3}})
+    optim = build_optimizers(Net(), asked, totals=TOTALS, root=project)["main"]
+    inner = optim.optimizer.inner  # type: ignore[attr-defined]
+    assert inner.defaults["lr"] == 0.3 and inner.param_groups[0]["params"] == optim.parameters
+    with pytest.raises(
+        ConfigError, match=r"optimizers\.main\.class: is no optimizer; received 'Optim\.py:none'"
+    ):
+        build_optimizers(Net(), settings(main={"class": "Optim.py:none"}), totals=TOTALS, root=project)
 
 
 def test_a_state_of_other_parameters_is_refused() -> None:
@@ -292,3 +492,22 @@ def test_a_state_of_other_parameters_is_refused() -> None:
     other = make(main={**SGD, "groups": [{"params": "*.bias", "lr": 0.2}]})["main"]
     with pytest.raises(CheckpointError, match=r"does not fit the optimizer.*To mend it"):
         other.load_state_dict(state)
+
+
+# --- what is told at the start --------------------------------------------------------------------------
+
+
+def test_one_optimizer_with_one_group_is_not_worth_a_line() -> None:
+    assert describe(make(main=SGD)) == []
+
+
+def test_each_optimizer_has_a_line() -> None:
+    scheduler = {"class": SCHEDULER + "StepLR", "step_size": 2, "unit": "epoch", "warmup_steps": 10}
+    groups = [{"params": "*.bias", "weight_decay": 0, "lr_scale": 0.1}, {"params": "body.1.*"}]
+    a = {"class": "torch.optim.RMSprop", "lr": 0.5, "weight_decay": 0.1, "params": "body.*", "groups": groups}
+    found = make(a={**a, "scheduler": scheduler, "every_n_steps": 2}, b={**SGD, "params": "head.*"})
+    assert describe(found) == [
+        "optimizer a: RMSprop, 24 parameters (8 with weight_decay 0, lr 0.05; 4 with the same), lr 0.5, Step"
+        "LR each epoch with 10 steps of warm-up, moves every 2 steps",
+        "optimizer b: SGD (fused), 5 parameters, lr 0.1",
+    ]

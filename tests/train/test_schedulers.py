@@ -326,7 +326,7 @@ def test_a_scheduler_may_step_first() -> None:
         (
             {"class": HOME + "CosineAnnealingLR", "T_max": 0},
             "scheduler.T_max: torch.optim.lr_scheduler.CosineAnnealingLR cannot step with this: "
-            "ZeroDivisionError: integer modulo by zero; received 0 (at line of optimizers.main.scheduler.T_max",
+            "ZeroDivisionError: integer modulo by zero; received 0 (at line of optimizers.main.scheduler.T_m",
         ),
         ({"class": HOME + "StepLR", "step_size": 0}, "scheduler.step_size: torch"),
         (
@@ -385,11 +385,11 @@ def test_a_scheduler_may_step_first() -> None:
         ),
         (
             {"class": HOME + "LambdaLR", "lr_lambda": "Schedules.py:nan"},
-            "scheduler: torch.optim.lr_scheduler.Lam",
+            "scheduler.lr_lambda: torch.optim.lr_sch",
         ),
         (
             {"class": HOME + "LambdaLR", "lr_lambda": ["Schedules.py:noam"]},
-            "scheduler: torch.optim.lr_scheduler",
+            "scheduler.lr_lambda: torch.optim.lr_scheduler.LambdaLR does not take this: Expected 2 lr_lambdas",
         ),
         (
             {"class": HOME + "LRScheduler"},
@@ -432,8 +432,8 @@ def test_a_scheduler_may_step_first() -> None:
         ),
         (
             {"class": HOME + "StepLR", "step_size": 1, "lr_scale": 0.1},
-            "scheduler.lr_scale: stands in the wrong section; received 0.1 (at line of optimizers.main.scheduler"
-            ".lr_scale). To mend it: write it as optimizers.main.lr_scale",
+            "scheduler.lr_scale: stands in the wrong section; received 0.1 (at line of optimizers.main."
+            "scheduler.lr_scale). To mend it: write it as optimizers.main.lr_scale",
         ),
         (
             {"class": HOME + "StepLR", "step_size": 1, "max_grad_norm": 1},

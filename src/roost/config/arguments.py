@@ -162,7 +162,7 @@ def _converted(value: Any, kind: Any) -> Any:
     elif origin is collections.abc.Callable:
         good = callable(value)
     else:
-        good = isinstance(value, kind) if inspect.isclass(kind) else True
+        good = kind is Any or not inspect.isclass(kind) or isinstance(value, kind)
     if not good:
         raise TypeError
     return value

@@ -24,7 +24,7 @@ from roost.base.errors import ConfigError
 from roost.base.installed import is_installed
 from roost.base.suggest import nearest, proposal
 from roost.config import arguments
-from roost.config.arguments import Made, Place
+from roost.config.arguments import Place
 
 ALLOWED = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
 """Libraries, or parts of them, whose classes and functions a config may name."""

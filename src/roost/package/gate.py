@@ -28,10 +28,13 @@ SAFE = (
     "data.valid.num_workers",
     "data.test.num_workers",
     "limits",
+    "on_non_finite",
+    "on_step_error",
+    "max_skipped_steps",
 )
 """Settings, sections with all they hold, that may change between two sessions: the weights take the same way.
-They say when a run ends, and what it keeps, shows and writes down. Everything else, your own keys too, is
-refused without ``--force``."""
+They say when a run ends, what it keeps, shows and writes down, and what a step that fails does. Everything
+else, your own keys too, is refused without ``--force``."""
 
 _LIMITS = frozenset({"max_epochs", "max_steps"})
 _TOTAL = re.compile(r"\$\{\s*total_steps\s*\}")

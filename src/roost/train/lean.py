@@ -3,7 +3,8 @@
 On a small model a quarter of a step is spent around the work: ranges for a profiler that does not run,
 looking for arguments that nobody gave, a fresh 1 to begin the backward pass with. What is here does the same
 operations in the same order, so the bits are the same, and steps aside for torch's own functions whenever
-somebody could tell the difference: a hook on the optimizer, a profiler, a tensor of another class.
+somebody could tell the difference: a hook on the optimizer, a profiler, a tensor of another class, a mode
+that sees each call of torch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 from torch.optim import optimizer as torch_optimizer
+from torch.overrides import has_torch_function_unary
 
 _engine: Callable[..., Any] | None = getattr(graph, "_engine_run_backward", None)
 _is_profiled: Callable[[], bool] | None = getattr(torch.autograd, "_profiler_enabled", None)
@@ -34,7 +36,7 @@ def backward(loss: Tensor, share: float | None = None) -> None:
         share: What the gradient is multiplied with: it begins the backward pass instead of 1, which saves an
             operation of its own forward and backward.
     """
-    if _engine is None or type(loss) is not Tensor:
+    if _engine is None or type(loss) is not Tensor or has_torch_function_unary(loss):
         (loss if share is None else loss * share).backward()  # type: ignore[no-untyped-call]
         return
     if share is not None:

@@ -294,7 +294,7 @@ def _described(optim: Optim) -> str:
     for size, group in zip(sizes[1:], own[1:], strict=False):
         differs = [f"{name} {value}" for name, value in group.items() if value != own[0].get(name)]
         rest.append(f"{size:,} with {', '.join(differs) or 'the same'}")
-    counted = f"{sum(sizes):,} parameters" + (f" ({', '.join(rest)})" if rest else "")
+    counted = f"{sum(sizes):,} parameters" + (f" ({'; '.join(rest)})" if rest else "")
     often = f", moves every {optim.every_n_steps} steps" if optim.every_n_steps > 1 else ""
     return f"{kind}, {counted}, lr {own[0].get('lr')}{schedule}{often}"
 

@@ -139,7 +139,7 @@ class Stepper:
         begun = perf_counter()
         if self.mode != "no_optim":
             self._move(moving, values, target)
-        self.timing.spent[OPTIMIZER] += perf_counter() - begun
+        self._ends(OPTIMIZER, begun)
         return values
 
     # ---- forward and backward ---------------------------------------------------------------------------
@@ -196,19 +196,24 @@ class Stepper:
         if target.loss_name not in self._checked:
             losses.check(loss)
             self._checked.add(target.loss_name)
-        self.timing.spent[FORWARD] += perf_counter() - begun
+        self._ends(FORWARD, begun)
         return loss, values
 
     def _backward(self, loss: Tensor, share: Value | None, target: _Target) -> None:
         begun = perf_counter()
         if self._scales:
             scaled = _scaler(target.optims).scale(loss if share is None else loss * share)
-            scaled.backward()
+            scaled.backward()  # type: ignore[no-untyped-call]
         elif isinstance(share, Tensor):
             lean.backward(loss * share)
         else:
             lean.backward(loss, share)
-        self.timing.spent[BACKWARD] += perf_counter() - begun
+        self._ends(BACKWARD, begun)
+
+    def _ends(self, part: int, begun: float) -> None:
+        self.timing.spent[part] += perf_counter() - begun
+        if self.timing.device is not None:
+            self.timing.device.record(part)
 
     # ---- moving the weights -----------------------------------------------------------------------------
 

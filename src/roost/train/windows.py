@@ -23,6 +23,7 @@ class Windows:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._drawing: Generator[Drawn, None, None] | None = None
+        self._clock = trainer.stepper.timing.device
 
     def draw(self) -> Drawn:
         """The next window. When that fails, the next call begins anew at where the trainer then is.
@@ -32,6 +33,8 @@ class Windows:
         """
         if self._drawing is None:
             self._drawing = _from_here(self._trainer)
+        if self._clock is not None:
+            self._clock.begin()
         try:
             return next(self._drawing)
         except BaseException:
@@ -48,7 +51,8 @@ class Windows:
 def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
     """The windows from where the trainer is on, without end, on its device; an epoch's last may be short."""
     progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
-    move, window, spent = trainer.runner.to_device, Window(), trainer.stepper.timing.spent
+    move, window = trainer.runner.to_device, Window()
+    spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
     asked = perf_counter()
     with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
         for value, num_samples, last in fetched:
@@ -57,6 +61,8 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
             there = perf_counter()
             spent[DATA] += here - asked
             spent[TO_DEVICE] += there - here
+            if clock is not None:
+                clock.record(TO_DEVICE)
             if batches_per_step == 1:
                 yield [moved], num_samples, last
             else:

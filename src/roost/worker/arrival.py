@@ -133,7 +133,7 @@ class Arrival(Hook):
     def _arrive(self, trainer: Trainer) -> None:
         note = self.box.note if self.box is not None else None
         if note is None:
-            _say(place_of(self._place(trainer)))
+            _say(f"step {self.visit.step}: {place_of(self._place(trainer))}")
         for reason in dict.fromkeys([*trainer.inexact, *(note.inexact + note.left_out if note else [])]):
             _say(f"not exactly as it was: {reason}")
         if self.start.is_box:
@@ -173,7 +173,7 @@ class Arrival(Hook):
         is_scaled = trainer.stepper.precision == "fp16"
         watch = Watch(self.own, runner, window, backward=not is_scaled)
         try:
-            with torch.autograd.set_detect_anomaly(not is_scaled), watch:
+            with watch:
                 values = trainer.take(window)
             ModuleState(runner).check_finite()
             return values
@@ -269,7 +269,7 @@ def place_of(note: Note) -> str:
     batches = (
         f"batch {note.batch}" if note.num_batches == 1 else f"{note.num_batches} batches from {note.batch}"
     )
-    return f"step {note.step}: epoch {note.epoch}, {batches}, samples {', '.join(named)}"
+    return f"epoch {note.epoch}, {batches}, samples {', '.join(named)}"
 
 
 def _one_line(error: Exception) -> str:

@@ -196,8 +196,8 @@ class Reloaded:
         self._saved, self._after = saved, after
         self.lost: list[str] = []
         """What is another value after loading than it was in the checkpoint."""
-        self.other: list[str] = []
-        """What is another value after one step more than it was there."""
+        self.other: list[str] | None = None
+        """What is another value after one step more than it was there; None: there was nothing to compare."""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
         """Those of the run with a mark before them."""

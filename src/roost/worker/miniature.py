@@ -177,7 +177,8 @@ class Miniature:
         """How long a step and an evaluation take, once everything is warm."""
         self._walk.begin("speed")
         total = trainer.total_steps if trainer.total_steps < NEVER else None
-        validate, test = (evaluation_seconds(trainer, whole, split) for split in ("valid", "test"))
+        splits = ("valid", "test") if trainer.finished else ()  # one that was stopped evaluates no more
+        seconds = {split: evaluation_seconds(trainer, whole, split) for split in splits}
         step = step_seconds(trainer, whole["train"])
         self._walk.done(f"{step:.3g} s a step")
         self._walk.measured(
@@ -186,8 +187,8 @@ class Miniature:
             steps_per_epoch=trainer.steps_per_epoch,
             total_steps=total,
             step_seconds=step,
-            validate_seconds=validate,
-            test_seconds=test if self._settings.test_at_end != "none" else 0.0,
+            validate_seconds=seconds.get("valid", 0.0),
+            test_seconds=seconds.get("test", 0.0) if self._settings.test_at_end != "none" else 0.0,
         )
 
     def _schedules(self, trainer: Trainer) -> None:
@@ -221,7 +222,7 @@ class Miniature:
             trainer.fit(checkpoint=notices.saved.id)
         same = [
             *([] if reloaded.lost else ["every bit as saved"]),
-            *(["the next step gives the same bits"] if after and not reloaded.other else []),
+            *(["the next step gives the same bits"] if reloaded.other == [] else []),
         ]
         self._walk.done(f"built anew: {', '.join(same)}" if same else "built anew")
         if reloaded.lost:

@@ -6,12 +6,14 @@ import contextlib
 import io
 from collections.abc import Iterator, Mapping
 from time import perf_counter
+from typing import Literal
 
 import torch
 
 from roost.project.excerpt import ShortLoader
 from roost.train.hook import Hook, Phase
 from roost.train.loader import Loader
+from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.train.until import Until
 
@@ -59,8 +61,16 @@ def step_seconds(trainer: Trainer, train: Loader) -> float:
             hooks=[clock],
             until=MEASURED,
             seed=trainer.seed,
+            recovery=_recovery(trainer),
         ).fit()
     return clock.step_seconds
+
+
+def _recovery(trainer: Trainer) -> Recovery:
+    """Passes over what the run does; it has no checkpoint to go back to."""
+    given = trainer.recovery
+    policy: Literal["stop", "skip"] = "stop" if given.on_non_finite == "stop" else "skip"
+    return Recovery(on_non_finite=policy, on_step_error=given.on_step_error)
 
 
 def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Loader], split: str) -> float:

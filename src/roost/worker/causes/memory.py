@@ -66,9 +66,10 @@ def _smaller_batches(raised: Raised, scene: Scene) -> str:
     if size == 1:
         return "a smaller model or smaller samples (data.batch_size is 1 already)"
     now = f" (now {size})" if isinstance(size, int) else ""
+    halved = "" if scene.settings.get("precision") in ("bf16", "fp16") else "; precision: bf16"
     return (
-        f"a smaller data.batch_size{now}; "
-        "gradient_accumulation_steps, raised as much, keeps the samples of a step"
+        f"a smaller data.batch_size{now}; gradient_accumulation_steps, raised as much, keeps the samples of a "
+        f"step{halved}"
     )
 
 

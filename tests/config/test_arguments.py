@@ -1,0 +1,138 @@
+"""What fits a class and what does not; the messages of whole specs are in test_build.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from roost.base.errors import ConfigError
+from roost.config import arguments
+from roost.config.arguments import Place
+
+PLACE = Place("made.it", lambda key: f"line of {key}")
+
+
+class Made:
+    def __init__(
+        self,
+        whole: int = 1,
+        number: float = 0.5,
+        flag: bool = False,
+        text: str = "a",
+        pair: tuple[float, float] = (0.1, 0.2),
+        many: tuple[int, ...] = (),
+        maybe: int | None = None,
+        either: int | float = 1,
+        choice: Literal["up", "down"] = "up",
+        items: Iterable[int] = (),
+        names: list[str] | str = "a",
+        function: Callable[[int], float] | None = None,
+        parts: Sequence[Made] = (),
+        wrong: int = "auto",  # type: ignore[assignment]
+        free=None,  # type: ignore[no-untyped-def]
+        anything: Any = None,
+    ) -> None: ...
+
+
+GOOD = [
+    ("whole", 3, 3),
+    ("whole", 1e3, 1000),
+    ("whole", [1.0, 2], [1, 2]),
+    ("number", 3, 3),
+    ("number", [0.1, 3], [0.1, 3]),
+    ("flag", True, True),
+    ("pair", [0.9, 1], (0.9, 1)),
+    ("many", [1, 2.0, 3], (1, 2, 3)),
+    ("maybe", None, None),
+    ("maybe", 2.0, 2),
+    ("either", 2.0, 2.0),
+    ("choice", "down", "down"),
+    ("items", [1, 2], [1, 2]),
+    ("names", ["a"], ["a"]),
+    ("function", abs, abs),
+    ("wrong", "auto", "auto"),
+    ("free", "x", "x"),
+    ("anything", {"a": 1}, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "wanted"), GOOD)
+def test_what_fits_comes_as_the_class_wants_it(name: str, value: object, wanted: object) -> None:
+    (found,) = arguments.typed("a.Made", Made, {name: value}, PLACE).values()
+    assert found == wanted and type(found) is type(wanted)
+
+
+BAD = [
+    ("whole", 2.5, "a whole number"),
+    ("whole", "3", "a whole number"),
+    ("whole", True, "a whole number"),
+    ("whole", None, "a whole number"),
+    ("number", "1e-3", "a number"),
+    ("number", False, "a number"),
+    ("number", {"a": 1}, "a number"),
+    ("number", [0.1, "a"], "a number"),
+    ("flag", "yes", "true or false"),
+    ("flag", 1, "true or false"),
+    ("text", 3, "a text"),
+    ("pair", "0.9, 0.99", "a list of 2: a number, a number"),
+    ("pair", [0.9], "a list of 2: a number, a number"),
+    ("pair", [0.9, "0.99"], "a list of 2: a number, a number"),
+    ("pair", 0.9, "a list of 2: a number, a number"),
+    ("many", ["a"], "a list, each a whole number"),
+    ("maybe", "none", "a whole number or null"),
+    ("choice", "left", "'up' or 'down'"),
+    ("items", 5, "a list, each a whole number"),
+    ("items", "123", "a list, each a whole number"),
+    ("names", 3, "a list, each a text or a text"),
+    ("function", "abs", "a function (Schedules.py:NAME) or null"),
+    ("parts", [3], "a list, each Made"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), BAD)
+def test_what_does_not_fit_is_named(name: str, value: object, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        arguments.typed("a.Made", Made, {"text": "b", name: value}, PLACE)
+    said = str(caught.value)
+    assert said.startswith(
+        f"made.it.{name}: expected {words}; received {value!r} (at line of made.it.{name})"
+    )
+    assert "it is a.Made(whole=1, number=0.5, " in said
+    assert (f"To mend it: write {value} without quotes; it is" in said) == (value in ("3", "1e-3", "123"))
+
+
+def test_annotations_that_only_a_type_checker_knows_are_passed_over() -> None:
+    def made(a: NotThere, b: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert arguments.typed("f", made, {"a": 1, "b": "x"}, PLACE) == {"a": 1, "b": "x"}
+    assert arguments.typed("max", max, {"a": 1}, PLACE) == {"a": 1}, "in C, without a signature"
+    arguments.check_names("max", max, {"a": 1}, {}, PLACE)
+
+
+def test_names() -> None:
+    def open_one(a: int, **others: int) -> None: ...
+
+    arguments.check_names("f", open_one, {"a": 1, "b": 2}, {"c": 3}, PLACE)
+    with pytest.raises(
+        ConfigError, match=r"^made\.it\.class: f needs the argument 'a' \(at line of made.it.class\)"
+    ):
+        arguments.check_names("f", open_one, {"b": 2}, {}, PLACE)
+    assert (
+        arguments.takes(open_one, "a")
+        and not arguments.takes(open_one, "b")
+        and not arguments.takes(max, "a")
+    )
+
+
+def test_the_culprit_is_the_one_without_which_it_works() -> None:
+    def attempt(spec: dict[str, Any]) -> None:
+        if spec.get("a", 1) < 0 or spec["b"] == 0:
+            raise ValueError
+
+    assert arguments.culprit({"class": "c", "a": -1, "b": 1}, attempt) == "a"
+    assert arguments.culprit({"class": "c", "a": 1, "b": 0}, attempt) == "b", "it is needed: 1 in its place"
+    assert arguments.culprit({"class": "c", "a": -1, "b": 0}, attempt) is None
+    assert arguments.culprit({"class": "c", "b": 0}, attempt) == "b"
+    assert arguments.culprit({"class": "c"}, attempt) is None

@@ -1,0 +1,336 @@
+"""The run in miniature, on projects that are fine and on such that would fail hours later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import CheckpointError, ConfigError, Refused
+from roost.package import checked, checkpoint
+from roost.package.checked import Found
+from roost.package.package import Package
+from roost.worker.miniature import Miniature
+from roost.worker.walk import Walk
+from tests.project.projects import DATASET, HOOKS, RUNNER, project
+
+SETS = DATASET.replace("40, 4", "{samples}, 4").replace("valid=data", "valid=data, test=data")
+"""As many samples as asked for, and a test set."""
+
+
+def dataset(samples: int = 44) -> str:
+    return SETS.replace("{samples}", str(samples))
+
+
+def method(text: str, runner: str = RUNNER) -> str:
+    """The Runner with a method more."""
+    return f"{runner}\n    " + text.replace("\n", "\n    ") + "\n"
+
+
+def walked(
+    package: Package,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception] | None = None,
+    **request: Any,
+) -> tuple[Found, str]:
+    """Walks; gives what was written down, and what was raised in one text with its notes."""
+    monkeypatch.chdir(package.path)
+    number = package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
+    walk, said = Walk(package.path), ""
+    walk.begin("imports")
+    try:
+        Miniature(package, package.sessions()[number - 1].request, walk).run()
+    except Exception as raised:  # noqa: BLE001  - looked at by whoever expects one
+        assert error is not None and isinstance(raised, error), repr(raised)
+        walk.fail()
+        said = "\n".join([str(raised), *getattr(raised, "__notes__", [])])
+    else:
+        assert error is None, "it must fail"
+    return checked.read(package.path), said
+
+
+def names(found: Found, state: str = "done") -> list[str]:
+    return [thing.name for thing in found.things if thing.state == state]
+
+
+BEST = {"best": [{"monitor": "valid/loss", "mode": "min"}]}
+
+
+def test_a_project_that_is_fine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    scheduler = {
+        "class": "torch.optim.lr_scheduler.LinearLR",
+        "start_factor": 1.0,
+        "end_factor": 0.5,
+        "total_iters": "${total_steps}",
+    }
+    package = project(
+        tmp_path,
+        dataset=dataset(),
+        runner=method("def visualize(self, batch):\n    return {'note': 'x'}"),
+        max_steps=100,
+        checkpoint=BEST,
+        early_stopping={"monitor": "valid/loss"},
+        hooks=["Hooks.py:Rules"],
+        optimizers={"main": {"class": "torch.optim.Adam", "lr": 0.1, "scheduler": scheduler}},
+    )
+    found, _ = walked(package, monkeypatch)
+    assert names(found) == [
+        *(
+            "imports",
+            "data",
+            "model",
+            "samples",
+            "start",
+            "first step",
+            "row",
+            "save",
+            "last step",
+            "validation",
+        ),
+        *("test", "hooks", "visualize", "speed", "schedule", "load"),
+    ]
+    seen = {thing.name: thing.seen for thing in found.things}
+    assert seen["data"] == "train 44, valid 44, test 44" and seen["model"] == "19 parameters on cpu"
+    assert seen["samples"].startswith("train float32 (1, 4), float32 (1,); valid ")
+    assert seen["start"] == "decides by valid/loss"
+    assert seen["first step"] == "10 samples; a batch: float32 (10, 4), float32 (10,)"
+    assert seen["last step"] == "4 samples; a batch: float32 (4, 4), float32 (4,)"
+    assert seen["validation"].startswith("valid: loss 0.") and seen["row"].startswith("train: loss 0.")
+    assert seen["hooks"] == "Rules" and seen["visualize"] == "note.txt"
+    assert seen["schedule"] == "lr of main 0.099 to 0.05"
+    assert seen["load"] == "built anew: every bit as saved, the next step gives the same bits"
+    assert found.warnings == []
+    measured = found.measured
+    assert (measured["steps_per_epoch"], measured["total_steps"], measured["parameters"]) == (5, 100, 19)
+    infos = checkpoint.infos(package.checkpoints)
+    assert [info.step for info in infos] == [1, 2] and "valid/loss" in infos[1].metrics
+    sizes = sum(file["bytes"] for file in infos[1].files.values())
+    assert measured["checkpoint_bytes"] == sizes and measured["peak_host_mb"] > 50
+    assert min(measured[f"{name}_seconds"] for name in ("step", "validate", "test", "save")) > 0
+    assert measured["test"]["test/loss"] > 0 and measured["validation"]["valid/loss"] > 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(found.things), "and the line of the hook that tests"
+
+
+BATCH_NORM = RUNNER.replace("nn.Dropout(0.5)", "nn.BatchNorm1d(width)")
+FAILS_SHORT = """def evaluate(self, batch):
+    assert len(batch[0]) == 10, "a short one"
+    return {"loss": self.loss(batch)}"""
+TRAINS_NOT = """x, y = batch
+        if self.training:
+            raise ValueError("not in training")"""
+UNSAVABLE = "def get_extra_state(self):\n    return object()\ndef set_extra_state(self, state):\n    pass"
+SUMMARIZES = "def summarize(self, values, split):\n    return {'f1': 1.0}"
+FAILS_IN_SUMMARY = "def summarize(self, values, split):\n    raise ValueError('only one class')"
+FAILS_IN_TEST = "def summarize(self, values, split):\n    return {'f1': 1.0} if split == 'valid' else 1 / 0"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "at", "says"),
+    [
+        ({"runner": "import no_such_module"}, ModuleNotFoundError, "imports", "no_such_module"),
+        (
+            {"dataset": dataset().replace("return", "raise OSError('gone')\n        return")},
+            OSError,
+            "data",
+            "gone",
+        ),
+        ({"runner": RUNNER.replace("x, y = batch", TRAINS_NOT)}, ValueError, "first step", "not in training"),
+        ({"runner": BATCH_NORM, "dataset": dataset(41)}, ValueError, "last step", "more than 1 value"),
+        ({"runner": method(FAILS_SHORT)}, AssertionError, "validation", "a short one"),
+        (
+            {"runner": method("def evaluate(self, batch):\n    return 1 / 0")},
+            ZeroDivisionError,
+            "start",
+            "zero",
+        ),
+        ({"runner": method(UNSAVABLE)}, CheckpointError, "save", "neither plain data nor a tensor"),
+        (
+            {"early_stopping": {"monitor": "valid/acc"}},
+            ConfigError,
+            "start",
+            "a validation reports: valid/loss",
+        ),
+        (
+            {"early_stopping": {"monitor": "valid/acc"}, "runner": method(SUMMARIZES)},
+            *(ConfigError, "validation", "a validation reports: valid/f1, valid/loss"),
+        ),
+        (
+            {"runner": method(FAILS_IN_SUMMARY)},
+            ValueError,
+            "validation",
+            "the first and the last batch of a set",
+        ),
+        ({"runner": method(FAILS_IN_TEST)}, ZeroDivisionError, "test", "division by zero"),
+    ],
+)
+def test_what_would_fail_later(
+    given: dict[str, Any],
+    error: type[Exception],
+    at: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = project(tmp_path, **{"dataset": dataset(), "max_steps": 1000, "test_at_end": "last", **given})
+    found, said = walked(package, monkeypatch, error)
+    assert (found.last, names(found, "failed")) == (at, [at])
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    "name", ["on_start", "before_step", "on_step", "on_epoch", "on_eval", "on_save", "on_stop"]
+)
+def test_a_hook_that_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever that is; one whose interval is longer than the walk is due at its end."""
+    code = f"import roost\nclass Rules(roost.Hook):\n    every = '77'\n    def {name}(self, *_): 1 / 0\n"
+    package = project(
+        tmp_path, dataset=dataset(), hooks_code=code, hooks=["Hooks.py:Rules"], max_epochs=3, max_steps=None
+    )
+    found, _ = walked(package, monkeypatch, ZeroDivisionError)
+    at = {"on_start": "start", "before_step": "first step", "on_eval": "validation", "on_save": "save"}
+    assert found.last == at.get(name, "hooks")
+
+
+def test_a_picture_that_fails_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    package = project(tmp_path, runner=method("def visualize(self, batch):\n    return {'a': 1 / 0}"))
+    found, _ = walked(package, monkeypatch)
+    assert names(found, "failed") == ["visualize"] and names(found)[-1] == "load"
+    assert found.warnings == ["Runner.visualize() fails; the run goes on without what it would show"]
+    told = capfd.readouterr().err
+    assert "Model/Runner.py" in told and "ZeroDivisionError" in told and "--debug" in told
+
+
+COUNTS = RUNNER.replace("def loss(", "calls = 0\n\n    def loss(").replace(
+    "x, y = batch", "x, y = batch\n        self.calls += 1"
+)
+FORGETS = method(
+    "def get_extra_state(self): return {'calls': self.calls}\ndef set_extra_state(self, state): ...", COUNTS
+)
+DRIFTS = COUNTS.replace("squeeze(1), y)", "squeeze(1) * self.calls, y)")
+VALUES = "def evaluate(self, batch):\n    return {'loss': self.loss(batch), 'x': batch[0], 'y': 1 / batch[1]}"
+ANY = "import random\nrandomly = random.Random()\n"
+ANY += DATASET.replace("data = ", "x = Any()\n        data = ").replace(
+    "TensorDataset(x, (x.sum(1) > 0).float())", "x"
+)
+ANY += (
+    "\nclass Any:\n    def __len__(self): return 40\n"
+    "    def __getitem__(self, i): return torch.full((4,), randomly.random()), torch.ones(())\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "warnings"),
+    [
+        ({"runner": COUNTS}, ["inexact: self.calls of the Runner changed in training"]),
+        (
+            {"runner": FORGETS},
+            ["after loading these are not as they were saved: model.state._extra_state.calls"],
+        ),
+        (
+            {"runner": DRIFTS},
+            ["a run that is continued gives other bits: after one step model.", "inexact: self.calls"],
+        ),
+        (
+            {"runner": method(VALUES)},
+            ["valid/x becomes no metric", "valid/y is inf, so nothing can be decided by it"],
+        ),
+        (
+            {"dataset": ANY},
+            ["a run that is continued gives other bits", "inexact: the training set draws from a generator"],
+        ),
+        ({"validate_every": "10min"}, ["inexact: wall clock: validation comes every 10min"]),
+        (
+            {"runner": BATCH_NORM, "dataset": dataset(41), "on_step_error": "skip"},
+            ["1 of the steps were skipped, as on_step_error or on_non_finite asks for"],
+        ),
+    ],
+)
+def test_what_the_run_would_do_badly_and_go_on(
+    given: dict[str, Any],
+    warnings: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    found, _ = walked(project(tmp_path, **{"max_steps": 50, **given}), monkeypatch)
+    assert len(found.warnings) == len(warnings), found.warnings
+    for text, warning in zip(found.warnings, warnings, strict=True):
+        assert text.startswith(warning)
+    printed = capfd.readouterr().out
+    for text in found.warnings:
+        assert printed.count(text.partition("becomes")[0]) >= 1
+
+
+SCHEDULER = """
+from torch.optim.lr_scheduler import LRScheduler
+
+class Short(LRScheduler):
+    def get_lr(self):
+        if self.last_epoch > 700:
+            raise ValueError("no further")
+        return [0.1 for _ in self.base_lrs]
+"""
+
+
+def test_a_schedule_that_is_too_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = {"class": "torch.optim.SGD", "lr": 0.1, "scheduler": {"class": "Hooks.py:Short"}}
+    package = project(tmp_path, hooks_code=HOOKS + SCHEDULER, max_steps=1000, optimizers={"main": main})
+    found, said = walked(package, monkeypatch, ValueError)
+    assert found.last == "schedule"
+    assert said == "no further\nin step 701 of the run, to which the check moved the schedules"
+
+
+@pytest.mark.parametrize("unit", ["epoch", "validation"])
+def test_a_schedule_is_moved_as_often_as_in_the_run(
+    unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = {"class": "torch.optim.lr_scheduler.StepLR", "step_size": 1, "gamma": 0.5, "unit": unit}
+    main = {"class": "torch.optim.SGD", "lr": 1.0, "scheduler": scheduler}
+    package = project(tmp_path, max_epochs=5, max_steps=None, optimizers={"main": main})
+    found, _ = walked(package, monkeypatch)
+    (seen,) = (thing.seen for thing in found.things if thing.name == "schedule")
+    assert seen == ("lr of main 0.5 to 0.0312" if unit == "epoch" else "lr of main 0.5 to 0.5")
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ({"max_steps": 1}, ["first step"]),
+        ({"data": {"batch_size": 64}}, ["first step", "next step"]),
+        ({"data": {"batch_size": 10, "num_workers": 2}}, ["first step", "last step"]),
+        ({"gradient_accumulation_steps": 3}, ["first step", "last step"]),
+        ({"max_steps": None, "max_time": "1h"}, ["first step", "last step"]),
+    ],
+)
+def test_runs_of_other_shapes(
+    given: dict[str, Any], steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = walked(project(tmp_path, dataset=dataset(), **given), monkeypatch)
+    assert [name for name in names(found) if name.endswith("step")] == steps
+    assert found.warnings == []
+    (seen,) = (thing.seen for thing in found.things if thing.name == "load")
+    same = ", the next step gives the same bits" if len(steps) == 2 else ""
+    assert seen == f"built anew: every bit as saved{same}"
+
+
+def test_a_mode_that_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = walked(project(tmp_path, step_mode="dry"), monkeypatch)
+    assert not {"save", "validation", "load"} & set(names(found)) and "speed" in names(found)
+
+
+def test_a_hook_that_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = HOOKS.replace("request_save(hold=True)", "request_stop('enough')").replace('"3"', '"1"')
+    found, _ = walked(project(tmp_path, hooks_code=code, hooks=["Hooks.py:Rules"]), monkeypatch)
+    assert found.warnings == ["the run ends after step 1: enough"]
+
+
+def test_a_gpu_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    _, said = walked(project(tmp_path), monkeypatch, Refused, device="cuda")
+    assert "no GPU is visible" in said
