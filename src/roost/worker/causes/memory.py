@@ -68,8 +68,8 @@ def _smaller_batches(raised: Raised, scene: Scene) -> str:
     now = f" (now {size})" if isinstance(size, int) else ""
     halved = "" if scene.settings.get("precision") in ("bf16", "fp16") else "; precision: bf16"
     return (
-        f"a smaller data.batch_size{now}; gradient_accumulation_steps, raised as much, keeps the samples of a "
-        f"step{halved}"
+        f"a smaller data.batch_size{now}; gradient_accumulation_steps, raised as much, keeps the samples of "
+        f"a step{halved}"
     )
 
 

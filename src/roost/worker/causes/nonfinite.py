@@ -10,8 +10,8 @@ from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene
 
 _FIX = (
-    "a smaller learning rate, max_grad_norm, on_non_finite: skip or rollback, or look at the batch (a logarithm "
-    "or a division by 0): roost debug stops there"
+    "a smaller learning rate, max_grad_norm, on_non_finite: skip or rollback, or look at the batch (a "
+    "logarithm or a division by 0): roost debug stops there"
 )
 _PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)
 _ROW = re.compile(r"\S+ is (?:nan|-?inf) in the row of step \d+")
