@@ -10,8 +10,10 @@ import torch
 
 import roost
 from roost.config import layers
+from roost.config.build import forget
 from roost.config.settings import typed
 from roost.package import performance
+from roost.train.optimizers import build_optimizers, describe
 from tests.project.trained import trained
 
 ROOT = Path(__file__).parents[1]
@@ -31,12 +33,28 @@ def run_block(holds: str) -> dict[str, Any]:
 
 
 def test_the_config_is_understood(tmp_path: Path) -> None:
-    (config,) = blocks("yaml")
+    config, *_ = blocks("yaml")
     (tmp_path / "config.yaml").write_text(config)
     (tmp_path / "model.yaml").write_text("width: 32\n")
     loaded = layers.load(tmp_path / "config.yaml")
     settings = typed(loaded.values)
     assert loaded.values["width"] == 64 and settings.checkpoint.every == ["1ep", "10min"]
+
+
+def test_the_optimizers_are_built(tmp_path: Path) -> None:
+    (section,) = (block for block in blocks("yaml") if "Schedules.py:noam" in block)
+    (function,) = re.findall(r"`(def noam.*?)`", GUIDE)
+    (tmp_path / "Schedules.py").write_text(function)
+    (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 500\n{section}")
+    body = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    body.norm = torch.nn.LayerNorm(2)
+    module = torch.nn.ModuleDict({"body": body, "head": torch.nn.Linear(2, 1)})
+    asked = typed(layers.load(tmp_path / "config.yaml").values).optimizers
+    totals = {"total_steps": 500, "steps_per_epoch": 50}
+    found = build_optimizers(module, asked, totals=totals, root=tmp_path)
+    forget(tmp_path)
+    assert [len(optim.optimizer.param_groups) for optim in found.values()] == [3, 1]
+    assert len(describe(found)) == 2
 
 
 def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
@@ -90,7 +108,7 @@ def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
 
 
 def test_the_line_about_the_time_names_all_its_parts() -> None:
-    (line,) = blocks("text")
+    (line,) = (block for block in blocks("text") if block.startswith("the run: "))
     parts = "  ".join(rf"{part} \d+%" for part in (*performance.PARTS, performance.OTHER))
     assert re.fullmatch(rf"the run: [\d.]+s, [\d,]+ samples/s  {parts}  memory \d+ MB\n", line)
 

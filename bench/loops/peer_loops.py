@@ -17,7 +17,7 @@ from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
 def fabric(work: Work, batches: list[Any]) -> Outcome:
     """Model and optimizer set up by Fabric; no logger."""
-    net, clocked = new_net(), Clocked(batches)
+    net, clocked = new_net(work), Clocked(work, batches)
     fabric = Fabric(accelerator="cpu", devices=1)
     model, optimizer = fabric.setup(net, new_optimizer(work, net.parameters()))
     for x, y in clocked:
@@ -38,16 +38,16 @@ class _Stream(IterableDataset[Any]):
 
 def accelerate(work: Work, batches: list[Any]) -> Outcome:
     """The model and the optimizer prepared, the batches as they are; no tracker."""
-    return _accelerate(work, Clocked(batches), prepare_batches=False)
+    return _accelerate(work, Clocked(work, batches), prepare_batches=False)
 
 
 def accelerate_loader(work: Work, batches: list[Any]) -> Outcome:
     """The batches go through a prepared DataLoader, as its guide says."""
-    return _accelerate(work, Clocked(batches), prepare_batches=True)
+    return _accelerate(work, Clocked(work, batches), prepare_batches=True)
 
 
 def _accelerate(work: Work, clocked: Clocked, *, prepare_batches: bool) -> Outcome:
-    net = new_net()
+    net = new_net(work)
     accelerator = Accelerator(cpu=True)
     model, optimizer = accelerator.prepare(net, new_optimizer(work, net.parameters()))
     source: Any = clocked
@@ -73,7 +73,7 @@ def ignite_default(work: Work, batches: list[Any]) -> Outcome:
 
 
 def _ignite(work: Work, batches: list[Any], *, attached: bool) -> Outcome:
-    net, clocked = new_net(), Clocked(batches)
+    net, clocked = new_net(work), Clocked(work, batches)
     optimizer = new_optimizer(work, net.parameters())
 
     def update(engine: Engine, batch: Any) -> Any:

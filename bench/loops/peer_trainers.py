@@ -20,7 +20,7 @@ class LightningTask(lightning.LightningModule):
 
     def __init__(self, work: Work, *, logs: bool) -> None:
         super().__init__()
-        self.net, self._work, self._logs = new_net(), work, logs
+        self.net, self._work, self._logs = new_net(work), work, logs
 
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         loss = loss_of(self.net, *batch)
@@ -34,7 +34,7 @@ class LightningTask(lightning.LightningModule):
 
 def lightning_bare(work: Work, batches: list[Any]) -> Outcome:
     """Logger, bar, checkpoints and summary switched off."""
-    module, clocked = LightningTask(work, logs=False), Clocked(batches)
+    module, clocked = LightningTask(work, logs=False), Clocked(work, batches)
     off = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", enable_model_summary=False, **off)
     trainer.fit(module, clocked)
@@ -43,7 +43,7 @@ def lightning_bare(work: Work, batches: list[Any]) -> Outcome:
 
 def lightning_default(work: Work, batches: list[Any]) -> Outcome:
     """Bar, CSVLogger, a checkpoint at the epoch's end, the loss logged."""
-    module, clocked = LightningTask(work, logs=True), Clocked(batches)
+    module, clocked = LightningTask(work, logs=True), Clocked(work, batches)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
             max_epochs=1, accelerator="cpu", logger=CSVLogger(folder), callbacks=[TQDMProgressBar()]
@@ -55,9 +55,9 @@ def lightning_default(work: Work, batches: list[Any]) -> Outcome:
 class _WithLoss(nn.Module):
     """A model that gives its loss, as the Trainer of Hugging Face wants it."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Work) -> None:
         super().__init__()
-        self.net = new_net()
+        self.net = new_net(work)
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"loss": loss_of(self.net, x, labels)}
@@ -84,9 +84,9 @@ def hugging_default(work: Work, batches: list[Any]) -> Outcome:
 
 
 def _hugging(work: Work, batches: list[Any], **settings: Any) -> Outcome:
-    model = _WithLoss()
+    model = _WithLoss(work)
     optimizer = new_optimizer(work, model.parameters())
-    clocked = Clocked([{"x": x, "labels": y} for x, y in batches])
+    clocked = Clocked(work, [{"x": x, "labels": y} for x, y in batches])
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder,

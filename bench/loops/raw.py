@@ -9,14 +9,18 @@ import torch
 from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
 
-def raw(work: Work, batches: list[Any]) -> Outcome:
+def raw(work: Work, batches: list[Any], *, fused: bool = False) -> Outcome:
     """The loop with the numerics of ``work``, and no line that they do not need."""
+    if work.device != "cpu":
+        return _on_device(work, batches, fused=fused)
+    if work.compiled:
+        return _compiled(work, batches)
     if work.accumulation > 1:
         return _accumulating(work, batches)
     if work.max_grad_norm is not None:
         return _clipping(work, batches)
-    net, clocked = new_net(), Clocked(batches)
-    optimizer = new_optimizer(work, net.parameters())
+    net, clocked = new_net(work), Clocked(work, batches)
+    optimizer = new_optimizer(work, net.parameters(), fused=fused)
     for x, y in clocked:
         optimizer.zero_grad()
         loss = loss_of(net, x, y)
@@ -26,7 +30,7 @@ def raw(work: Work, batches: list[Any]) -> Outcome:
 
 
 def _clipping(work: Work, batches: list[Any]) -> Outcome:
-    net, clocked = new_net(), Clocked(batches)
+    net, clocked = new_net(work), Clocked(work, batches)
     optimizer = new_optimizer(work, net.parameters())
     for x, y in clocked:
         optimizer.zero_grad()
@@ -42,7 +46,7 @@ def _clipping(work: Work, batches: list[Any]) -> Outcome:
 
 
 def _accumulating(work: Work, batches: list[Any]) -> Outcome:
-    net, clocked = new_net(), Clocked(batches, accumulation=work.accumulation)
+    net, clocked = new_net(work), Clocked(work, batches)
     optimizer = new_optimizer(work, net.parameters())
     for number, (x, y) in enumerate(clocked, 1):
         loss = loss_of(net, x, y)
@@ -50,4 +54,30 @@ def _accumulating(work: Work, batches: list[Any]) -> Outcome:
         if number % work.accumulation == 0:
             optimizer.step()
             optimizer.zero_grad()
+    return clocked.outcome(net)
+
+
+def _compiled(work: Work, batches: list[Any]) -> Outcome:
+    net, clocked = new_net(work), Clocked(work, batches)
+    optimizer = new_optimizer(work, net.parameters())
+    loss_fn = torch.compile(loss_of)
+    for x, y in clocked:
+        optimizer.zero_grad()
+        loss = loss_fn(net, x, y)
+        loss.backward()
+        optimizer.step()
+    return clocked.outcome(net)
+
+
+def _on_device(work: Work, batches: list[Any], *, fused: bool) -> Outcome:
+    net, clocked = new_net(work), Clocked(work, batches)
+    optimizer = new_optimizer(work, net.parameters(), fused=fused)
+    loss_fn = torch.compile(loss_of) if work.compiled else loss_of
+    for x, y in clocked:
+        x, y = x.to(work.device, non_blocking=True), y.to(work.device, non_blocking=True)
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=work.bf16):
+            loss = loss_fn(net, x, y)
+        loss.backward()
+        optimizer.step()
     return clocked.outcome(net)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import tempfile
 from collections.abc import Iterator
@@ -22,14 +21,13 @@ from roost.train.loader import Batch
 
 from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
-HAS_PRECISION = "precision" in inspect.signature(roost.Stepper).parameters
-
 
 class Runner(roost.Runner):
     """The task, as a user of roost writes it."""
 
-    def build(self) -> None:
-        self.net = new_net()
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.net = new_net(work)
 
     def loss(self, batch: Any) -> torch.Tensor:
         return loss_of(self.net, *batch)
@@ -38,43 +36,59 @@ class Runner(roost.Runner):
 class PrebuiltLoader(roost.Loader):
     """Gives batches that are ready."""
 
-    def __init__(self, clocked: Clocked) -> None:
+    def __init__(self, work: Work, clocked: Clocked) -> None:
         x, y = (torch.cat(column) for column in zip(*clocked.batches, strict=True))
-        super().__init__(TensorDataset(x, y), plan=roost.BatchPlan(len(x), 16))
-        self._clocked = clocked
+        super().__init__(TensorDataset(x, y), plan=roost.BatchPlan(len(x), work.batch_size))
+        self._clocked, self._batch_size = clocked, work.batch_size
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Iterator[Batch]:
         last = len(self._clocked) - 1
         for number, value in enumerate(self._clocked):
-            yield Batch(value, 16, number == last)
+            yield Batch(value, self._batch_size, number == last)
 
 
 def all_on(work: Work, batches: list[Any]) -> Outcome:
     """Everything that `roost run` sets up: rows each 100 steps, board, saves, best, early stop, console."""
-    return _train(work, batches, everything=True)
+    return train(work, Clocked(work, batches))
 
 
 def all_on_fused(work: Work, batches: list[Any]) -> Outcome:
     """The same with ``fused: auto``, which is the default of the `optimizers` section."""
-    return _train(work, batches, everything=True, fused=True)
+    return train(work, Clocked(work, batches), fused=True)
 
 
 def bare(work: Work, batches: list[Any]) -> Outcome:
     """No hook, no board, no checkpoints."""
-    return _train(work, batches, everything=False)
+    return train(work, Clocked(work, batches), everything=False)
 
 
-def _train(work: Work, batches: list[Any], *, everything: bool, fused: bool = False) -> Outcome:
-    runner = Runner()
-    runner.build()
-    clocked = Clocked(batches, accumulation=work.accumulation)
+def train(
+    work: Work,
+    clocked: Clocked,
+    *,
+    everything: bool = True,
+    fused: bool = False,
+    rows: dict[str, float] | None = None,
+) -> Outcome:
+    """One epoch.
+
+    Args:
+        work: What a step computes.
+        clocked: Gives the batches.
+        everything: With hooks, board and checkpoints.
+        fused: With the fused kernel of AdamW.
+        rows: Takes the newest row of metrics.
+    """
+    runner = Runner(work)
     optimizer = new_optimizer(work, runner.parameters(), fused=fused)
     stepper = roost.Stepper(
         roost.Optim(optimizer, max_grad_norm=work.max_grad_norm),
         accumulation=work.accumulation,
-        **({"precision": "bf16"} if work.bf16 else {}),
+        precision="bf16" if work.bf16 else 32,
+        mode="compile" if work.compiled else "eager",
     )
-    valid = roost.Loader(TensorDataset(*batches[0]), plan=roost.BatchPlan(16, 16, shuffle=False))
+    size = work.batch_size
+    valid = roost.Loader(TensorDataset(*clocked.batches[0]), plan=roost.BatchPlan(size, size, shuffle=False))
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
         more: dict[str, Any] = {}
@@ -84,8 +98,11 @@ def _train(work: Work, batches: list[Any], *, everything: bool, fused: bool = Fa
                 "checkpoints": Checkpoints(folder / "checkpoints"),
                 "board": Board(folder / "progress"),
             }
-        loaders = {"train": PrebuiltLoader(clocked), "valid": valid}
-        roost.Trainer(runner, loaders, stepper, until="1ep", **more).fit()
+        loaders = {"train": PrebuiltLoader(work, clocked), "valid": valid}
+        trainer = roost.Trainer(runner, loaders, stepper, until="1ep", **more)
+        trainer.fit()
+    if rows is not None:
+        rows.update(trainer.row)
     return clocked.outcome(runner)
 
 

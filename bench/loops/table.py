@@ -68,7 +68,7 @@ def _quietly(case: Case, batches: list[Any]) -> Outcome:
 
 
 def _check(case: Case, plain: torch.Tensor, weights: torch.Tensor) -> None:
-    before = torch.cat([p.detach().flatten() for p in new_net().parameters()])
+    before = torch.cat([p.detach().flatten() for p in new_net(case.work).parameters()])
     difference = float((weights - plain).abs().max())
     assert difference <= case.largest_difference, f"{case.name}: weights differ by {difference} from raw"
     assert (weights - before).abs().max() > 1e-3, f"{case.name} has not trained"

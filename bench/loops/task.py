@@ -7,7 +7,7 @@ whatever a trainer does before the first and after the last step is outside.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,31 +17,6 @@ from torch.nn import functional
 
 WARM, STEPS = 200, 1000
 """Optimizer steps that are not timed, and all of them."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """The numerics of a step: what a loop must do to be compared with another one.
-
-    Args:
-        optimizer: "sgd" or "adamw".
-        max_grad_norm: The gradient is clipped to it; not at all when None.
-        accumulation: Batches per step.
-        bf16: Forward and loss under autocast.
-    """
-
-    optimizer: str = "sgd"
-    max_grad_norm: float | None = None
-    accumulation: int = 1
-    bf16: bool = False
-
-
-class Outcome(NamedTuple):
-    """CPU and wall time per optimizer step in microseconds, and the weights it ended with."""
-
-    cpu_us: float
-    wall_us: float
-    weights: torch.Tensor
 
 
 class Net(nn.Module):
@@ -55,10 +30,44 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-def new_net() -> Net:
-    """The same weights each time."""
+@dataclass(frozen=True)
+class Work:
+    """The numerics of a step: what a loop must do to be compared with another one.
+
+    Args:
+        optimizer: "sgd" or "adamw".
+        max_grad_norm: The gradient is clipped to it; not at all when None.
+        accumulation: Batches per step.
+        bf16: Forward and loss under autocast.
+        compiled: Forward and loss, with their backward, go through torch.compile.
+        net: Makes the model, from 32 numbers to 10 classes.
+        batch_size: Samples of a batch.
+        device: Where the steps are computed; the batches wait on the host.
+    """
+
+    optimizer: str = "sgd"
+    max_grad_norm: float | None = None
+    accumulation: int = 1
+    bf16: bool = False
+    compiled: bool = False
+    net: Callable[[], nn.Module] = Net
+    batch_size: int = 16
+    device: str = "cpu"
+
+
+class Outcome(NamedTuple):
+    """Seconds of the first step, CPU and wall microseconds of a later one, and the weights at the end."""
+
+    first_s: float
+    cpu_us: float
+    wall_us: float
+    weights: torch.Tensor
+
+
+def new_net(work: Work) -> nn.Module:
+    """The same weights each time, on the device."""
     torch.manual_seed(0)
-    return Net()
+    return work.net().to(work.device)
 
 
 def loss_of(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -75,34 +84,42 @@ def new_optimizer(work: Work, parameters: Any, *, fused: bool = False) -> torch.
 
 def new_batches(work: Work) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """All batches of the run."""
-    drawn = torch.Generator().manual_seed(0)
+    drawn, size = torch.Generator().manual_seed(0), work.batch_size
     return [
-        (torch.randn(16, 32, generator=drawn), torch.randint(10, (16,), generator=drawn))
+        (torch.randn(size, 32, generator=drawn), torch.randint(10, (size,), generator=drawn))
         for _ in range(STEPS * work.accumulation)
     ]
 
 
 class Clocked:
-    """Hands out batches, and notes the clocks when the first timed one and the last step's are asked for."""
+    """Hands out batches, and notes the clocks when those at the edges of a span of steps are asked for: the
+    first two, the first timed one and the last."""
 
-    def __init__(self, batches: Sequence[Any], *, accumulation: int = 1) -> None:
-        self.batches = batches
-        self._edges = WARM * accumulation, (STEPS - 1) * accumulation
+    def __init__(self, work: Work, batches: Sequence[Any]) -> None:
+        self.batches, self._device = batches, torch.device(work.device)
+        self._edges = [step * work.accumulation for step in (0, 1, WARM, STEPS - 1)]
         self._marks: list[tuple[float, float]] = []
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        first, last = self._edges
+        edges = self._edges
         for number, batch in enumerate(self.batches):
-            if number in (first, last):
-                self._marks.append((time.process_time(), time.perf_counter()))
+            if number in edges:
+                self._mark()
             yield batch
+
+    def _mark(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._marks.append((time.process_time(), time.perf_counter()))
 
     def outcome(self, net: nn.Module) -> Outcome:
         """What the loop took, and made of ``net``."""
-        (cpu, wall), (cpu_end, wall_end) = self._marks
-        weights = torch.cat([p.detach().flatten() for p in net.parameters()])
+        (_, begun), (_, stepped), (cpu, wall), (cpu_end, wall_end) = self._marks
+        weights = torch.cat([p.detach().flatten() for p in net.parameters()]).cpu()
         steps = STEPS - 1 - WARM
-        return Outcome((cpu_end - cpu) / steps * 1e6, (wall_end - wall) / steps * 1e6, weights)
+        return Outcome(
+            stepped - begun, (cpu_end - cpu) / steps * 1e6, (wall_end - wall) / steps * 1e6, weights
+        )

@@ -199,7 +199,8 @@ def test_bad_files(project: Path) -> None:
     assert "Hooks.py has no 'Rule'; received 'Hooks.py:Rule'" in message
     assert "did you mean 'Rules'? it has Rules, Others" in message
     assert "Model/helper.py has no 'X'" in refusal("Model/helper.py:X", project)
-    assert "it has no class" in refusal("Model/helper.py:X", project)
+    assert "it has no class and no function" in refusal("Model/helper.py:X", project)
+    assert "did you mean 'make'? it has Net, Same, Runner, make" in refusal("Model/Runner.py:maek", project)
     assert "is neither a class nor a function" in refusal("Model/Runner.py:CONSTANT", project)
     assert "leads out of the project" in refusal("../x.py:X", project)
     assert "leads out of the project" in refusal("/etc/x.py:X", project)

@@ -124,6 +124,26 @@ CASES = {
         4,
         ["learning_rate", "lr=0.001"],
     ),
+    "argument of a wrong type": Case(
+        CODE,
+        "optimizers: {main: {class: torch.optim.SGD, lr: '0.1'}}",
+        4,
+        ["optimizers.main.lr: expected a number", "config.yaml:", "write 0.1 without quotes"],
+    ),
+    "schedule that fails at its second step": Case(
+        CODE,
+        "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, "
+        "scheduler: {class: torch.optim.lr_scheduler.StepLR, step_size: 0}}}",
+        4,
+        ["optimizers.main.scheduler.step_size: ", "cannot step", "config.yaml:"],
+    ),
+    "function that is not there": Case(
+        CODE + "\ndef noam(step):\n    return 1 / (1 + step)\n",
+        "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, "
+        "scheduler: {class: torch.optim.lr_scheduler.LambdaLR, lr_lambda: 'task.py:naom'}}}",
+        4,
+        ["optimizers.main.scheduler.lr_lambda: task.py has no 'naom'", "did you mean 'noam'?"],
+    ),
     "class path outside": Case(CODE, "optimizers: {main: {class: os.system, lr: 0.1}}", 4, ["os.system"]),
     "sample raises": Case(
         CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=Broken()")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from roost.base import tree
-from roost.base.errors import CheckpointError, ConfigError
+from roost.base.errors import CheckpointError, ConfigError, ContractError
 from roost.config.build import forget
 from roost.config.settings import OptimizerSettings, typed
 from roost.train.optim import LR_SCALE
@@ -134,6 +134,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"a": {"class": "torch.optim.RMSprop", "fused": True}},
         "optimizers.a.fused: there is none; received True (at line of optimizers.a.fused). To mend it: remo",
     ),
+    ({"a": {**SGD, "lr": -1, "groups": [{"params": "*", "momentum": 0}]}}, "optimizers.a.lr: torch.optim."),
     (
         {"a": {**SGD, "groups": [{"params": "*", "weigt_decay": 0}]}},
         "optimizers.a.groups.0.weigt_decay: torch.optim.SGD takes no argument 'weigt_decay'; received 0 (at",
@@ -492,6 +493,14 @@ def test_a_state_of_other_parameters_is_refused() -> None:
     other = make(main={**SGD, "groups": [{"params": "*.bias", "lr": 0.2}]})["main"]
     with pytest.raises(CheckpointError, match=r"does not fit the optimizer.*To mend it"):
         other.load_state_dict(state)
+
+
+def test_optims_made_by_hand() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    with pytest.raises(ContractError, match=r"counts step, epoch, validation; received 'epochs'.*'epoch'\?"):
+        Optim(optimizer, unit="epochs")
+    with pytest.raises(ContractError, match=r"every_n_steps is 1 or more; received 0"):
+        Optim(optimizer, every_n_steps=0)
 
 
 # --- what is told at the start --------------------------------------------------------------------------

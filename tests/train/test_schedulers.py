@@ -18,7 +18,7 @@ from roost.config.build import build, forget
 from roost.config.interpolation import fill
 from roost.train.optim import LR_SCALE
 from roost.train.optimizers import Optim, build_optimizers
-from roost.train.schedulers import Warmup
+from roost.train.schedulers import Warmup, check_schedules
 from tests.train.test_optimizers import TOTALS, Net, settings
 
 HOME = "torch.optim.lr_scheduler."
@@ -199,8 +199,7 @@ def test_every_scheduler_of_torch_is_here() -> None:
     assert found - {"LRScheduler"} == EVERY.keys()
 
 
-@pytest.mark.parametrize("warmup_steps", [0, 4])
-@pytest.mark.parametrize("unit", ["step", "epoch"])
+@pytest.mark.parametrize(("unit", "warmup_steps"), [("step", 0), ("step", 4), ("epoch", 4)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["class"].rpartition(".")[2])
 def test_a_scheduler_goes_on_exactly(
     case: dict[str, Any], unit: str, warmup_steps: int, project: Path
@@ -389,7 +388,7 @@ def test_a_scheduler_may_step_first() -> None:
         ),
         (
             {"class": HOME + "LambdaLR", "lr_lambda": ["Schedules.py:noam"]},
-            "scheduler.lr_lambda: torch.optim.lr_scheduler.LambdaLR does not take this: Expected 2 lr_lambdas",
+            "scheduler.lr_lambda: torch.optim.lr_scheduler.LambdaLR does not take this: Expected 2 lr_",
         ),
         (
             {"class": HOME + "LRScheduler"},
@@ -482,10 +481,37 @@ def test_a_scheduler_that_would_fail(scheduler: dict[str, Any], message: str, pr
     assert str(caught.value).startswith("optimizers.main." + message), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "given", "message"),
+    [
+        (lr_scheduler.ReduceLROnPlateau, {"unit": "epoch"}, r"\['a'\]: ReduceLROnPlateau looks at a metric"),
+        (
+            lambda optimizer: Warmup(lr_scheduler.ReduceLROnPlateau(optimizer), optimizer, 3, waits=False),
+            {"unit": "validation"},
+            r"\['a'\]: ReduceLROnPlateau looks at a metric. To mend it: set unit: validation and monitor",
+        ),
+        (
+            lambda optimizer: lr_scheduler.StepLR(optimizer, 1),
+            {"unit": "validation", "monitor": "valid/loss"},
+            r"\['a'\]\.monitor: StepLR looks at no metric; received 'valid/loss'",
+        ),
+        (lr_scheduler.ReduceLROnPlateau, {"unit": "validation", "monitor": "valid/loss"}, None),
+        (lambda optimizer: None, {}, None),
+    ],
+)
+def test_schedulers_made_by_hand(scheduler: Any, given: dict[str, Any], message: str | None) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    optims = {"a": Optim(optimizer, scheduler(optimizer), **given)}
+    if message is None:
+        check_schedules(optims)
+        return
+    with pytest.raises(ConfigError, match=rf"^Runner\.optimizers\(\){message}"):
+        check_schedules(optims)
+
+
 def test_an_error_of_the_projects_own_function_passes_through(project: Path) -> None:
-    for path in ("Schedules.py:failing",):
-        with pytest.raises(KeyError):
-            make({"class": HOME + "LambdaLR", "lr_lambda": path}, project)
+    with pytest.raises(KeyError):
+        make({"class": HOME + "LambdaLR", "lr_lambda": "Schedules.py:failing"}, project)
 
 
 def test_a_cycle_as_long_as_the_run_is_taken(project: Path) -> None:

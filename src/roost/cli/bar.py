@@ -141,10 +141,12 @@ class Newest:
 
     def __init__(self, path: Path) -> None:
         self._follower = Follower(path)
-        self._last: dict[str, float] = {}
+        self._last: dict[str, tuple[int, float]] = {}
 
     def text(self) -> str:
         """``train/loss 0.3121  valid/loss 0.3  …``, with what was added since the last call."""
         for row in self._follower.new_rows():
-            self._last |= metrics(row)
-        return "  ".join(f"{name} {terminal.number(value)}" for name, value in self._last.items())
+            if "start_step" in row:  # what a rollback undid is no longer so
+                self._last = {n: seen for n, seen in self._last.items() if seen[0] <= row["start_step"]}
+            self._last |= {name: (row["step"], value) for name, value in metrics(row).items()}
+        return "  ".join(f"{name} {terminal.number(value)}" for name, (_, value) in self._last.items())

@@ -280,10 +280,15 @@ def _from_file(path: str, root: Path) -> tuple[object, str]:
     _put_on_path(root.absolute(), file.parent)
     module = _import_file(".".join(parts), file)
     if name not in vars(module):
-        classes = [other for other, value in vars(module).items() if inspect.isclass(value)]
-        has = f"it has {', '.join(classes)}" if classes else "it has no class"
-        raise _Unfit(f"{file_name} has no {name!r}", fix=proposal(name, classes) + has)
+        own = {other: value for other, value in vars(module).items() if _is_offered(value, module)}
+        has = f"it has {', '.join(own)}" if own else "it has no class and no function"
+        raise _Unfit(f"{file_name} has no {name!r}", fix=proposal(name, own) + has)
     return vars(module)[name], path
+
+
+def _is_offered(value: object, module: types.ModuleType) -> bool:
+    """Whether somebody may have meant it: a class, or a function that was not merely imported."""
+    return inspect.isclass(value) or (inspect.isfunction(value) and value.__module__ == module.__name__)
 
 
 def _python_files(root: Path) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
-import os
 import secrets
 import shutil
 import subprocess
@@ -15,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roost.base import durable
 from roost.config import layers
 from roost.config.settings import Settings
 from roost.operations.estimate import Estimate, estimated
@@ -82,7 +81,7 @@ def check(request: CheckRequest) -> Iterator[Checking]:
     Raises:
         NotFound: There is no such config.
         ConfigError: The config, or a file it names, is wrong.
-        OSError: The project cannot be copied, or nothing can be written into ``save_root``.
+        OSError: The project cannot be copied, or no package could be made in ``save_root``.
         RoostError: The supervisor did not start.
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
@@ -169,14 +168,10 @@ def _there(root: Path) -> Path:
 
 
 def _require_writable(root: Path) -> None:
-    """
+    """Makes sure that `run` could make a package there, by a folder that stands for an instant, with a name
+    that every reader passes over: the rights alone do not tell.
+
     Raises:
-        OSError: `run` could make no package there.
+        OSError: It could not.
     """
-    there = _there(root)
-    if not there.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
-    if not os.access(there, os.W_OK | os.X_OK):
-        is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
-        number = errno.EROFS if is_read_only else errno.EACCES
-        raise OSError(number, os.strerror(number), str(there))
+    durable.discard(durable.make_staging_folder(_there(root) / root.name))

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,12 +155,14 @@ def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < _MAX_INT)
 
 
-def _rows(lines: Iterable[bytes]) -> list[Row]:
-    return [row for row in map(decode_row, lines) if row and "start_step" not in row]
+def _go_back(rows: list[Row], step: int) -> None:
+    """Takes away what was recorded after ``step``."""
+    del rows[bisect_right(rows, step, key=_step) :]
 
 
 def tail(path: Path) -> list[Row]:
-    """The last rows of a records file, oldest first, from one read whatever its length; empty without one."""
+    """The last rows of a records file that count, oldest first, from one read whatever its length; empty
+    without one."""
     try:
         fd = regular.open_fd(path)
     except OSError:
@@ -170,7 +172,13 @@ def tail(path: Path) -> list[Row]:
         data = os.pread(fd, _TAIL_BYTES, start)
     finally:
         os.close(fd)
-    return _rows(data.split(b"\n")[1 if start else 0 :])
+    rows: list[Row] = []
+    for row in map(decode_row, data.split(b"\n")[1 if start else 0 :]):
+        if "start_step" in row:
+            _go_back(rows, row["start_step"])
+        elif row:
+            rows.append(row)
+    return rows
 
 
 class Follower:
@@ -186,7 +194,8 @@ class Follower:
         self._rest = b""
 
     def new_rows(self) -> list[Row]:
-        """The rows whose lines were ended since the last call, oldest first."""
+        """The rows whose lines were ended since the last call, oldest first; among them one that has a
+        ``start_step`` and no values where the session began, or went back to that step."""
         try:
             fd = regular.open_fd(self._path)
         except OSError:
@@ -196,7 +205,7 @@ class Follower:
             while piece := os.pread(fd, _CHUNK_BYTES, self._offset):
                 self._offset += len(piece)
                 *lines, self._rest = (self._rest + piece).split(b"\n")
-                found += _rows(lines)
+                found += filter(None, map(decode_row, lines))
         finally:
             os.close(fd)
         return found
@@ -214,6 +223,11 @@ def _step(row: Row) -> int:
     return step
 
 
+def _start(header: Row) -> int:
+    step: int = header["start_step"]
+    return step
+
+
 def _read(path: Path) -> tuple[Row, list[Row], int]:
     header: Row = {}
     rows: list[Row] = []
@@ -224,9 +238,9 @@ def _read(path: Path) -> tuple[Row, list[Row], int]:
             continue
         before, body = line, decode_row(line)
         if "start_step" in body:
-            if header:  # a rollback
-                del rows[bisect_right(rows, body["start_step"], key=_step) :]
-            header = header or body
+            _go_back(rows, body["start_step"])
+            # The checkpoint that the session began from may be damaged by the time it goes back.
+            header = min(header or body, body, key=_start)
         elif body:
             rows.append(body)
         else:
@@ -248,8 +262,8 @@ def fold(folder: Path) -> Columns:
         columns.torn += torn
         if not header:
             continue
-        start = header["start_step"]
-        del columns.rows[bisect_right(columns.rows, start, key=_step) :]
+        start = _start(header)
+        _go_back(columns.rows, start)
         columns.starts.append((int(path.stem), start))
         columns.rows.extend(rows)
     if len(columns.starts) > 1:

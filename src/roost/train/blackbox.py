@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import torch
 
-from roost.base import durable
+from roost.base import durable, tree
 from roost.package import checkpoint, environment
 from roost.package.blackbox import BATCH, NOTE, STATE
 from roost.package.blackbox import Note as Note
@@ -57,11 +57,11 @@ class BlackBox:
         """Keeps a step, and of older ones the newest two. Called where the step has failed.
 
         Args:
-            trainer: Its progress is that of the step before; with ``generators`` no optimizer has moved since.
+            trainer: Its progress is that of the step before.
             note: Which step.
             window: Its micro-batches; None: they are not kept.
-            generators: All random generators as they were at the step's begin (`seeding.rng_state`); None: no
-                state is kept, and whoever debugs replays the run up to the step.
+            generators: All random generators as they were at the step's begin (`seeding.rng_state`). None, or
+                where an optimizer has moved since: no state is kept, and whoever debugs replays the run.
 
         Returns:
             The box; None when it could not be written.
@@ -87,10 +87,12 @@ class BlackBox:
                 return {}
 
         stack = tried("the stack", lambda: environment.stack(str(trainer.runner.device)))
-        batch = (
-            {} if window is None else tried("the batch", lambda: {BATCH: {"window": _plain(list(window))}})
-        )
-        state = {} if generators is None else tried("the state", lambda: _state(trainer, generators))
+        batch: dict[str, Any] = {}
+        state: dict[str, Any] = {}
+        if window is not None:
+            batch = tried("the batch", lambda: _batch(window))
+        if generators is not None and not trainer.stepper.has_moved:
+            state = tried("the state", lambda: _state(trainer, generators))
         durable.make_folders(self.folder)
 
         def write(trees: dict[str, Any]) -> Path:
@@ -125,6 +127,12 @@ class BlackBox:
 def _state(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:
     parts = trainer.parts()
     return {**{name: parts[name].state_dict() for name in STATE if name != _RANK}, _RANK: {"rng": generators}}
+
+
+def _batch(window: Sequence[Any]) -> dict[str, Any]:
+    found = {BATCH: {"window": _plain(list(window))}}
+    tree.pack(found)  # copies nothing, and what cannot be written is known before the rest is
+    return found
 
 
 def _line(error: Exception) -> str:

@@ -12,7 +12,10 @@ from roost.base.errors import ContractError
 from roost.train.loss import LossFunction
 
 MAX_SHAPES = 8
-"""Shapes of batches that get kernels of their own: as many as torch keeps for one function."""
+"""Shapes of batches that get kernels of their own."""
+_SPARE, _EVERY = 16, 50
+"""Kernels that a function may have at first, and after how many calls another one. What changes once an epoch
+costs a compilation each time; what changes in each step is an error, and soon."""
 
 
 class Compiled:
@@ -29,33 +32,59 @@ class Compiled:
 
     def __init__(self, fn: LossFunction, *, dynamic: bool) -> None:
         # Past its limit torch would go on uncompiled, without an error.
-        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        config = torch._dynamo.config
+        config.fail_on_recompile_limit_hit = True
+        config.recompile_limit = max(config.recompile_limit, _SPARE)
+        config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 2**20)
         self._fn: LossFunction = torch.compile(fn, dynamic=dynamic)
         self._dynamic = dynamic
         self._shapes: set[Any] = set()
+        self._calls = 0
 
     def __call__(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
         """The loss of a batch.
 
         Raises:
-            ContractError: The batch has a ninth shape.
+            ContractError: The batch has a ninth shape; or the function reads a number that changes all the
+                time.
         """
         if not self._dynamic:
             shape = _shape(batch)
             if shape not in self._shapes:
                 self._add(shape)
-        return self._fn(batch)
+        self._calls += 1
+        if self._calls % _EVERY == 0:
+            torch._dynamo.config.recompile_limit += 1
+        try:
+            return self._fn(batch)
+        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+            raise ContractError(
+                f"the loss function was compiled {torch._dynamo.config.recompile_limit} times in "
+                f"{self._calls} calls: it reads a Python number, text or flag that changes, and each value "
+                "is part of the kernels",
+                setting="step_mode",
+                received="compile",
+                fix="torch's warning above names it (last reason); keep it in a tensor instead, such as a "
+                "buffer that Runner.update fills",
+            ) from error
 
     def _add(self, shape: Any) -> None:
         if len(self._shapes) == MAX_SHAPES:
             raise ContractError(
-                f"step_mode compile has made kernels for {MAX_SHAPES} shapes of batches, and here is another one",
+                f"compile has made kernels for {MAX_SHAPES} shapes of batches, and here is another one",
                 setting="step_mode",
                 received=shape,
                 fix="set compile_dynamic: true, which makes one kernel for all shapes; or pad the batches to "
                 "a few lengths in collate",
             )
         self._shapes.add(shape)
+
+
+def keep_outside(runner: Any) -> None:
+    """Leaves `Runner.log` out of the kernels: it lengthens a list, whose length would be part of them."""
+    log = getattr(runner, "log", None)
+    if callable(log) and "log" not in vars(runner):
+        vars(runner)["log"] = torch.compiler.disable(log)  # type: ignore[no-untyped-call]
 
 
 def _shape(value: Any) -> Any:

@@ -86,7 +86,9 @@ def _numbers(summary: object) -> dict[str, float]:
         ) from error
 
 
-def probe(runner: Any, loader: Loader) -> tuple[set[str] | None, list[str]]:
+def probe(
+    runner: Any, loader: Loader, *, forward: AbstractContextManager[object] = _PLAIN
+) -> tuple[set[str] | None, list[str]]:
     """What `run` would report, from one batch: found out before the first step, not after the first epoch.
 
     Returns:
@@ -98,7 +100,8 @@ def probe(runner: Any, loader: Loader) -> tuple[set[str] | None, list[str]]:
     """
     with closing(loader.once()) as batches:
         batch = next(batches)
-    output = runner.evaluate(runner.to_device(batch.value))
+    with forward:
+        output = runner.evaluate(runner.to_device(batch.value))
     _check(output)
     sums: dict[str, tuple[Tensor, int]] = {}
     for name, tensor in output.items():

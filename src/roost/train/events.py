@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ Value = Tensor | float
 Names = tuple[str, ...]
 _Entry = tuple[Value, Mapping[str, Value], int]
 """The weight of a step, its values, its number."""
+BAD_IF_NOT_FINITE = ("loss", "grad_norm")
+"""So end the names of values that must be finite."""
 _NONE = 2**30
 _FOLD = 1024
 """Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
@@ -55,17 +57,10 @@ class Events:
 
     def _fold(self) -> None:
         """Adds up what waits: one stack for all steps that have the same names, which usually is all."""
-        groups: dict[Names, list[_Entry]] = {}
-        for entry in self._waiting:
-            groups.setdefault(tuple(entry[1]), []).append(entry)
-        self._waiting = []
+        groups, self._waiting = _grouped(self._waiting), []
         for names, entries in groups.items():
-            table = _table(names, [values[name] for _, values, _ in entries for name in names])
-            weights = [values.get("weight", weight) for weight, values, _ in entries]
-            column = _table(("weight",), weights).to(table)
-            if "skipped" in names:
-                table, column = _without_skipped(names, table, column)
-            self._look(names, table, [step for _, _, step in entries])
+            table, column = _table_of(names, entries)
+            self._first_bad += _first_bad(names, table, entries)
             total, weight = (table * column).sum(0), column.sum(0)
             if "skipped" in names:
                 total[names.index("skipped")] = table[:, names.index("skipped")].sum()
@@ -74,13 +69,16 @@ class Events:
                 total, weight = before[0].to(table) + total, before[1].to(table) + weight
             self._sums[names] = (total, weight)
 
-    def _look(self, names: Names, table: Tensor, steps: list[int]) -> None:
-        """Remembers, on the device, the first of these steps that is not finite."""
-        columns = [place for place, name in enumerate(names) if name.endswith(("loss", "grad_norm"))]
-        if columns:
-            numbers = torch.tensor(steps, device=table.device)
-            good = table[:, columns].isfinite().all(1)
-            self._first_bad.append(torch.where(good, _NONE, numbers).min())
+    def bad_step(self) -> int | None:
+        """The first step since the last row whose loss or gradient norm is not finite. A sync point; the
+        window stays open just as it is."""
+        found = list(self._first_bad)
+        for names, entries in _grouped(self._waiting).items():
+            found += _first_bad(names, _table_of(names, entries)[0], entries)
+        if not found:
+            return None
+        first = min(torch.stack([step.to(found[-1].device) for step in found]).tolist())
+        return int(first) if first < _NONE else None
 
     def row(self) -> dict[str, float]:
         """The weighted mean of every name since the last row; starts a new window. A sync point, the only
@@ -124,6 +122,32 @@ class Events:
             (weight, values, step[0] if step else 0) for weight, values, *step in state["waiting"]
         ]
         self._first_bad = list(state.get("first_bad", ()))
+
+
+def _grouped(entries: Sequence[_Entry]) -> dict[Names, list[_Entry]]:
+    groups: dict[Names, list[_Entry]] = {}
+    for entry in entries:
+        if entry[1]:  # else a step that records nothing: data alone, or no optimizer's turn
+            groups.setdefault(tuple(entry[1]), []).append(entry)
+    return groups
+
+
+def _table_of(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor, Tensor]:
+    """(steps, names) the values of these steps, (steps, 1) their weights; all 0 where a step was skipped."""
+    table = _table(names, [values[name] for _, values, _ in entries for name in names])
+    weights = [values.get("weight", weight) for weight, values, _ in entries]
+    column = _table(("weight",), weights).to(table, non_blocking=True)
+    return _without_skipped(names, table, column) if "skipped" in names else (table, column)
+
+
+def _first_bad(names: Names, table: Tensor, entries: Sequence[_Entry]) -> list[Tensor]:
+    """() the first of these steps that is not finite, on their device; nothing where nothing tells it."""
+    columns = [place for place, name in enumerate(names) if name.endswith(BAD_IF_NOT_FINITE)]
+    if not columns:
+        return []
+    numbers = torch.tensor([step for _, _, step in entries]).to(table.device, non_blocking=True)
+    good = table[:, columns].isfinite().all(1)
+    return [torch.where(good, _NONE, numbers).min()]
 
 
 def _mean(total: float, weight: float) -> float:
@@ -174,7 +198,7 @@ def _one_by_one(values: list[Any], tensors: list[Tensor]) -> Tensor:
 def _scalar(value: Any, device: torch.device, wide: torch.dtype) -> Tensor:
     if isinstance(value, Tensor):
         return value.detach().to(device, wide).reshape(())
-    return torch.tensor(value, device=device, dtype=wide).reshape(())
+    return torch.tensor(value, dtype=wide).to(device, non_blocking=True).reshape(())
 
 
 def _wide(device: torch.device) -> torch.dtype:

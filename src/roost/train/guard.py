@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,10 @@ class Guard:
         self._buffers: list[Tensor] = []
         self._kept: list[Tensor] = []
 
+    def forget(self) -> None:
+        """A step begins: nothing of it was kept yet, and nothing looked at."""
+        self.flag, self._buffers = None, []
+
     def begin(self) -> None:
         """Keeps the buffers as they are before the step. A copy on the device, no synchronisation."""
         self._buffers = [buffer for buffer in self._module.buffers() if buffer.numel()]
@@ -39,7 +43,7 @@ class Guard:
                 torch._foreach_copy_(self._kept, self._buffers)
 
     def restore(self) -> None:
-        """Puts the buffers back."""
+        """Puts the buffers back, if they were kept since the step began."""
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._buffers, self._kept)
@@ -68,8 +72,7 @@ def move_unless(bad: Tensor, optim: Optim) -> None:
     costs a synchronisation here: a step cannot be undone.
     """
     optimizer = optim.optimizer
-    # Before its first step a fused SGD has no momentum yet, and would take what lies in the memory for it.
-    if getattr(optimizer, "_step_supports_amp_scaling", False) and optimizer.state:
+    if optim.is_fused and not optim.begins_momentum:
         optimizer.grad_scale, optimizer.found_inf = None, bad.float()  # type: ignore[attr-defined]
         try:
             optim.move()
@@ -79,6 +82,23 @@ def move_unless(bad: Tensor, optim: Optim) -> None:
         optim.move()
 
 
-def waits(optims: Sequence[Optim]) -> bool:
-    """Whether `move_unless` must wait for the device in each step."""
-    return not all(getattr(optim.optimizer, "_step_supports_amp_scaling", False) for optim in optims)
+def waits(optims: Mapping[str, Optim], *, scales: bool, looks: bool) -> list[str]:
+    """Which optimizers make the host wait for the device in each step, and why; a line for each.
+
+    Args:
+        optims: By name.
+        scales: Whether a GradScaler tells them which step is kept back.
+        looks: Whether a `Guard` does.
+    """
+    lines = []
+    for name, optim in optims.items():
+        kind = type(optim.optimizer).__name__
+        if optim.needs_closure:
+            lines.append(f"optimizer {name!r}: {kind} waits for the loss several times in each step")
+        elif (scales or looks) and not optim.is_fused:
+            why = "precision fp16" if scales else "on_non_finite skip and rollback"
+            lines.append(
+                f"optimizer {name!r}: with {why} each step waits for the device: {kind} here has no kernel "
+                "that sees for itself whether it is kept back, as fused Adam, AdamW, SGD and Adagrad have"
+            )
+    return lines

@@ -74,6 +74,8 @@ def check(loss: object) -> None:
     """
     if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.is_floating_point():
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else loss
+        if isinstance(loss, Tensor) and loss.dim() == 0:
+            what = f"a tensor of type {loss.dtype}"
         raise ContractError(
             "the loss is no single number",
             setting="Runner.loss()",
@@ -85,6 +87,51 @@ def check(loss: object) -> None:
             "the loss does not depend on any trainable parameter",
             setting="Runner.loss()",
             fix="compute it from the model's output, without detach(), .item() or torch.no_grad()",
+        )
+
+
+def check_values(values: Mapping[str, Value]) -> None:
+    """Makes sure that what stands beside a loss can be used.
+
+    Raises:
+        ContractError: The weight is no single number, or a name is one that roost itself records.
+    """
+    weight = values.get("weight", 1.0)
+    if isinstance(weight, Tensor) and weight.numel() != 1:
+        raise ContractError(
+            "the weight is no single number",
+            setting="Runner.loss()",
+            received=f"a tensor of shape {tuple(weight.shape)}",
+            fix="give the weight of the whole batch, for example the sum over its samples",
+        )
+    if "skipped" in values:
+        raise ContractError(
+            "loss() gives 'skipped', by which roost records the steps that moved nothing",
+            fix="take another name",
+        )
+
+
+def single(weight: Value) -> Value:
+    """The weight without dimensions."""
+    return weight.reshape(()) if isinstance(weight, Tensor) and weight.dim() else weight
+
+
+def check_update(values: object, *, has_run: bool) -> None:
+    """Makes sure of what `Runner.update` gave.
+
+    Raises:
+        ContractError: It cannot be recorded, or comes from no step.
+    """
+    if not isinstance(values, Mapping):
+        raise ContractError(
+            "Runner.update() gave nothing that can be recorded",
+            received=values,
+            fix="return what stepper.run(...) gives; of several, {**stepper.run(...), **stepper.run(...)}",
+        )
+    if values and not has_run:
+        raise ContractError(
+            "Runner.update() has never called stepper.run(), so roost has moved no weight",
+            fix="write the loss as a method, and call stepper.run(self.loss, batches) for each optimizer",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -65,25 +66,46 @@ class ModuleState:
             buffers[own_name] = value.to(like.device)
 
     def check_finite(self) -> None:
-        """Makes sure that every parameter is finite. One sync point for each device and type, for saves.
+        """Makes sure that every parameter is finite, and that no buffer of the state_dict holds NaN; infinity
+        is common there, in masks. One sync point for each device and type, for saves.
+
+        The state of the optimizers is not looked at, which would be twice as much memory again: what is not
+        finite there is in the weights with the next step.
 
         Raises:
-            TrainingError: Names the parameters that are not.
+            TrainingError: Names what is not.
         """
+        bad = self._without(self._module.named_parameters(), torch.isfinite)
+        if bad:
+            what = "1 parameter is" if len(bad) == 1 else f"{len(bad)} parameters are"
+            raise TrainingError(
+                f"{what} not finite: {_some(bad)}",
+                fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints stand",
+            )
+        hidden = self._hidden()
+        kept = ((name, buffer) for name, buffer in self._module.named_buffers() if name not in hidden)
+        if bad := self._without(kept, lambda norms: ~norms.isnan()):
+            raise TrainingError(
+                f"{'1 buffer holds' if len(bad) == 1 else f'{len(bad)} buffers hold'} NaN: {_some(bad)}",
+                fix="look at what is written into it (a normalisation that has seen NaN or infinity?); where "
+                "NaN is meant, register_buffer(..., persistent=False); older checkpoints stand",
+            )
+
+    def _without(self, tensors: Iterable[tuple[str, Tensor]], good: Callable[[Tensor], Tensor]) -> list[str]:
+        """The names of those whose maximum norm is not ``good``."""
         # Alike ones together: their norms are one tensor and one read. MPS has no doubles to convert to.
         alike: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
-        for name, parameter in self._module.named_parameters():
-            if parameter.is_floating_point() and parameter.numel():
-                alike.setdefault((parameter.device, parameter.dtype), {})[name] = parameter.detach()
+        for name, tensor in tensors:
+            if tensor.is_floating_point() and tensor.numel():
+                alike.setdefault((tensor.device, tensor.dtype), {})[name] = tensor.detach()
         bad = []
         for named in alike.values():
             # One pass over the memory; the maximum norm is infinite or NaN as soon as one value is.
             norms = torch._foreach_norm(list(named.values()), float("inf"))
-            finite = torch.stack(list(norms)).isfinite().cpu().tolist()
-            bad += [name for name, good in zip(named, finite, strict=True) if not good]
-        if bad:
-            what = "1 parameter is" if len(bad) == 1 else f"{len(bad)} parameters are"
-            raise TrainingError(
-                f"{what} not finite: {', '.join(bad[:5])}{' …' if len(bad) > 5 else ''}",
-                fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints stand",
-            )
+            flags = good(torch.stack(list(norms))).cpu().tolist()
+            bad += [name for name, is_good in zip(named, flags, strict=True) if not is_good]
+        return bad
+
+
+def _some(names: list[str]) -> str:
+    return f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"

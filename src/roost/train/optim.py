@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roost.base.errors import CheckpointError
+from roost.base.errors import CheckpointError, ContractError
+from roost.base.suggest import nearest
 from roost.train import lean
 
+UNITS = ("step", "epoch", "validation")
 LR_SCALE = "lr_scale"
 """In a parameter group of torch: the factor from its learning rate to the one that is used."""
 
@@ -34,6 +36,9 @@ class Optim:
         max_grad_norm: Norm to which the gradients of its parameters are clipped together.
         grad_norm_type: p of that norm.
         every_n_steps: It moves each time it was asked that often, on the loss of that time alone.
+
+    Raises:
+        ContractError: There is no such unit, or it would never move.
     """
 
     optimizer: torch.optim.Optimizer
@@ -49,6 +54,11 @@ class Optim:
     """How often it was asked to move; counted where it does not always."""
 
     def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            fix = f"did you mean {near!r}?" if (near := nearest(self.unit, UNITS)) else None
+            raise ContractError(f"a scheduler counts {', '.join(UNITS)}", received=self.unit, fix=fix)
+        if self.every_n_steps < 1:
+            raise ContractError("every_n_steps is 1 or more", received=self.every_n_steps)
         step = inspect.signature(type(self.optimizer).step).parameters
         self.needs_closure = "closure" in step and step["closure"].default is inspect.Parameter.empty
         """Whether it evaluates the loss by itself, several times a step, as LBFGS does."""
@@ -59,6 +69,26 @@ class Optim:
         # Torch warns when a scheduler steps first, as it does beside an optimizer that does not move in every
         # step, and after a validation that a stop had cut.
         self.optimizer._opt_called = True  # type: ignore[attr-defined]
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one kernel does the whole step, which looks by itself at a flag on the device that keeps it
+        back."""
+        return bool(getattr(self.optimizer, "_step_supports_amp_scaling", False))
+
+    @property
+    def begins_momentum(self) -> bool:
+        """Whether a fused SGD makes its momentum in this step: kept back, it would take what lies in the
+        memory for it."""
+        if not (self.is_fused and isinstance(self.optimizer, torch.optim.SGD)):
+            return False
+        state = self.optimizer.state
+        return any(
+            group["momentum"]
+            and any(p.grad is not None for p in group["params"])
+            and all(state.get(p, {}).get("momentum_buffer") is None for p in group["params"])
+            for group in self.optimizer.param_groups
+        )
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -80,6 +110,12 @@ class Optim:
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
+
+    def forget(self) -> None:
+        """Forgets all that a step has left which failed before it moved."""
+        self.clear()
+        if self.scaler is not None:
+            self.scaler._per_optimizer_states.clear()  # it would refuse to unscale once more
 
     def clip(self) -> Tensor:
         """Clips the gradients to `max_grad_norm`; () their norm before."""

@@ -131,6 +131,8 @@ class _Builder:
         made = build.locate(one.class_, root=self.root, **self.at("class"))
         self._check_places(one, made)
         self._check_kinds(one, made, chosen)
+        if one.groups:  # what is wrong for all groups must not be told of the first one
+            self._optimizer(one, made, [{"params": self._tensors(chosen)}], chosen)
         groups = self._groups(one, chosen)
         optimizer = self._optimizer(one, made, groups, chosen)
         unit, monitor, scheduler = "step", None, None
@@ -177,6 +179,9 @@ class _Builder:
         if ".py:" not in one.class_ or arguments.takes(made, "params"):
             return "params"
         return next(iter(inspect.signature(made).parameters), "params")
+
+    def _tensors(self, names: Sequence[str]) -> list[Tensor]:
+        return [self.parameters.trainable[name] for name in names]
 
     # ---- groups -----------------------------------------------------------------------------------------
 
@@ -263,8 +268,7 @@ class _Builder:
             return False
         # Of Adagrad there was none for CUDA for long.
         devices = ("cpu",) if one.class_.endswith(".Adagrad") else ("cpu", "cuda")
-        mine = [self.parameters.trainable[name] for name in chosen]
-        return all(p.is_floating_point() and p.device.type in devices for p in mine)
+        return all(p.is_floating_point() and p.device.type in devices for p in self._tensors(chosen))
 
 
 def _scaled(scale: float) -> dict[str, float]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from roost.base.errors import ConfigError
+from roost.train.optim import Optim
 
 Precision = Literal[32, "bf16", "fp16"]
 
@@ -26,6 +29,35 @@ def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler |
     """Scales the loss, so that small gradients do not vanish in fp16 (Micikevicius et al., ICLR 2018); None
     where the numbers have the range of float32."""
     return torch.amp.GradScaler(device.type) if precision == "fp16" else None
+
+
+def overflows(scaler: torch.amp.GradScaler, optims: Iterable[Optim]) -> Tensor | None:
+    """() 1 where a gradient was not finite when the scaler unscaled it, else 0; None without a gradient."""
+    found = [flag.reshape(()) for optim in optims for flag in _flags(scaler, optim)]
+    return torch.stack([flag.to(found[0].device) for flag in found]).amax() if found else None
+
+
+def keep_back(scaler: torch.amp.GradScaler, optims: Iterable[Optim], bad: Tensor) -> None:
+    """Where ``bad``, the scaler keeps them back and makes its scale smaller, as at an overflow."""
+    for optim in optims:
+        for flag in _flags(scaler, optim):
+            flag.copy_(torch.maximum(flag, bad.to(flag)))
+
+
+def move(scaler: torch.amp.GradScaler, optim: Optim) -> None:
+    """Lets an optimizer whose gradients are unscaled move, unless the scaler keeps it back. A synchronisation
+    where no fused kernel does it, and in a fused SGD's first step, which torch would spoil."""
+    flags = _flags(scaler, optim)
+    if not optim.begins_momentum:
+        if flags:  # without a gradient there is nothing to do, which scaler.step holds for an error
+            scaler.step(optim.optimizer)
+    elif not any(bool(flag) for flag in flags):
+        optim.move()
+
+
+def _flags(scaler: torch.amp.GradScaler, optim: Optim) -> list[Tensor]:
+    """(1,) per device: whether a gradient was not finite."""
+    return list(scaler._found_inf_per_device(optim.optimizer).values())
 
 
 def require(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor
 
-from roost.base import durable
-from roost.base.errors import Damaged, NotFound, RoostError, TrainingError
+from roost.base.errors import ContractError, Damaged, NotFound, RoostError, TrainingError
+from roost.package import checkpoint, skipped
+from roost.package.checkpoint import Info
+from roost.package.skipped import Kind, Skipped
 from roost.train import seeding
 from roost.train.blackbox import BlackBox, Note, samples_of, window_again
 from roost.train.events import Value
+from roost.train.flags import Flags
+from roost.train.module_state import ModuleState
 from roost.train.rank_state import RankState
 from roost.train.windows import Drawn, Windows, undrawn
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 MAX_ROLLBACKS = 3
-Kind = Literal["error", "nonfinite", "rollback"]
 _NOT_FINITE = "the loss or a gradient is not finite"
 _SKIPPED: Mapping[str, Value] = {"skipped": 1.0}
 
@@ -68,11 +69,13 @@ class Recovery:
         self.num_skipped = 0
         self.passed_over: set[int] = set()
         """Steps whose windows a rollback passes over."""
-        self._flags: list[tuple[int, Tensor]] = []
-        """Steps that were looked at since the last row, and whether they were bad: () on the device."""
+        self._flags = Flags()
+        """Of the steps that were looked at since the last row."""
+        self._newest_good = 0
+        """The newest step that was looked at and found good."""
         self._is_careful = True
         self._sources: list[torch.Generator] = []
-        self._drawn: list[Tensor] = []
+        self._drawn: list[torch.Tensor] = []
         self._others: dict[str, Any] = {}
 
     # ---- one step ---------------------------------------------------------------------------------------
@@ -83,9 +86,22 @@ class Recovery:
         if self.on_non_finite == "rollback" and checkpoints is not None and checkpoints.newest is None:
             trainer.save("start")
 
-    def begin(self) -> None:
-        """Training begins, or goes on: from here on the generators are watched."""
-        self._is_careful = self.on_non_finite != "stop" or bool(self.passed_over)
+    def begin(self, trainer: Trainer) -> None:
+        """Training begins, or goes on: from here on the generators are watched.
+
+        Raises:
+            ContractError: The stepper has no guard, and the policy needs one.
+        """
+        guard = trainer.stepper.guard
+        looks = self.on_non_finite != "stop"
+        if (looks or self.on_step_error == "skip") and (guard is None or guard.looks < looks):
+            raise ContractError(
+                "a step can be passed over only where a guard keeps what it changes",
+                setting="on_non_finite" if looks else "on_step_error",
+                received=self.on_non_finite if looks else self.on_step_error,
+                fix="give it: Stepper(..., guard=Guard(runner))",
+            )
+        self._is_careful = guard is not None or bool(self.passed_over)
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
         self._sources = [torch.default_generator, *cuda] if self._box is not None else []
         self._others = seeding.rng_state(devices=False)
@@ -123,16 +139,20 @@ class Recovery:
 
     def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
         """A step that may be passed over."""
-        number = trainer.progress.step + 1
+        number, guard = trainer.progress.step + 1, trainer.stepper.guard
         if number in self.passed_over:
+            self._write(self._note(trainer, number, "rollback", _NOT_FINITE))
             return _SKIPPED
-        guard = trainer.stepper.guard
-        assert guard is not None
-        guard.flag = None
+        if guard is None:
+            return trainer.take(window)
+        guard.forget()
         values = trainer.take(window)
-        if guard.flag is not None:
-            self._flags.append((number, guard.flag))
-        return values
+        if guard.flag is None:
+            return values
+        self._flags.add(number, guard.flag)
+        # Of several losses one may be good; and fp16 keeps a step back for a reason of its own.
+        flag, own = guard.flag.float(), values.get("skipped", 0.0)
+        return {**values, "skipped": torch.maximum(flag, torch.as_tensor(own).to(flag))}
 
     def _failed(
         self, trainer: Trainer, window: Sequence[Any] | None, error: Exception
@@ -148,20 +168,21 @@ class Recovery:
             TrainingError: Too many were passed over.
         """
         note = self._note(trainer, trainer.progress.step + 1, "error", _said(error))
-        may = self.on_step_error == "skip" and not isinstance(error, RoostError)
-        if not may or trainer.stepper.has_moved:
-            self._keep(trainer, note, window, with_state=True)
-            if may:
-                error.add_note("not skipped: an optimizer had begun to move in this step already")
-            return None
-        self._skip(trainer, note)
-        guard = trainer.stepper.guard
-        if guard is not None and window is not None:
+        guard, why_not = trainer.stepper.guard, _why_not(trainer, error)
+        if guard is not None and window is not None and not why_not:
             guard.restore()
+        if self.on_step_error == "raise" or isinstance(error, RoostError) or why_not:
+            self._keep(trainer, note, window, with_state=True)
+            if self.on_step_error == "skip" and why_not:
+                error.add_note(f"not skipped: {why_not}")
+            return None
+        self._pass_over(trainer, note)
+        if self._are_too_many:
+            self._keep(trainer, note, window, with_state=True)
+            raise self._too_many(note) from error
         for optim in trainer.stepper.optimizers.values():
-            optim.clear()
-        # What the frames of the failed step hold is as large as the step itself.
-        traceback.clear_frames(error.__traceback__)
+            optim.forget()
+        _free(error)
         if isinstance(error, torch.OutOfMemoryError):
             trainer.note_inexact(f"step {note.step} was skipped for want of memory")
             torch.cuda.empty_cache()
@@ -174,29 +195,58 @@ class Recovery:
 
         Raises:
             Rollback: There is one, and the policy goes back.
-            TrainingError: Too many were skipped.
+            TrainingError: Too many were skipped, or skipping does not help.
         """
-        flags, self._flags = self._flags, []
-        if not flags:
+        bad, good = self._flags.read()
+        self._newest_good = good or self._newest_good
+        if not bad:
+            self._flags.clear()
             return
-        bad = torch.stack([flag for _, flag in flags]).tolist()
-        for (step, _), is_bad in zip(flags, bad, strict=True):
-            if not is_bad:
-                continue
-            if self.on_non_finite == "rollback":
-                raise Rollback(step)
-            self._skip(trainer, self._note(trainer, step, "nonfinite", _NOT_FINITE))
+        # Weights that broke although the gradient was finite: from then on every step is bad.
+        broken = _broken(trainer)
+        if self.on_non_finite == "rollback":
+            # The flags stay: whoever catches this does not get further.
+            raise Rollback(self._newest_good if broken and 0 < self._newest_good < bad[0] else bad[0])
+        self._flags.clear()
+        for step in bad:
+            if broken and step > self._newest_good:
+                raise self.stop(trainer, broken, self._newest_good or step)
+            note = self._note(trainer, step, "nonfinite", _NOT_FINITE)
+            self._pass_over(trainer, note)
+            if self._are_too_many:
+                self._keep(trainer, note, None, with_state=False)
+                raise self._too_many(note)
 
-    def stop(self, trainer: Trainer, said: str) -> TrainingError:
-        """The error of a run that stops at a loss that is not finite; the black box holds the first bad step.
+    def look_before_save(self, trainer: Trainer) -> None:
+        """Makes sure that no bad step is older than the newest checkpoint, and its weights are finite.
+
+        Raises:
+            Rollback: There is one, and the policy goes back.
+            TrainingError: There is one, and the run ends by it.
+        """
+        self.look(trainer)
+        first = trainer.events.bad_step()
+        if first is not None:
+            raise self.stop(trainer, _NOT_FINITE, first)
+        if broken := _broken(trainer):
+            step = self._newest_good or trainer.progress.step
+            if self.on_non_finite == "rollback" and step:
+                raise Rollback(step)
+            raise self.stop(trainer, broken, step or None)
+
+    def stop(self, trainer: Trainer, said: str, first: int | None) -> TrainingError:
+        """The error of a run that stops at what is not finite; the black box holds the first bad step.
 
         Args:
+            trainer: Where it is.
             said: What is wrong.
+            first: That step, None when nobody knows.
         """
-        first = trainer.events.first_bad
         if first is not None:
             note = self._note(trainer, first, "nonfinite", said)
-            said = f"{said}, first in step {first} ({_shown(note.samples)})"
+            said = f"{said}, first in {_place(note)}"
+            if first > 1 and any(one.max_grad_norm is None for one in trainer.stepper.optimizers.values()):
+                said += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
             self._keep(trainer, note, None, with_state=False)
         return TrainingError(
             said,
@@ -213,32 +263,40 @@ class Recovery:
             TrainingError: It was done too often, or there is no checkpoint.
         """
         note = self._note(trainer, step, "rollback", _NOT_FINITE)
-        if len(self.passed_over) == MAX_ROLLBACKS:
+        if len(self.passed_over) == MAX_ROLLBACKS or step in self.passed_over:
             self._keep(trainer, note, None, with_state=False)
-            before = ", ".join(map(str, sorted(self.passed_over)))
             raise TrainingError(
-                f"step {step} is not finite either, after {MAX_ROLLBACKS} rollbacks (steps {before})",
+                f"step {step} is not finite either, after {len(self.passed_over)} rollbacks (steps "
+                f"{', '.join(map(str, sorted(self.passed_over)))})",
                 fix="make the learning rate smaller or clip with max_grad_norm: it is not the data of a step",
             )
-        rank = RankState()
-        loaded = self._load(trainer, {**trainer.parts(), "rank-0": rank}, before=step)
+        progress, rank = trainer.progress, RankState()
+        far, samples = progress.step, progress.samples
+        id = self._load(trainer, {**trainer.parts(), "rank-0": rank}, before=step)
         self.passed_over.add(step)
-        self._flags = []
-        self._write(note)
-        rank.restore()
+        self._flags.clear()
+        self._newest_good = 0
+        trainer.stepper.timing.went_back(far - progress.step, samples - progress.samples)
+        if self._log is not None:
+            self._written(skipped.went_back, self._log, session=self._session, step=progress.step)
+        trainer.went_back()
+        rank.restore()  # last: whatever the hooks drew on the way here is undone
+        self.begin(trainer)
         print(
-            f"step {step}: {note.error}; back to checkpoint {loaded} of step {trainer.progress.step}, and "
-            f"that window is passed over ({_shown(note.samples)})",
+            f"{note.error} in {_place(note)}: back to checkpoint {id} of step {progress.step}, and its window is "
+            "passed over",
             flush=True,
         )
 
     def _load(self, trainer: Trainer, parts: Mapping[str, Any], *, before: int) -> int:
-        found = trainer.checkpoints.store.line() if trainer.checkpoints is not None else []
-        for info in sorted((one for one in found if one.step < before), key=lambda one: -one.id):
+        for info in self._older(trainer, before):
             assert trainer.checkpoints is not None
             try:
                 trainer.checkpoints.load(parts, id=info.id)
-            except (Damaged, NotFound, OSError) as error:
+            except Damaged as error:
+                aside = checkpoint.set_aside(trainer.checkpoints.store.path(info.id))
+                print(f"{error.message}; set aside as {aside.name}, the one before it is tried", flush=True)
+            except (NotFound, OSError) as error:
                 print(f"not back to checkpoint {info.id}: {error}", flush=True)
             else:
                 return info.id
@@ -249,6 +307,11 @@ class Recovery:
             fix="save more often (checkpoint.every), or use skip",
         )
 
+    def _older(self, trainer: Trainer, step: int) -> list[Info]:
+        """The run's checkpoints from before a step, the newest first."""
+        found = trainer.checkpoints.store.line() if trainer.checkpoints is not None else []
+        return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
+
     # ---- telling ----------------------------------------------------------------------------------------
 
     def _note(self, trainer: Trainer, step: int, kind: Kind, error: str) -> Note:
@@ -257,7 +320,10 @@ class Recovery:
         loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
         epoch, number = divmod(step - 1, trainer.steps_per_epoch)
         batch = number * per_step
-        newest = [one for one in self._infos(trainer) if one.step < step]
+        try:
+            older = self._older(trainer, step)
+        except OSError:  # the step's own error is the one to tell
+            older = []
         return Note(
             step=step,
             epoch=epoch,
@@ -267,7 +333,7 @@ class Recovery:
             kind=kind,
             error=error,
             session=self._session,
-            checkpoint=newest[-1].id if newest else None,
+            checkpoint=older[0].id if older else None,
             inexact=list(trainer.inexact),
         )
 
@@ -283,44 +349,39 @@ class Recovery:
         generators = None
         if with_state:
             generators, moved = self._generators()
+            if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
+                moved.append("the buffers are as they were after the error")
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
         self._box.keep(trainer, note, window, generators=generators)
 
-    def _infos(self, trainer: Trainer) -> list[Any]:
-        return sorted(trainer.checkpoints.store.line(), key=lambda one: one.id) if trainer.checkpoints else []
-
-    def _skip(self, trainer: Trainer, note: Note) -> None:
+    def _pass_over(self, trainer: Trainer, note: Note) -> None:
         self.num_skipped += 1
         self._write(note)
-        print(f"step {note.step} skipped: {note.error} ({_shown(note.samples)})", flush=True)
-        if self.num_skipped > self._most:
-            raise TrainingError(
-                f"{self.num_skipped} steps were skipped; the last one, {note.step}: {note.error}",
-                setting="max_skipped_steps",
-                received=self._most,
-                fix="look at the samples in skipped.jsonl, or allow more",
-            )
+        print(f"skipped {_place(note)}: {note.error}", flush=True)
+
+    @property
+    def _are_too_many(self) -> bool:
+        return self.num_skipped > self._most
+
+    def _too_many(self, note: Note) -> TrainingError:
+        number = "1 step was" if self.num_skipped == 1 else f"{self.num_skipped} steps were"
+        return TrainingError(
+            f"{number} skipped; the last one, {note.step}: {note.error}",
+            setting="max_skipped_steps",
+            received=self._most,
+            fix=f"look at the samples in {skipped.NAME}, or allow more",
+        )
 
     def _write(self, note: Note) -> None:
-        if self._log is None:
-            return
-        line = {
-            "session": note.session,
-            "step": note.step,
-            "epoch": note.epoch,
-            "batch": note.batch,
-            "kind": note.kind,
-            "error": note.error,
-            "samples": note.samples,
-        }
+        if self._log is not None:
+            fields = {name: getattr(note, name) for name in Skipped.__struct_fields__}
+            self._written(skipped.append, self._log, Skipped(**fields))
+
+    def _written(self, write: Callable[..., None], *args: Any, **named: Any) -> None:
         try:
-            fd = durable.open_append(self._log)
-            try:
-                durable.append(fd, msgspec.json.encode(line) + b"\n")
-            finally:
-                os.close(fd)
+            write(*args, **named)
         except OSError as error:
-            print(f"not written to {self._log.name}: {error}", flush=True)
+            print(f"not written to {skipped.NAME}: {error}", flush=True)
 
     # ---- state ------------------------------------------------------------------------------------------
 
@@ -329,10 +390,41 @@ class Recovery:
         return {"skipped": self.num_skipped, "passed_over": sorted(self.passed_over)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave. What this session knows already stays: a rollback loads the
+        """Takes over what `state_dict` gave. Which windows are passed over stays known: a rollback loads the
         state from before it."""
-        self.num_skipped = max(self.num_skipped, state["skipped"])
+        self.num_skipped = state["skipped"]
         self.passed_over |= set(state["passed_over"])
+
+
+def _why_not(trainer: Trainer, error: Exception) -> str:
+    """Why a step that raised cannot be passed over; empty when it can."""
+    if trainer.stepper.has_moved:
+        return "an optimizer had begun to move in this step already"
+    if isinstance(error, getattr(torch, "AcceleratorError", ())):
+        return "after such an error nothing can be computed on the device"
+    return ""
+
+
+def _free(error: BaseException) -> None:
+    """Lets go of what the frames of a failed step hold, as large as the step itself; also where an error has
+    become another one."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            waiting += [one.__cause__, one.__context__]
+
+
+def _broken(trainer: Trainer) -> str:
+    """Which weights are not finite, in words; empty when all are. A sync point."""
+    try:
+        ModuleState(trainer.runner).check_finite()
+    except TrainingError as error:
+        return error.message
+    return ""
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -343,6 +435,6 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
 
 
-def _shown(samples: Sequence[int]) -> str:
-    named = ", ".join(map(str, samples[:8])) + (", …" if len(samples) > 8 else "")
-    return f"samples {named}"
+def _place(note: Note) -> str:
+    named = ", ".join(map(str, note.samples[:8])) + (", …" if len(note.samples) > 8 else "")
+    return f"step {note.step} (epoch {note.epoch}, batch {note.batch}, samples {named})"

@@ -6,7 +6,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from roost.base.errors import TrainingError
-from roost.train.module_state import ModuleState
 from roost.train.timing import SAVE
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ def save(trainer: Trainer, reason: str, *, scheduled: int | None = None) -> bool
         return False
     begun = perf_counter()
     trainer.publish("saving")
-    trainer.recovery.look(trainer)  # a bad step must not be older than the newest checkpoint
-    ModuleState(trainer.runner).check_finite()
+    trainer.recovery.look_before_save(trainer)
     pending = bool(trainer.agenda.pending)  # then the step's results and held save are still to come
     try:
         for hook in trainer.calls.before_save:

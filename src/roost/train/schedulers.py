@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler
 from roost.base.errors import CheckpointError, ConfigError
 from roost.config import arguments, build
 from roost.config.settings import SchedulerSettings, Where
-from roost.train.optim import LR_SCALE
+from roost.train.optim import LR_SCALE, Optim
 
 _TRIED_STEPS = 3
 """Of a scheduler before the run: torch refuses many values only when it steps, which may be after hours."""
@@ -51,7 +51,8 @@ def build_scheduler(
     lacks = [name for name in ("step", "state_dict", "load_state_dict") if not hasattr(scheduler, name)]
     if lacks:
         raise ConfigError(f"is no scheduler: it has no {lacks[0]}()", received=settings.class_, **at)
-    _check_metric(settings, scheduler, at, where(f"{key}.monitor"))
+    at_monitor = {"setting": f"{key}.monitor", "where": where(f"{key}.monitor")}
+    _check_metric(scheduler, settings.unit, settings.monitor, at, at_monitor)
     _check_length(settings, scheduler, totals, at)
     for one, inner, path in _inside(scheduler, spec, key):
         _check_sequence(one, path, where)
@@ -200,23 +201,32 @@ def _needs_metric(scheduler: Any) -> bool:
     return any(one.default is inspect.Parameter.empty for one in _arguments_of_step(scheduler))
 
 
-def _check_metric(settings: SchedulerSettings, scheduler: Any, at: dict[str, Any], place: object) -> None:
+def _check_metric(
+    scheduler: Any, unit: str, monitor: str | None, at: dict[str, Any], at_monitor: dict[str, Any]
+) -> None:
     """A metric comes with a validation, for a scheduler that looks at one."""
     name = type(scheduler).__name__
-    if _needs_metric(scheduler) and (settings.unit != "validation" or settings.monitor is None):
+    if _needs_metric(scheduler) and (unit != "validation" or monitor is None):
         fix = "set unit: validation and monitor: valid/loss"
         raise ConfigError(f"{name} looks at a metric", **at, fix=fix)
-    if settings.monitor is None:
-        return
-    of_monitor: dict[str, Any] = {
-        "setting": f"{at['setting']}.monitor",
-        "received": settings.monitor,
-        "where": place,
-    }
-    if not _arguments_of_step(scheduler):
-        raise ConfigError(f"{name} looks at no metric", **of_monitor, fix="remove it")
-    if settings.unit != "validation":
-        raise ConfigError("is known after a validation alone", **of_monitor, fix="set unit: validation")
+    if monitor is not None and not _arguments_of_step(scheduler):
+        raise ConfigError(f"{name} looks at no metric", received=monitor, **at_monitor, fix="remove it")
+    if monitor is not None and unit != "validation":
+        fix = "set unit: validation"
+        raise ConfigError("is known after a validation alone", received=monitor, **at_monitor, fix=fix)
+
+
+def check_schedules(optims: Mapping[str, Optim]) -> None:
+    """Makes sure of schedulers that were made by hand what `build_scheduler` does of the config's.
+
+    Raises:
+        ConfigError: A metric is missing, or nobody looks at it: torch would fail at the end of the epoch.
+    """
+    for name, optim in optims.items():
+        if optim.scheduler is not None:
+            at = {"setting": f"Runner.optimizers()[{name!r}]"}
+            own = optim.scheduler.scheduler if isinstance(optim.scheduler, Warmup) else optim.scheduler
+            _check_metric(own, optim.unit, optim.monitor, at, {"setting": f"{at['setting']}.monitor"})
 
 
 def _inside(

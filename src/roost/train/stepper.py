@@ -14,9 +14,9 @@ from roost.base.errors import ContractError
 from roost.train import lean
 from roost.train import loss as losses
 from roost.train import precision as numbers
-from roost.train.compiled import Compiled
+from roost.train.compiled import Compiled, keep_outside
 from roost.train.events import Value
-from roost.train.guard import Guard, move_unless
+from roost.train.guard import Guard, move_unless, waits
 from roost.train.loss import LossFunction
 from roost.train.loss import Window as Window
 from roost.train.optim import Optim
@@ -24,6 +24,8 @@ from roost.train.precision import Precision
 from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER, Timing
 
 Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
+_MOST_COMPILED = 32
+"""Loss functions whose compiled forms are kept."""
 
 
 class _Target(NamedTuple):
@@ -88,16 +90,38 @@ class Stepper:
                     "or keep its step back",
                     fix="use precision: 32 or bf16 and on_non_finite: stop with it",
                 )
+        for line in waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
+            if device.type != "cpu":
+                print(line, flush=True)
         self._compiled: dict[LossFunction, LossFunction] = {}
         self._compile_dynamic = compile_dynamic
         self._targets: dict[str | tuple[str, ...], _Target] = {}
         self._checked: set[str] = set()
+        self._kept_back: list[Tensor] | None = None
+        """() for each `run` of a runner's step: whether it was kept back; None where nobody asks."""
 
     # ---- what a loop calls ------------------------------------------------------------------------------
 
     def of(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
         """The step of a runner: takes a window of micro-batches, gives what is recorded."""
-        return _only_take if self.mode == "dry" else functools.partial(runner.update, self)
+        if self.mode == "dry":
+            return _only_take
+        if self.mode == "compile":
+            keep_outside(runner)
+        return functools.partial(self._update, runner)
+
+    def _update(self, runner: Any, batches: Sequence[Any]) -> Mapping[str, Value]:
+        """A step of a runner; it is skipped when one of its optimizers is kept back.
+
+        Raises:
+            ContractError: `Runner.update` takes no step, or gives nothing that can be recorded.
+        """
+        kept_back: list[Tensor] = []
+        self._kept_back = kept_back
+        values: Mapping[str, Value] = runner.update(self, batches)
+        if type(values) is not dict or not self._targets:
+            losses.check_update(values, has_run=bool(self._targets))
+        return {**values, "skipped": torch.stack(kept_back).amax()} if kept_back else values
 
     def run(
         self, fn: LossFunction, batches: Sequence[Any], *, optimizer: str | tuple[str, ...] = "main"
@@ -128,9 +152,7 @@ class Stepper:
             if not moving:
                 return {}
         if self.mode == "compile":
-            fn = self._compiled.get(fn) or self._compiled.setdefault(
-                fn, Compiled(fn, dynamic=self._compile_dynamic)
-            )
+            fn = self._compiled.get(fn) or self._compile(fn)
         if self.guard is not None:
             self.guard.begin()
         if self._needs_closure(moving):
@@ -142,12 +164,21 @@ class Stepper:
         self._ends(OPTIMIZER, begun)
         return values
 
+    def _compile(self, fn: LossFunction) -> LossFunction:
+        if (
+            len(self._compiled) == _MOST_COMPILED
+        ):  # one that is made anew in each step is another one each time
+            self._compiled.clear()
+        return self._compiled.setdefault(fn, Compiled(fn, dynamic=self._compile_dynamic))
+
     # ---- forward and backward ---------------------------------------------------------------------------
 
     def _gradients(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
         """Leaves in the parameters the gradient of the window's mean."""
         for optim in target.optims.values():
             optim.clear()
+        if self._scales:  # what a step that failed halfway has left
+            _scaler(target.optims)._per_optimizer_states.clear()
         if len(batches) > 1:
             return self._accumulate(fn, batches, target)
         loss, values = self._forward(fn, batches[0], target)
@@ -155,8 +186,9 @@ class Stepper:
         return values
 
     def _accumulate(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
-        """Each micro-batch adds its share of the gradient, and of what is recorded: its samples by those of the
-        window. Weights of the loss's own are summed as they come, and divided out after the last forward."""
+        """Each micro-batch adds its share of the gradient, and of what is recorded: its samples by those of
+        the window. Weights of the loss's own are summed as they come, and divided out after the last forward.
+        """
         counts = [losses.num_samples(batches, number) for number in range(len(batches))]
         total: Value = float(sum(counts))
         shares: list[Value] = [count / total for count in counts]
@@ -172,7 +204,7 @@ class Stepper:
                     "loss() gives a weight for some batches only", fix="give it always, or never"
                 )
             if weighted:
-                share = values.pop("weight")
+                share = losses.single(values.pop("weight"))
                 total = total + share
             self._backward(loss, share, target)
             for name, value in values.items():
@@ -195,19 +227,24 @@ class Stepper:
         loss, values = losses.split(output, target.loss_name)
         if target.loss_name not in self._checked:
             losses.check(loss)
+            losses.check_values(values)
             self._checked.add(target.loss_name)
         self._ends(FORWARD, begun)
         return loss, values
 
     def _backward(self, loss: Tensor, share: Value | None, target: _Target) -> None:
         begun = perf_counter()
-        if self._scales:
-            scaled = _scaler(target.optims).scale(loss if share is None else loss * share)
-            scaled.backward()  # type: ignore[no-untyped-call]
-        elif isinstance(share, Tensor):
-            lean.backward(loss * share)
-        else:
-            lean.backward(loss, share)
+        try:
+            if self._scales:
+                scaled = _scaler(target.optims).scale(loss if share is None else loss * share)
+                scaled.backward()  # type: ignore[no-untyped-call]
+            elif isinstance(share, Tensor):
+                lean.backward(loss * share)
+            else:
+                lean.backward(loss, share)
+        except RuntimeError:
+            losses.check(loss)  # in the first step it could be trained on
+            raise
         self._ends(BACKWARD, begun)
 
     def _ends(self, part: int, begun: float) -> None:
@@ -226,11 +263,13 @@ class Stepper:
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
         bad = None
+        loss = torch.as_tensor(values[target.loss_name])
         if self.guard is not None and self.guard.looks:
             # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
-            loss = torch.as_tensor(values[target.loss_name])
-            sizes = [] if self._scales else [_size(optim, values, prefix) for prefix, optim in moving.items()]
+            sizes = [] if scaler else [_size(optim, values, prefix) for prefix, optim in moving.items()]
             bad = self.guard.look(loss, sizes)
+            if scaler is not None:
+                numbers.keep_back(scaler, moving.values(), bad)
         self.has_moved = True
         for optim in moving.values():
             if optim.has_scaled_rates:
@@ -238,11 +277,17 @@ class Stepper:
                     _step(optim, scaler, bad)
             else:
                 _step(optim, scaler, bad)
-        if scaler is not None:
-            values["skipped"] = _overflowed(scaler, moving)
+        if scaler is not None and (overflows := numbers.overflows(scaler, moving.values())) is not None:
             scaler.update()
+            # The gradients of a loss that is not finite are no overflow, and no smaller scale mends them.
+            self._note_skipped(values, overflows if bad is not None else overflows * loss.isfinite())
         elif bad is not None:
-            values["skipped"] = bad.float()
+            self._note_skipped(values, bad.float())
+
+    def _note_skipped(self, values: dict[str, Value], skipped: Tensor) -> None:
+        values["skipped"] = skipped
+        if self._kept_back is not None:
+            self._kept_back.append(skipped)
 
     def _needs_closure(self, moving: Mapping[str, Optim]) -> bool:
         return any(optim.needs_closure for optim in moving.values()) and self.mode != "no_optim"
@@ -329,14 +374,8 @@ def _size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:
 
 def _step(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tensor | None) -> None:
     if scaler is not None:
-        scaler.step(optim.optimizer)
+        numbers.move(scaler, optim)
     elif bad is not None:
         move_unless(bad, optim)
     else:
         optim.move()
-
-
-def _overflowed(scaler: torch.amp.GradScaler, moving: Mapping[str, Optim]) -> Tensor:
-    """() whether the scaler has found a gradient that is not finite and kept the step back."""
-    found = [flag for o in moving.values() for flag in scaler._found_inf_per_device(o.optimizer).values()]
-    return torch.stack([flag.reshape(()).to(found[0].device) for flag in found]).max()

@@ -101,7 +101,8 @@ class Trainer:
         runner.attach(self)
         self.take = stepper.of(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
-        self._evaluating = precision.forward(evaluation_precision or stepper.precision, runner.device)
+        self.autocast = precision.forward(evaluation_precision or stepper.precision, runner.device)
+        """Entered around each forward pass that is no training."""
 
     # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
 
@@ -165,16 +166,16 @@ class Trainer:
         """
         with self._running(checkpoint, resume), closing(Windows(self)) as windows:
             while True:
-                self.agenda.resume(self, time.monotonic())
-                self._after_hooks(time.monotonic())
                 try:
+                    self.agenda.resume(self, time.monotonic())
+                    self._after_hooks(time.monotonic())
                     self._train(windows)
                     saving.save_at_end(self)
                     break
                 except Rollback as bad:
-                    windows.close()
-                    self.recovery.roll_back(self, bad.step)
-                    self._rewound()
+                    step = bad.step
+                windows.close()
+                self.recovery.roll_back(self, step)
         return self._reason()
 
     def _train(self, windows: Windows) -> None:
@@ -191,11 +192,10 @@ class Trainer:
             if progress.step >= agenda.wake_step or agenda.requests or time.monotonic() >= agenda.wake_second:
                 self._look_around()
 
-    def _rewound(self) -> None:
-        """The progress went back: to the clock, and to whoever counts."""
+    def went_back(self) -> None:
+        """Tells the clock, and whoever counts, that the state is that of a checkpoint again."""
         self._zero = time.monotonic() - self.progress.seconds
         self._finished = False
-        self.recovery.begin()
         for hook in self.calls.rollback:
             hook.on_rollback(self)
 
@@ -250,7 +250,7 @@ class Trainer:
             seeding.isolated(seeding.mix(self.seed, split, self.progress.step)),
         ):
             for name, loader in evaluation.loaders_of(self.loaders, split).items():
-                values = evaluation.run(self.runner, loader, name, stop=look, forward=self._evaluating)
+                values = evaluation.run(self.runner, loader, name, stop=look, forward=self.autocast)
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         self.stepper.timing.spent[VALIDATE] += perf_counter() - begun
         return results
@@ -265,7 +265,7 @@ class Trainer:
         known: set[str] | None = set()
         with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, "probe")):
             for name, loader in evaluation.loaders_of(self.loaders, split).items():
-                found, left_out = evaluation.probe(self.runner, loader)
+                found, left_out = evaluation.probe(self.runner, loader, forward=self.autocast)
                 known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
                 for key in left_out:
                     print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
@@ -351,7 +351,8 @@ class Trainer:
             self.recovery.prepare(self)
             for why in rank.restore():  # last: whatever was drawn on the way here is undone
                 self.note_inexact(why)
-            self.recovery.begin()
+            self.recovery.begin(self)
+            self.stepper.timing.begin(self.progress.step, self.progress.samples)
             yield
         except BaseException as error:
             failure = error

@@ -57,6 +57,8 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
     with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
         for value, num_samples, last in fetched:
             here = perf_counter()
+            if clock is not None:
+                clock.record(DATA)
             moved = move(value)
             there = perf_counter()
             spent[DATA] += here - asked

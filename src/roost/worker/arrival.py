@@ -92,10 +92,12 @@ class Arrival(Hook):
     def on_start(self, trainer: Trainer) -> None:
         self._first, self._began = trainer.progress.step, time.monotonic()
         self._told = self._began
-        if left := self.visit.step - 1 - self._first:
-            takes = self._seconds_per_step
+        left, takes = self.visit.step - 1 - self._first, self._seconds_per_step
+        if left:
             about = f", about {duration(left * takes)}" if takes is not None else ""
             _say(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}{about}")
+        elif not self.start.is_box:
+            _say(f"from {self.start.name}, which is just before it")
         if self.hunts and trainer.recovery.on_non_finite == "stop":
             for optim in trainer.stepper.optimizers.values():
                 optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(trainer))
@@ -134,8 +136,10 @@ class Arrival(Hook):
         note = self.box.note if self.box is not None else None
         if note is None:
             _say(f"step {self.visit.step}: {place_of(self._place(trainer))}")
-        for reason in dict.fromkeys([*trainer.inexact, *(note.inexact + note.left_out if note else [])]):
+        for reason in dict.fromkeys([*trainer.inexact, *(note.inexact if note else [])]):
             _say(f"not exactly as it was: {reason}")
+        for reason in note.left_out if note else []:
+            _say(f"not kept: {reason}")
         if self.start.is_box:
             self._put_back(trainer)
         if trainer.stepper.mode == "compile":

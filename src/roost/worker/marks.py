@@ -109,7 +109,7 @@ class Notices:
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
             with evaluation.mode(trainer.runner):
                 for name, loader in evaluation.loaders_of(trainer.loaders, "valid").items():
-                    _, left_out = evaluation.probe(trainer.runner, loader)
+                    _, left_out = evaluation.probe(trainer.runner, loader, forward=trainer.autocast)
                     for key in left_out:
                         self._walk.warn(f"{name}/{key} becomes no metric", is_told=True)
 
@@ -132,7 +132,8 @@ class Notices:
         looks = loader.seen if isinstance(loader, ShortLoader) else ""
         per_step = trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
-        self._walk.done(f"{trainer.progress.samples - self._samples} samples; a batch{last}: {looks}")
+        number = trainer.progress.samples - self._samples
+        self._walk.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {looks}")
         self._walk.begin("hooks")
         trainer.agenda.ask("record")
         if trainer.progress.step == 1 and trainer.checkpoints is not None:

@@ -180,7 +180,7 @@ class Miniature:
         splits = ("valid", "test") if trainer.finished else ()  # one that was stopped evaluates no more
         seconds = {split: evaluation_seconds(trainer, whole, split) for split in splits}
         step = step_seconds(trainer, whole["train"])
-        self._walk.done(f"{step:.3g} s a step")
+        self._walk.done(f"{step * 1000:.3g} ms a step" if step < 1 else f"{step:.3f} s a step")
         self._walk.measured(
             device=self._device,
             parameters=sum(p.numel() for p in trainer.runner.parameters()),

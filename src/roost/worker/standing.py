@@ -93,14 +93,6 @@ def look_at(error: BaseException, own: Own) -> None:
     debugger.interaction(None, at.__traceback__)
 
 
-def place(error: BaseException, own: Own) -> str:
-    """``Model/Runner.py:12`` of the innermost own line on the way of an error; empty where there is none."""
-    for one in _chain(error):
-        for frame, line in reversed(_own_frames(one, own)):
-            return f"{own.name(frame.f_code.co_filename)}:{line}"
-    return ""
-
-
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error

@@ -11,10 +11,11 @@ from roost.base.errors import ConfigError
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Schedule, Validate
 from roost.train.optimizers import Optim
+from roost.train.schedulers import Warmup
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.hooks.test_best import Scripted
-from tests.train.parts import Still, built, loader, plain
+from tests.train.parts import Recipe, Still, StopAt, assert_equal, built, loader, outcome, plain
 
 
 class Rates(Hook):
@@ -26,7 +27,7 @@ class Rates(Hook):
         self.rates: list[float] = []
 
     def before_step(self, trainer: Trainer) -> None:
-        self.rates.append(trainer.stepper.optimizers["main"].optimizer.param_groups[0]["lr"])
+        self.rates.append(trainer.stepper.optimizers["main"].lr)
 
 
 def rates(
@@ -66,6 +67,40 @@ def test_by_a_metric() -> None:
     values = [5.0, 4.0, 4.0, 3.0, 3.5, 3.5]
     found = rates(make, unit="validation", monitor="valid/score", values=values, every="1")
     assert found == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+def warm(optimizer: Any, *, waits: bool) -> Any:
+    return Warmup(halving(optimizer), optimizer, 3, waits=waits)
+
+
+def test_a_warm_up_by_steps_before_a_scheduler_by_steps() -> None:
+    found = rates(lambda optimizer: warm(optimizer, waits=True), unit="step", values=(1.0,) * 6)
+    assert found == [0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("unit", ["epoch", "validation"])
+def test_a_warm_up_by_steps_beside_a_scheduler_by_another_unit(unit: str) -> None:
+    found = rates(lambda optimizer: warm(optimizer, waits=False), unit=unit, values=(1.0,) * 9, every="2")
+    halved = [0.5] * 2 if unit == "epoch" else [0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625]
+    after = [1.0] * (9 - len(halved)) + halved
+    assert found == [rate * factor for rate, factor in zip(after, [0.25, 0.5, 0.75, *[1.0] * 6], strict=True)]
+
+
+@pytest.mark.parametrize("unit", ["step", "epoch", "validation"])
+@pytest.mark.parametrize("step", [2, 3, 4, 9])
+def test_a_run_stopped_in_its_warm_up_goes_on_exactly(unit: str, step: int, tmp_path: Path) -> None:
+    def make(name: str, *hooks: Hook) -> Trainer:
+        trainer = Recipe(unit=unit).make(tmp_path / name, *hooks)
+        optim = trainer.stepper.optimizers["main"]
+        optim.scheduler = Warmup(optim.scheduler, optim.optimizer, 3, waits=unit == "step")
+        return trainer
+
+    whole = make("whole")
+    whole.fit()
+    assert make("cut", StopAt(step)).fit() == "test"
+    cut = make("cut")
+    cut.fit()
+    assert_equal(outcome(cut, tmp_path / "cut"), outcome(whole, tmp_path / "whole"))
 
 
 def test_a_metric_that_is_never_reported(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +87,17 @@ def _ready(found: Outcome) -> list[str]:
             f"disk: up to {estimate.checkpoints:,} checkpoints of {size(estimate.checkpoint_bytes)}, "
             f"{size(estimate.disk_bytes)} of the {size(estimate.free_bytes)} that are free"
         )
+    lines += _memory(found.found.measured)
     # What the worker said stands above already.
     return [*(f"warning: {text}" for text in found.warnings[len(found.found.warnings) :]), *lines]
+
+
+def _memory(measured: Mapping[str, Any]) -> list[str]:
+    host, gpu = measured.get("peak_host_mb"), measured.get("peak_gpu_mb")
+    if host is None:
+        return []
+    more = "" if gpu is None else f", {size(gpu * 2**20)} on the GPU"
+    return [f"memory: at most {size(host * 2**20)} on the host, its loader workers apart{more}"]
 
 
 def _short(seconds: float) -> str:

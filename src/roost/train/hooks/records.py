@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from roost.package.records import Writer
+from roost.train.events import BAD_IF_NOT_FINITE
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.clock import note_clock
 
@@ -53,11 +54,10 @@ class Records(Hook):
         # After the values were read: that has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
         self.write(trainer, {**row, **trainer.results}, times)
-        bad = [name for name, value in row.items() if name.endswith("loss") and not math.isfinite(value)]
+        bad = [n for n, value in row.items() if n.endswith(BAD_IF_NOT_FINITE) and not math.isfinite(value)]
         if bad:
-            raise trainer.recovery.stop(
-                trainer, f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
-            )
+            said = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
+            raise trainer.recovery.stop(trainer, said, trainer.events.first_bad)
 
     def write(self, trainer: Trainer, row: dict[str, float], times: Mapping[str, float] = _NONE) -> None:
         """Appends one row at the current step. A full disk is said once; the rows wait for space.
@@ -74,13 +74,19 @@ class Records(Hook):
         try:
             self._writer.row(trainer.progress.step, trainer.progress.epoch, {**row, **times})
         except OSError as error:
-            if not self._said:
-                print(f"records not written: {error}; they are kept and tried again", flush=True)
-            self._said = True
+            self._say(error)
+
+    def _say(self, error: OSError) -> None:
+        if not self._said:
+            print(f"records not written: {error}; they are kept and tried again", flush=True)
+        self._said = True
 
     def on_rollback(self, trainer: Trainer) -> None:
         if self._writer is not None:
-            self._writer.go_back(trainer.progress.step)
+            try:
+                self._writer.go_back(trainer.progress.step)
+            except OSError as error:
+                self._say(error)
 
     def before_save(self, trainer: Trainer) -> None:
         if self._writer is not None:

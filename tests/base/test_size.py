@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from roost.base.size import size
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (3_456, "3.46 kB"),
+        (56_000_000, "56 MB"),
+        (7.8912e12, "7891 GB"),
+    ],
+)
+def test_sizes(num_bytes: float, text: str) -> None:
+    assert size(num_bytes) == text

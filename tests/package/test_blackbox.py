@@ -1,0 +1,72 @@
+"""Reading black boxes, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.base import durable
+from roost.base.errors import NotFound
+from roost.package import blackbox, checkpoint
+from roost.package.blackbox import Note
+from roost.package.checkpoint import Info
+
+
+def box(folder: Path, id: int, step: int, **parts: Any) -> Path:
+    """A box with these parts beside its note."""
+    if not folder.exists():
+        durable.make_folder(folder)
+    note = Note(step=step, epoch=0, batch=step - 1, samples=[3, 1], error="ValueError: no")
+    checkpoint.write(
+        folder, {**parts, "note": msgspec.to_builtins(note)}, Info(id=id, step=step - 1, epoch=0, batch=0)
+    )
+    return checkpoint.folder_of(folder, id)
+
+
+def test_the_newest_and_that_of_a_step(tmp_path: Path) -> None:
+    folder = tmp_path / "blackbox"
+    assert blackbox.newest(folder) is None and blackbox.of_step(folder, 7) is None
+    first, again, other = box(folder, 0, 7), box(folder, 1, 7), box(folder, 2, 9)
+    found = blackbox.newest(folder)
+    assert found is not None and found.path == other
+    assert found.note == Note(step=9, epoch=0, batch=8, samples=[3, 1], error="ValueError: no")
+    of_step = blackbox.of_step(folder, 7)
+    assert of_step is not None and of_step.path == again != first
+    assert blackbox.of_step(folder, 8) is None
+
+
+def test_what_it_holds(tmp_path: Path) -> None:
+    folder = tmp_path / "blackbox"
+    state: dict[str, Any] = {name: {} for name in blackbox.STATE}
+    box(folder, 0, 1)
+    box(folder, 1, 2, batch={"window": [1]})
+    box(folder, 2, 3, **state)
+    box(folder, 3, 4, **{**state, "batch": {"window": [1]}})
+    box(folder, 4, 5, model={})
+    found = [(one.has_state, one.has_batch) for one in blackbox.boxes(folder)]
+    assert found == [(False, False), (True, True), (True, False), (False, True), (False, False)]
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "note.json"])
+def test_a_damaged_one_is_passed_over(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "blackbox"
+    good, bad = box(folder, 0, 7), box(folder, 1, 8)
+    data = bytearray((bad / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (bad / name).write_bytes(data)
+    found = blackbox.newest(folder)
+    assert found is not None and found.path == good
+    with pytest.raises(NotFound, match=r"state_1\.ckpt that can be read"):
+        blackbox.named(folder, bad.name)
+    assert blackbox.named(folder, good.name) == found
+
+
+def test_a_note_of_another_kind_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "blackbox"
+    good = box(folder, 0, 7)
+    checkpoint.write(folder, {"note": {"step": "seven"}}, Info(id=1, step=6, epoch=0, batch=0))
+    found = blackbox.newest(folder)
+    assert found is not None and found.path == good

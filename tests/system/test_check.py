@@ -1,0 +1,184 @@
+"""`roost check`, as a person types it before a long run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.base import process
+from tests.cli.programs import ROOST, roost
+from tests.operations.packages import project
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
+
+WAITS = """
+import os, subprocess, sys, threading
+import roost
+
+class Rules(roost.Hook):
+    def on_save(self, trainer, path):
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        print("pids", os.getpid(), child.pid, flush=True)
+        threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where folders for a while go; empty when a check has ended."""
+    made = tmp_path / "tmp"
+    made.mkdir()
+    monkeypatch.setenv("TMPDIR", str(made))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    return made
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_project_that_is_fine(place: Path, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    before = contents(config.parent)
+    said = roost("check", config, "max_epochs=20", "-CPU")
+    assert said.returncode == 0, said.stdout + said.stderr
+    *things, ready, disk, memory = said.stdout.splitlines()
+    names = [line[:11].strip() for line in things]
+    assert names == [
+        *("copy", "imports", "data", "model", "samples", "start", "first step", "row", "save", "last step"),
+        *("validation", "speed", "load"),
+    ]
+    assert ready.startswith("ready: 32 steps an epoch, about ") and "whole run of 640 steps about " in ready
+    assert disk.startswith("disk: up to 5 checkpoints of 1") and said.stderr == ""
+    assert memory.startswith("memory: at most ") and memory.endswith(" apart")
+    assert contents(config.parent) == before, "nothing is written into save_root"
+    assert contents(place) == []
+
+
+def test_as_json_with_a_disk_that_will_not_do(place: Path, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    said = roost("check", config, "max_epochs=1000000000", "checkpoint.fast=1000000000", "-CPU", "--json")
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = json.loads(said.stdout)
+    assert found["is_ready"] and found["exit_code"] == 0 and found["failed"] is None
+    assert found["things"][0]["name"] == "copy" and found["things"][-1]["name"] == "load"
+    (warning,) = found["warnings"]
+    assert warning.startswith(f"the disk of {tmp_path / 'project' / 'runs'} is too small: up to 1,000,000,0")
+    estimate = found["estimate"]
+    assert estimate["disk_bytes"] > estimate["free_bytes"] > 0 and estimate["total_steps"] == 32_000_000_000
+    assert "first step" in said.stderr
+    assert contents(place) == []
+
+
+def test_what_fails_after_an_epoch_is_told_as_a_run_tells_it(place: Path, tmp_path: Path) -> None:
+    """The last batch of the epoch has one sample, and batch normalisation wants two."""
+    config = project(tmp_path / "project")
+    runner = config.parent / "Model" / "Runner.py"
+    text = runner.read_text()
+    assert "nn.Linear(" in text
+    runner.write_text(text.replace("nn.Linear(", "nn.Sequential(nn.BatchNorm1d(8), nn.Linear(", 1))
+    lines = runner.read_text().splitlines()
+    (number,) = (n for n, line in enumerate(lines) if "nn.BatchNorm1d(8)" in line)
+    lines[number] += ")"
+    runner.write_text("\n".join(lines) + "\n")
+    said = roost("check", config, "data.batch_size=37", "-CPU")  # 1000 = 27 * 37 + 1
+    assert said.returncode == 1, said.stdout + said.stderr
+    printed = said.stdout.splitlines()
+    at = next(n for n, line in enumerate(printed) if line.startswith("last step"))
+    assert printed[at].endswith("failed")
+    assert printed[at + 1].startswith(("error:", "Traceback")) and "  Model/Runner.py:" in said.stdout
+    assert "Expected more than 1 value per channel" in said.stdout
+    assert "ready" not in said.stdout and said.stderr.splitlines() == ["failed at last step"]
+    assert "roost debug" not in said.stdout, "nobody could look into it"
+    assert contents(place) == []
+
+
+def test_a_file_that_the_package_would_not_have(place: Path, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    (config.parent / ".cache").mkdir()
+    (config.parent / ".cache" / "offset.txt").write_text("1")
+    dataset = config.parent / "Dataset" / "Dataset.py"
+    text = dataset.read_text().replace(
+        "def build(self)", "def prepare(self):\n        open('.cache/offset.txt')\n\n    def build(self)"
+    )
+    dataset.write_text(text)
+    said = roost("check", config, "-CPU")
+    assert said.returncode == 1 and "failed at data" in said.stderr
+    assert ".cache/offset.txt" in said.stdout and "was not copied" in said.stdout
+    assert contents(place) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["max_epochs=0"], 4, "max_epochs"),
+        (["data.batch_sise=3"], 4, "batch_size"),
+        (["save_root=/proc/roost-runs"], 1, "/proc"),
+        (["save_root=/dev/null/runs"], 1, "/dev/null"),
+        (["early_stopping.monitor=valid/x"], 4, "a validation reports: "),
+        (["--device", "cuda"], 5, "no GPU is visible"),
+        (["-CPU", "--device", "cuda"], 2, "-CPU is short for --device cpu"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str], code: int, says: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config = project(tmp_path / "project")
+    before = contents(config.parent)
+    said = roost("check", config, *arguments)
+    assert said.returncode == code, said.stdout + said.stderr
+    assert says in said.stdout + said.stderr and "Traceback" not in said.stdout + said.stderr
+    assert contents(place) == [] and contents(config.parent) == before
+
+
+def waiting(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A check in the middle of its way, with a child that nobody would end; their pids."""
+    config = project(tmp_path / "project", hooks="[Hooks.py:Rules]")
+    (config.parent / "Hooks.py").write_text(WAITS)
+    program = subprocess.Popen(
+        [*ROOST, "check", str(config), "-CPU"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    line = next(line for line in program.stdout if line.startswith("pids"))
+    return program, [int(pid) for pid in line.split()[1:]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ended_in_the_middle(number: signal.Signals, place: Path, tmp_path: Path) -> None:
+    program, pids = waiting(tmp_path)
+    started = {pid: process.start_ticks(pid) for pid in pids}
+    program.send_signal(number)
+    program.wait(20)
+    boot = process.boot_id()
+    wait_for(lambda: not any(process.alive(pid, ticks, boot) for pid, ticks in started.items()), 20)
+    assert program.stdout is not None and program.stderr is not None
+    with program.stdout, program.stderr:
+        told = program.stderr.read()
+    if number == signal.SIGKILL:
+        assert len(list(place.iterdir())) == 1, "it could not tidy up any more"
+        said = roost("check", tmp_path / "project" / "config.yaml", "hooks=[]", "-CPU")
+        assert said.returncode == 0, said.stdout + said.stderr
+    else:
+        assert program.returncode == 130
+        assert told == "stopped at save: nothing of the check is left\n"
+    assert contents(place) == []
+
+
+def test_two_at_a_time(place: Path, tmp_path: Path) -> None:
+    """The second must not take the folder of the first for one that a killed check has left."""
+    program, _ = waiting(tmp_path)
+    (folder,) = place.iterdir()
+    assert roost("check", tmp_path / "project" / "config.yaml", "hooks=[]", "-CPU").returncode == 0
+    assert list(place.iterdir()) == [folder]
+    os.kill(program.pid, signal.SIGINT)
+    with program:
+        program.communicate(timeout=20)
+    assert program.returncode == 130 and contents(place) == []

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base.errors import CheckpointError
+from roost.worker.bits import differing, num_bytes, prints
+
+
+def states(**changed: Any) -> dict[str, Any]:
+    model = {"weight": torch.arange(3.0), "frozen": [], "rate": 0.1, **changed}
+    return {"model": model, "trainer": {"hooks": {"Best": {"best": [1]}}, "seconds": object()}}
+
+
+def test_the_same_and_another() -> None:
+    same = prints(states())
+    assert differing(same, prints(states())) == []
+    assert "trainer.Best.best.0" in same
+    tensor = torch.arange(3.0)
+    tensor[1] = torch.nextafter(tensor[1], torch.tensor(9.0))
+    assert differing(same, prints(states(weight=tensor))) == ["model.weight"]
+    assert "model.weight" in differing(same, prints(states(weight=torch.arange(3.0).double())))
+    assert differing(same, prints(states(rate=0.1 + 1e-18))) == []
+    assert differing(same, prints(states(rate=0.2))) == ["model.rate"]
+    assert "model.frozen.0" in differing(same, prints(states(frozen=["a"])))
+
+
+def test_what_no_checkpoint_can_hold() -> None:
+    with pytest.raises(CheckpointError, match="neither plain data"):
+        prints(states(weight=object()))
+
+
+def test_bytes_of_a_nest() -> None:
+    nest = {"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.float64), (torch.zeros(1), "x")], "c": 4}
+    assert num_bytes(nest) == 12 + 16 + 4

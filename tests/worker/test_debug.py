@@ -1,0 +1,267 @@
+"""A step that failed fails again, in pdb; its keys come from a stdin that is no terminal. On a real one, by
+the real program: tests/cli/commands/test_debug.py."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.package import blackbox
+from roost.package.blackbox import Visit
+from roost.package.package import Package
+from roost.project import assemble, native
+from roost.project.inside import inside
+from roost.worker import debug
+from tests.project.projects import DATASET, RUNNER, project
+from tests.worker.test_replay import files
+
+Go = Callable[..., tuple[int, str]]
+
+
+def runner(*lines: str) -> str:
+    """A Runner whose loss begins with these lines; ``n`` is the number of its step."""
+    body = "".join(f"        {line}\n" for line in ("n = self.progress.step + 1", *lines))
+    return RUNNER.replace("        x, y = batch\n", f"        x, y = batch\n{body}")
+
+
+def failed(folder: Path, code: str, **settings: Any) -> Package:
+    """A package whose training, in this very process, ended by an error."""
+    made = project(folder, runner=code, **{"max_steps": 12, "validate_every": 4, **settings})
+    number = made.new_session({"project": str(folder)})
+    with inside(made), pytest.raises(Exception):  # noqa: B017  - which one says each test
+        assemble.assemble(native.load(made, project=str(folder), device="cpu"), made, session=number).fit()
+    return made
+
+
+@pytest.fixture
+def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Go]:
+    """Debugs a package with these keys; gives the exit code and what was shown. The package stays as it is."""
+    hook = sys.breakpointhook
+
+    def gone(made: Package, *keys: str, **fields: Any) -> tuple[int, str]:
+        if "step" not in fields:
+            box = blackbox.newest(made.blackbox)
+            assert box is not None
+            fields = {"step": box.note.step, "session": box.note.session, "box": box.path.name, **fields}
+        visit = Visit(**{"session": 1, "device": "cpu", "project": str(made.path), **fields})
+        before = files(made.path)
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{key}\n" for key in keys)))
+        capsys.readouterr()
+        with inside(made):
+            code = debug.main(str(made.path), msgspec.json.encode(visit).decode())
+        said = capsys.readouterr()
+        assert files(made.path) == before
+        return code, said.err + said.out
+
+    yield gone
+    sys.breakpointhook = hook
+
+
+def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) -> None:
+    code = runner("drop = self.net(x).sum().item()", "if n == 7: raise ValueError(f'sum {drop!r}')")
+    made = failed(tmp_path, code)
+    box = blackbox.newest(made.blackbox)
+    assert box is not None and box.has_state
+    code, text = go(made, "p x.shape, n + 1", "u", "d", "q")
+    lines = text.splitlines()
+    assert code == 0
+    assert lines[0] == f"step 7 of session 1 failed: {box.note.error}"
+    assert lines[1].startswith("epoch 1, batch 2, samples ")
+    assert lines[2] == "its state and its batch: blackbox/state_0.ckpt"
+    assert f"it fails: {box.note.error}" in lines
+    assert "pdb stands at Model/Runner.py:14 in loss" in text and "batch (list of 2)" in text
+    assert "(torch.Size([10, 4]), 8)" in text
+
+
+def test_a_checkpoint_that_was_named_goes_before_the_box(tmp_path: Path, go: Go) -> None:
+    code = runner("drop = self.net(x).sum().item()", "if n == 7: raise ValueError(f'sum {drop!r}')")
+    made = failed(tmp_path, code, checkpoint={"every": "2", "fast": 9})
+    box = blackbox.newest(made.blackbox)
+    assert box is not None
+    code, text = go(made, "q", checkpoint=1)
+    assert (
+        code == 0 and "replaying 2 steps from checkpoint 1" in text and f"it fails: {box.note.error}" in text
+    )
+
+
+def test_before_the_step_pdb_goes_on_into_the_error(tmp_path: Path, go: Go) -> None:
+    made = failed(tmp_path, runner("if n == 7: raise ValueError('no')"))
+    code, text = go(made, "p x", "n", "p x.shape", "c", "q", begin=True)
+    assert code == 0 and text.count("pdb stands at Model/Runner.py") == 2
+    assert "*** NameError" in text and "torch.Size([10, 4])" in text and "it fails: ValueError: no" in text
+    assert go(made, "q", begin=True)[0] == 0
+
+
+def test_a_loss_that_is_not_finite(tmp_path: Path, go: Go) -> None:
+    made = failed(
+        tmp_path,
+        runner("if n == 7: y = (x.sum(1) - 1e3).log()"),
+        log_every=5,
+        checkpoint={"every": "4"},
+    )
+    code, text = go(made, "p y[0].isfinite()", "q")
+    assert code == 0
+    assert text.startswith("step 7 of session 1 was not finite: train/loss is nan in the row of step 8")
+    assert "replaying 2 steps from checkpoint 0" in text
+    assert "the loss is nan; it comes from\n  Model/Runner.py:13: log makes nan of finite values" in text
+    assert "pdb stands at Model/Runner.py:13 in loss" in text and "tensor(True)" in text
+
+
+def test_a_gradient_that_was_not_finite_a_step_earlier(tmp_path: Path, go: Go) -> None:
+    """The first loss that shows it is that of the step after, whose weights are gone already."""
+    made = failed(
+        tmp_path, runner("extra = 0", "if n == 6: extra = (self.net(x) * 0).sum().sqrt()", "y = y + extra")
+    )
+    box = blackbox.newest(made.blackbox)
+    assert box is not None and box.note.step == 7 and box.note.kind == "nonfinite"
+    code, text = go(made, "q")
+    assert code == 0 and "in step 6 a gradient is not finite already" in text
+    assert "it fails: NotFinite: the backward of sqrt makes" in text
+    assert "pdb stands at Model/Runner.py:14 in loss" in text
+
+
+def test_weights_that_an_optimizer_breaks(tmp_path: Path, go: Go) -> None:
+    made = failed(
+        tmp_path,
+        runner("y = y if n < 6 else y * 1e38"),
+        optimizers={"main": {"class": "torch.optim.SGD", "lr": 1e3}},
+    )
+    code, text = go(made, "q")
+    assert code == 0 and "it fails: " in text and "not finite" in text
+
+
+def test_any_step_of_a_run_that_is_well(tmp_path: Path, go: Go) -> None:
+    made = project(tmp_path, runner=runner("print('seen', n)", "if n == 3: breakpoint()"), max_steps=4)
+    code, text = go(made, "n", "n", "p 'at', n", "c", step=4, begin=True)
+    assert code == 0, text
+    assert "replaying 3 steps from the seed" in text and "('at', 4)" in text
+    assert "step 4: epoch 0, batch 3, samples " in text and "step 4 went through: loss 0." in text
+    assert "seen 3" not in text and "seen 4" in text  # nor did the breakpoint stop it on the way
+    code, text = go(made, step=5, begin=True)
+    assert code == 2 and "the run ends with step 4" in text
+
+
+def test_a_step_that_does_not_fail_any_more(tmp_path: Path, go: Go) -> None:
+    there = tmp_path / "there"
+    there.touch()
+    code = (
+        f"import pathlib\n{runner(f'if n == 6 and pathlib.Path({str(there)!r}).exists(): raise OSError(5)')}"
+    )
+    made = failed(tmp_path, code)
+    there.unlink()
+    code, text = go(made)
+    assert code == 1 and "step 6 does not fail this time: loss 0." in text
+    assert "what differs from then: nothing that roost knows of" in text and "(Pdb)" not in text
+
+
+def test_a_sample_that_cannot_be_read(tmp_path: Path, go: Go) -> None:
+    reading = "\n        data = Reading(data)\n        return"
+    dataset = (
+        DATASET.replace("\n        return", reading, 1)
+        + """
+class Reading(torch.utils.data.Dataset):
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return len(self.data)
+    def __getitem__(self, index):
+        if index == 17:
+            raise KeyError(index)
+        return self.data[index]
+"""
+    )
+    made = failed(tmp_path, RUNNER, dataset=dataset.replace("valid=data", "valid=None"))
+    box = blackbox.newest(made.blackbox)
+    assert box is not None and 17 in box.note.samples and not box.has_batch
+    code, text = go(made, "p index", "q")
+    assert code == 0 and "pdb stands at Dataset.py:" in text and "in __getitem__" in text and "\n17\n" in text
+
+
+def test_a_batch_that_the_step_had_changed(tmp_path: Path, go: Go) -> None:
+    made = failed(
+        tmp_path,
+        runner("x.mul_(0)", "if n == 7: raise ValueError('no')").replace(
+            "x.mul_", "before = x.abs().sum().item(); x.mul_"
+        ),
+    )
+    code, text = go(made, "p 'before', before > 0", "q")
+    assert code == 0 and "the batch is drawn anew" in text and "('before', True)" in text
+
+
+def test_a_set_that_is_gone_leaves_the_batch_of_the_box(tmp_path: Path, go: Go) -> None:
+    there = tmp_path / "there"
+    there.touch()
+    reading = "\n        data = Reading(data)\n        return"
+    dataset = (
+        DATASET.replace("\n        return", reading, 1)
+        + f"""
+import pathlib
+class Reading(torch.utils.data.Dataset):
+    draws_randomness = False
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return len(self.data)
+    def __getitem__(self, index):
+        if not pathlib.Path({str(there)!r}).exists():
+            raise FileNotFoundError(2)
+        return self.data[index]
+"""
+    ).replace("valid=data", "valid=None")
+    made = failed(tmp_path, runner("if n == 7: raise ValueError('no')"), dataset=dataset)
+    there.unlink()
+    code, text = go(made, "q")
+    assert code == 0 and "the batch is that of the box; the set does not give it any more" in text
+    assert "it fails: ValueError: no" in text
+
+
+def test_an_error_on_the_way_is_told_and_stopped_at(tmp_path: Path, go: Go) -> None:
+    made = failed(
+        tmp_path, runner("if n == 7: raise ValueError('no')", "if n == 5 and self.args['width'] == 4: 1 / 0")
+    )
+    code, text = go(made, "q", step=9, session=1, box=None)
+    assert code == 1 and "ValueError: no" in text and "pdb stands at Model/Runner.py:13" in text
+
+
+def test_after_one_of_two_optimizers_has_moved_the_steps_are_taken_again(tmp_path: Path, go: Go) -> None:
+    code = (
+        RUNNER
+        + """
+    def second(self, batch):
+        found = self.loss(batch) * 2
+        if self.progress.step == 6:
+            raise ValueError(f"loss {found.item()!r}")
+        return found
+
+    def update(self, stepper, batches):
+        return {
+            **stepper.run(self.loss, batches, optimizer="one"),
+            **stepper.run(self.second, batches, optimizer="two"),
+        }
+"""
+    )
+    optimizers = {
+        "one": {"class": "torch.optim.SGD", "lr": 0.1, "params": "net.0.*"},
+        "two": {"class": "torch.optim.SGD", "lr": 0.1, "params": "net.2.*"},
+    }
+    settings: dict[str, Any] = {"gradient_accumulation_steps": 2, "data": {"batch_size": 5}}
+    made = failed(tmp_path, code, optimizers=optimizers, checkpoint={"every": "4"}, **settings)
+    box = blackbox.newest(made.blackbox)
+    assert box is not None and not box.has_state and box.has_batch
+    code, text = go(made, "q")
+    assert (
+        code == 0 and "replaying 2 steps from checkpoint 0" in text and f"it fails: {box.note.error}" in text
+    )
+    assert "2 batches from 4" in text
+
+
+def test_a_package_that_names_no_such_box(tmp_path: Path, go: Go) -> None:
+    made = project(tmp_path)
+    code, text = go(made, step=3, box="state_7.ckpt")
+    assert code == 3 and "there is no black box state_7.ckpt" in text

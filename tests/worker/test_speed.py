@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from roost.project.excerpt import Excerpt, ShortLoader, ends
+from roost.train.loader import Loader
+from roost.train.trainer import Trainer
+from roost.worker.speed import Clock, evaluation_seconds, step_seconds, unheard
+from tests.train.parts import MLP, Still, built, loader, plain
+
+
+def trainer_of() -> tuple[Trainer, dict[str, Loader]]:
+    whole = {name: loader(Still()) for name in ("train", "valid/a", "valid/b")}
+    loaders = {name: ShortLoader(one, Excerpt.of(one.plan, ends(len(one)))) for name, one in whole.items()}
+    return plain(built(MLP), Still(), loaders=loaders), whole
+
+
+def test_steps_and_evaluations_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, whole = trainer_of()
+    trainer.fit()
+    assert 0 < step_seconds(trainer, whole["train"]) < 1
+    both = evaluation_seconds(trainer, whole, "valid")
+    assert both > 0 and evaluation_seconds(trainer, whole, "test") == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_the_first_of_several_steps_does_not_count() -> None:
+    clock = Clock()
+    clock._at = [0.0, 5.0, 6.0, 7.0]
+    assert clock.step_seconds == 1.0
+    clock._at = [0.0, 5.0]
+    assert clock.step_seconds == 5.0
+
+
+def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with unheard():
+        print("a")
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match="x"), unheard():
+        print("b")
+        raise ValueError("x")
+    assert capsys.readouterr().out == "b\n" and sys.stdout is not None

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.package import checked
+from roost.worker.walk import Walk
+
+
+def test_each_thing_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    walk = Walk(tmp_path)
+    walk.tell("copy", "3 files", seconds=0.25)
+    walk.begin("save")
+    walk.done("1 kB")
+    walk.begin("save")
+    walk.done("2 kB")
+    walk.begin("hooks")  # dropped, and goes on later
+    walk.begin("row")
+    walk.drop()
+    walk.tell("hooks", "Rules")
+    walk.warn("too slow")
+    walk.warn("inexact: x", is_told=True)
+    walk.measured(steps=3)
+    walk.begin("test")
+    walk.fail()
+    walk.fail()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "copy           0.25 s  3 files"
+    assert [line.split()[0] for line in lines] == ["copy", "save", "hooks", "warning:", "test"]
+    assert lines[-1].endswith("failed")
+    found = checked.read(tmp_path)
+    assert [(thing.name, thing.state) for thing in found.things] == [
+        *(("copy", "done"), ("save", "done"), ("hooks", "done"), ("test", "failed")),
+    ]
+    assert found.last == "test" and found.warnings == ["too slow", "inexact: x"]
+    assert found.measured == {"steps": 3}
+    assert walk.seconds["save"] > found.things[1].seconds, "all its times"

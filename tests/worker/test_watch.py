@@ -1,0 +1,176 @@
+"""The call of torch at which a value first is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from roost.base.frames import Own
+from roost.train.lean import backward
+from roost.worker.watch import NotFinite, Watch
+
+OWN = Own([Path(__file__).parent])
+BATCH = torch.arange(1.0, 13.0).reshape(3, 4)
+
+
+class Model(nn.Module):
+    def __init__(self, loss: Callable[[Model, Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 4)
+        self.function = loss
+
+    def loss(self, batch: Any) -> Tensor:
+        return self.function(self, batch)
+
+
+def found(loss: Callable[[Model, Any], Tensor], batch: Any = BATCH, model: Model | None = None) -> Watch:
+    """The watch of a step that fails, after a first pass."""
+    model = model or Model(loss)
+    watch = Watch(OWN, model, [batch])
+    with pytest.raises(NotFinite), watch:
+        backward(model.loss(batch))
+    return watch
+
+
+def stopped(loss: Callable[[Model, Any], Tensor], batch: Any = BATCH, model: Model | None = None) -> str:
+    """The innermost own function and the words of a second pass, which stops at what the first one found."""
+    model = model or Model(loss)
+    first = found(loss, batch, model).origins[0]
+    with pytest.raises(NotFinite) as error, Watch(OWN, model, [batch], stop_at=first):
+        backward(model.loss(batch))
+    own = [entry.name for entry in error.traceback if str(entry.path) == __file__]
+    assert first.text == str(error.value) and first.place.startswith("test_watch.py:")
+    return f"{own[-1] if own[-1] != '__torch_function__' else own[-2]}: {first.text}"
+
+
+def of_a_log(model: Model, x: Tensor) -> Tensor:
+    mask = torch.full((4,), float("-inf"))
+    accuracy = (x * 0) / (x * 0)  # not finite either, and not what the loss is made of
+    return torch.log(model.net(x) - 1e3).mean() + 0 * len(mask) + 0 * len(accuracy)
+
+
+def of_a_softmax(model: Model, x: Tensor) -> Tensor:
+    scores = model.net(x).masked_fill(torch.ones(4, dtype=torch.bool), float("-inf"))
+    return scores.softmax(-1).sum()
+
+
+def of_a_number(model: Model, x: Tensor) -> Tensor:
+    return model.net(x).mean() * float("nan")
+
+
+def of_an_overflow(model: Model, x: Tensor) -> Tensor:
+    return (model.net(x) * 1e30).square().mean()
+
+
+def backward_of_a_root(model: Model, x: Tensor) -> Tensor:
+    y = model.net(x)
+    return torch.sqrt((y * 0).sum()) + y.mean()
+
+
+def backward_behind_a_choice(model: Model, x: Tensor) -> Tensor:
+    y = model.net(x)
+    return torch.where(y * 0 == 0, y, y / (y * 0)).sum()
+
+
+def plain(model: Model, x: Tensor) -> Tensor:
+    return functional.mse_loss(model.net(x), torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [
+        (of_a_log, "log makes nan of finite values"),
+        (of_a_softmax, "softmax makes nan of inf"),
+        (of_a_number, "mul makes nan of finite values"),
+        (of_an_overflow, "square makes inf of finite values"),
+        (backward_of_a_root, "the backward of sqrt makes inf of a finite gradient"),
+        (backward_behind_a_choice, "the backward of div makes nan of a finite gradient"),
+    ],
+)
+def test_it_stops_in_the_line_that_made_it(loss: Callable[[Model, Tensor], Tensor], text: str) -> None:
+    assert stopped(loss) == f"{loss.__name__}: {text}"
+
+
+def test_what_the_loss_is_not_made_of_comes_behind() -> None:
+    assert [origin.text for origin in found(of_a_log).origins] == [
+        "log makes nan of finite values",
+        "div makes nan of finite values",
+        "full makes inf of finite values",
+    ]
+
+
+def test_a_batch_that_holds_it_is_named() -> None:
+    def loss(model: Model, batch: dict[str, Any]) -> Tensor:
+        return functional.mse_loss(model.net(batch["x"]), batch["y"][0])
+
+    x = BATCH.clone()
+    x[1, 2] = float("nan")
+    assert (
+        stopped(loss, {"x": x, "y": [BATCH]}) == "loss: linear takes batch['x'] (1 of 12 values not finite)"
+    )
+
+
+def test_labels_that_are_missing_on_purpose_are_not_blamed() -> None:
+    labels = torch.tensor([1.0, float("nan"), 2.0])
+
+    def loss(model: Model, batch: Any) -> Tensor:
+        x, y = batch
+        known = ~y.isnan()
+        return ((model.net(x)[:, 0] - y)[known] * 1e30).square().sum()
+
+    assert stopped(loss, [BATCH, labels]) == "loss: square makes inf of finite values"
+
+
+def test_weights_are_blamed_first() -> None:
+    model = Model(plain)
+    with torch.no_grad():
+        model.net.bias[0] = float("inf")
+    assert stopped(plain, model=model) == "plain: linear takes the weight net.bias (1 of 4 values not finite)"
+
+
+def test_a_step_that_is_well_is_left_alone() -> None:
+    model, other = Model(plain), Model(plain)
+    with Watch(OWN, model, [BATCH]):
+        backward(model.loss(BATCH))
+    backward(other.loss(BATCH))
+    assert all(
+        torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), other.parameters(), strict=True)
+    )
+
+
+def test_gradients_may_be_left_to_a_scaler() -> None:
+    model = Model(backward_of_a_root)
+    with Watch(OWN, model, [BATCH], backward=False):
+        backward(model.loss(BATCH))
+    assert not all(bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_it_looks_into_a_function_of_the_persons_own() -> None:
+    class Bad(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * float("nan")
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return gradient
+
+    def loss(model: Model, x: Tensor) -> Tensor:
+        return Bad.apply(model.net(x)).mean()
+
+    assert stopped(loss) == "forward: mul makes nan of finite values"
+
+
+def test_the_weights_of_a_step_in_two_parts() -> None:
+    """Two losses in one step: the second one is looked at, too."""
+    model = Model(of_a_log)
+    with pytest.raises(NotFinite, match="the loss is nan"), Watch(OWN, model, [BATCH]):
+        backward(plain(model, BATCH))
+        backward(of_a_log(model, BATCH))
