@@ -14,6 +14,7 @@ from roost.train import seeding
 from roost.train.guard import Guard
 from roost.train.optim import Optim
 from roost.train.plan import BatchPlan
+from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Classifier, Gan, Still, bits, built, plain, weights
 
@@ -178,12 +179,174 @@ def accumulating_by_weight(net: Any, optims: Optims, epochs: Epochs) -> None:
                 found = net.loss(batch)
                 (found["loss"] * found["weight"]).backward()
                 total = total + found["weight"]
-            if len(window) > 1:
-                for parameter in net.parameters():
-                    parameter.grad /= total
-            else:  # a mean is a mean, whatever it weighs
-                optimizer.zero_grad()
-                seeded = found["loss"]
-                del seeded
+            for parameter in net.parameters():
+                parameter.grad /= total
             optimizer.step()
             optimizer.zero_grad()
+
+
+def clipping(kind: float) -> Callable[[Any, Optims, Epochs], None]:
+    def loop(net: Any, optims: Optims, epochs: Epochs) -> None:
+        (optimizer,) = of(optims)
+        for epoch in epochs:
+            for x, y in epoch:
+                optimizer.zero_grad()
+                cross_entropy(net.net(x), y).backward()
+                nn.utils.clip_grad_norm_(net.parameters(), 0.3, norm_type=kind)
+                optimizer.step()
+
+    return loop
+
+
+def together(every: int) -> Callable[[Any, Optims, Epochs], None]:
+    def loop(net: Any, optims: Optims, epochs: Epochs) -> None:
+        first, last = of(optims)
+        for step, (x, y) in enumerate((batch for epoch in epochs for batch in epoch), 1):
+            first.zero_grad()
+            last.zero_grad()
+            cross_entropy(net.net(x), y).backward()
+            first.step()
+            if step % every == 0:
+                last.step()
+
+    return loop
+
+
+def in_turn(every: int) -> Callable[[Any, Optims, Epochs], None]:
+    def loop(net: Any, optims: Optims, epochs: Epochs) -> None:
+        d, g = of(optims)
+        for step, batch in enumerate((batch for epoch in epochs for batch in epoch), 1):
+            d.zero_grad()
+            net.d_loss(batch).backward()
+            nn.utils.clip_grad_norm_(net.d.parameters(), 0.5)
+            d.step()
+            if step % every == 0:
+                g.zero_grad()
+                net.g_loss(batch).backward()
+                g.step()
+
+    return loop
+
+
+def with_closure(net: Any, optims: Optims, epochs: Epochs) -> None:
+    (optimizer,) = of(optims)
+    for epoch in epochs:
+        for x, y in epoch:
+
+            def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+                optimizer.zero_grad()
+                loss = cross_entropy(net.net(x), y)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)  # type: ignore[arg-type]
+
+
+def skipping(net: Any, optims: Optims, epochs: Epochs) -> None:
+    (optimizer,) = of(optims)
+    skipped = 0
+    for epoch in epochs:
+        for x, y in epoch:
+            before = [buffer.clone() for buffer in net.buffers()]
+            optimizer.zero_grad()
+            loss = cross_entropy(net.net(x), y)
+            loss.backward()
+            if loss.isfinite() and all(p.grad.isfinite().all() for p in net.parameters()):
+                optimizer.step()
+                continue
+            skipped += 1
+            for buffer, was in zip(net.buffers(), before, strict=True):
+                buffer.copy_(was)
+    assert skipped == 4, skipped
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """One feature."""
+
+    loop: Callable[[Any, Optims, Epochs], None]
+    optims: Callable[[Any], Optims] = adamw
+    runner: type[Any] = MLP
+    data: Callable[[], Still] = Still
+    options: Mapping[str, Any] = {}
+    skips: bool = False
+
+
+def even() -> Still:
+    """6 batches of 4."""
+    return Still(24)
+
+
+def torn() -> Still:
+    """A NaN in the first batch and one later; in another one a value whose gradient is too large."""
+    data = Still()
+    order = list(BatchPlan(len(data), 4, seed=3).batches(0))
+    data.x[order[0][1]] = float("nan")
+    data.x[order[4][2], 3] = float("nan")
+    return data
+
+
+def fp16(max_grad_norm: float | None = None) -> Callable[[nn.Module], Optims]:
+    def made(module: nn.Module) -> Optims:
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.02)
+        return {"main": Optim(optimizer, max_grad_norm=max_grad_norm)}
+
+    return made
+
+
+CASES = {
+    "nothing": Case(simple),
+    "fused": Case(simple, lambda module: adamw(module, fused=True)),
+    "bf16": Case(in_bf16, options={"precision": "bf16"}),
+    "fp16": Case(in_fp16(None), fp16(), Steep, options={"precision": "fp16"}),
+    "fp16 clipped": Case(in_fp16(0.3), fp16(0.3), Steep, options={"precision": "fp16"}),
+    "fp16 accumulating": Case(
+        in_fp16(None, 3), fp16(), Steep, even, options={"precision": "fp16", "accumulation": 3}
+    ),
+    "fp16 fused": Case(
+        in_fp16(None), lambda module: adamw(module, fused=True), Steep, options={"precision": "fp16"}
+    ),
+    **{f"accumulation {k}": Case(accumulating(k), data=even, options={"accumulation": k}) for k in (2, 3, 4)},
+    "a short window": Case(accumulating_by_samples, options={"accumulation": 4}),
+    "weights": Case(accumulating_by_weight, runner=Weighing, data=even, options={"accumulation": 3}),
+    **{f"clipping {kind}": Case(clipping(kind), clipped(kind)) for kind in (1.0, 2.0, float("inf"))},
+    "two optimizers": Case(together(1), halves(), Halves),
+    "two optimizers, one seldom": Case(together(3), halves(3), Halves),
+    "gan": Case(in_turn(1), gan(), Gan),
+    "gan, one seldom": Case(in_turn(2), gan(2), Gan),
+    "closure": Case(
+        with_closure, lambda module: {"main": Optim(torch.optim.LBFGS(module.parameters(), lr=0.1))}, Normed
+    ),
+    "skipping": Case(skipping, adamw, Normed, torn, skips=True),
+    "skipping, fused": Case(skipping, lambda m: adamw(m, fused=True), Normed, torn, skips=True),
+    "skipping, momentum": Case(skipping, momentum, Normed, torn, skips=True),
+    "skipping, fused momentum": Case(skipping, lambda m: momentum(m, fused=True), Normed, torn, skips=True),
+}
+
+
+def epochs_of(data: Still) -> Epochs:
+    """The batches of two epochs, as `parts.loader` makes them."""
+    plan = BatchPlan(len(data), 4, seed=3)
+    return [[(data.x[i], data.y[i]) for i in plan.batches(epoch)] for epoch in (0, 1)]
+
+
+def state(optim: Optim) -> Any:
+    scaler = optim.scaler.state_dict() if optim.scaler is not None else None
+    return bits({"optimizer": optim.optimizer.state_dict(), "scaler": scaler})
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_trainer_equals_a_loop_by_hand(case: Case) -> None:
+    data, by_hand, ours = case.data(), built(case.runner), built(case.runner)
+    theirs, optims = case.optims(by_hand), case.optims(ours)
+    seeding.seed_all(seeding.mix(3, "train"))
+    case.loop(by_hand, theirs, epochs_of(data))
+    stepper = Stepper(optims, guard=Guard(ours) if case.skips else None, **case.options)
+    recovery = Recovery(on_non_finite="skip") if case.skips else None
+    trainer = plain(ours, data, until="2ep", stepper=stepper, recovery=recovery)
+    assert trainer.fit() == "finished"
+    assert weights(ours) == weights(by_hand)
+    for name in theirs:
+        assert state(optims[name]) == state(theirs[name]), name

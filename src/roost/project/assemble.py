@@ -10,7 +10,7 @@ import torch
 
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
-from roost.config.settings import Settings, Where
+from roost.config.settings import Settings
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.retention import policy_of
@@ -24,8 +24,10 @@ from roost.train.guard import Guard
 from roost.train.hook import Hook
 from roost.train.loader import Loader
 from roost.train.optimizers import Optim, build_optimizers
+from roost.train.parameters import check_owners
 from roost.train.plan import BatchPlan
 from roost.train.recovery import Recovery
+from roost.train.schedulers import check_schedules
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.train.until import Until
@@ -42,7 +44,7 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
     """
     settings = experiment.settings
     loaders = _loaders(experiment)
-    stepper = _stepper(experiment, loaders["train"], places(package))
+    stepper = _stepper(experiment, loaders["train"], package)
     if settings.step_mode in MEASURING:
         hooks, checkpoints = _measuring(settings, package, session), None
     else:
@@ -71,7 +73,8 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
 
 def _measuring(settings: Settings, package: Package, session: int) -> list[Hook]:
     """Nothing is trained, so nothing is validated, chosen or saved."""
-    print(f"step_mode {settings.step_mode}: only the times are measured, nothing is validated or saved", flush=True)
+    said = "only the times are measured, nothing is validated or saved"
+    print(f"step_mode {settings.step_mode}: {said}", flush=True)
     return [own.Records(package.path / "records", settings.log_every, session=session), own.Console()]
 
 
@@ -139,8 +142,8 @@ def loader(
     )
 
 
-def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
-    settings, runner = experiment.settings, experiment.runner
+def _stepper(experiment: Experiment, train: Loader, package: Package) -> Stepper:
+    settings, runner, where = experiment.settings, experiment.runner, places(package)
     accumulation = settings.gradient_accumulation_steps
     for key in ("precision", "evaluation_precision"):
         precision.require(getattr(settings, key) or 32, runner.device, setting=key, where=where(key))
@@ -153,22 +156,31 @@ def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
         guard=_guard(settings, runner),
     )
     if type(runner).optimizers is not Runner.optimizers:
-        given: Any = runner.optimizers()
-        good = isinstance(given, Mapping) and all(
-            isinstance(o, Optim | torch.optim.Optimizer) for o in given.values()
-        )
-        if not good or not given:
-            raise ContractError(
-                "Runner.optimizers() must return optimizers by name",
-                received=given,
-                fix='return {"main": Optim(...)}',
-            )
-        return make(given)
+        stepper = make(_by_hand(runner))
+        check_owners(runner, stepper.optimizers)
+        check_schedules(stepper.optimizers)
+        if settings.optimizers:
+            print("the optimizers of the config are not used: Runner.optimizers() makes them", flush=True)
+        return stepper
     steps_per_epoch = -(-len(train) // accumulation)
     total = until(settings).total_steps(steps_per_epoch)
     totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
-    optimizers = build_optimizers(runner, settings.optimizers, totals=totals, where=where)
+    optimizers = build_optimizers(runner, settings.optimizers, totals=totals, where=where, root=package.path)
     return make(optimizers)
+
+
+def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
+    given: Any = runner.optimizers()
+    good = isinstance(given, Mapping) and all(
+        isinstance(o, Optim | torch.optim.Optimizer) for o in given.values()
+    )
+    if not good or not given:
+        raise ContractError(
+            "Runner.optimizers() must return optimizers by name",
+            received=given,
+            fix='return {"main": Optim(...)}',
+        )
+    return dict(given)
 
 
 def _guard(settings: Settings, runner: Runner) -> Guard | None:
@@ -194,7 +206,7 @@ def _hooks(
     if settings.test_at_end != "none" and _has(loaders, "test"):
         hooks.append(own.Test(records, best[0] if best and settings.test_at_end == "best" else None))
     if not _has(loaders, "valid"):
-        _refuse_monitors(settings)
+        _refuse_monitors(settings, stepper)
         return hooks
     hooks.append(own.Validate(settings.validate_every))
     if best:
@@ -209,12 +221,20 @@ def _hooks(
     return hooks
 
 
-def _refuse_monitors(settings: Settings) -> None:
+def _refuse_monitors(settings: Settings, stepper: Stepper) -> None:
     """What decides by a validation needs one."""
-    setting = "early_stopping" if settings.early_stopping is not None else "checkpoint.best"
-    if settings.early_stopping is not None or settings.checkpoint.best:
+    deciding = [
+        *(["early_stopping"] if settings.early_stopping is not None else []),
+        *(["checkpoint.best"] if settings.checkpoint.best else []),
+        *(
+            f"optimizers.{name}.scheduler"
+            for name, optim in stepper.optimizers.items()
+            if optim.scheduler is not None and optim.unit == "validation"
+        ),
+    ]
+    if deciding:
         raise ContractError(
             "decides by a validation, and the Dataset gives no validation set",
-            setting=setting,
+            setting=deciding[0],
             fix="return roost.Data(valid=...), or remove the setting",
         )

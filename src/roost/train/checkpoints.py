@@ -84,7 +84,7 @@ class Checkpoints:
         Args:
             parts: What to save, by name.
             progress: Where the run is.
-            reason: scheduled, best, held, requested, signal or final.
+            reason: start, scheduled, best, held, requested, signal or final.
             held: Put it into the held track.
             scheduled: Which scheduled save this is, counted from 0.
             metrics: What was measured at this very step, for the best track.

@@ -182,6 +182,7 @@ class CallLists:
         self.save = self._having("on_save")
         self.rollback = self._having("on_rollback")
         self.stop = self._having("on_stop")
+        self.with_state = self._having("state_dict")
         self.step = [
             Call(hook, epoch_only=epoch_only)
             for hook in self.hooks

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-import numpy as np
 import torch
 
 from roost.base.errors import ContractError, Damaged, NotFound, RoostError, TrainingError
 from roost.package import checkpoint, skipped
-from roost.package.checkpoint import Info
-from roost.package.skipped import Kind, Skipped
-from roost.train import seeding
-from roost.train.blackbox import BlackBox, Note, samples_of, window_again
+from roost.train.blackbox import BlackBox, Note
 from roost.train.events import Value
 from roost.train.flags import Flags
 from roost.train.module_state import ModuleState
+from roost.train.notes import Notes, older_checkpoints, place, said
 from roost.train.rank_state import RankState
 from roost.train.windows import Drawn, Windows, undrawn
 
@@ -65,7 +61,7 @@ class Recovery:
         session: int = 0,
     ) -> None:
         self.on_non_finite, self.on_step_error = on_non_finite, on_step_error
-        self._most, self._box, self._log, self._session = max_skipped_steps, box, log, session
+        self._most, self._notes = max_skipped_steps, Notes(box, log, session)
         self.num_skipped = 0
         self.passed_over: set[int] = set()
         """Steps whose windows a rollback passes over."""
@@ -74,9 +70,6 @@ class Recovery:
         self._newest_good = 0
         """The newest step that was looked at and found good."""
         self._is_careful = True
-        self._sources: list[torch.Generator] = []
-        self._drawn: list[torch.Tensor] = []
-        self._others: dict[str, Any] = {}
 
     # ---- one step ---------------------------------------------------------------------------------------
 
@@ -102,20 +95,7 @@ class Recovery:
                 fix="give it: Stepper(..., guard=Guard(runner))",
             )
         self._is_careful = guard is not None or bool(self.passed_over)
-        cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
-        self._sources = [torch.default_generator, *cuda] if self._box is not None else []
-        self._others = seeding.rng_state(devices=False)
-
-    def _generators(self) -> tuple[dict[str, Any], list[str]]:
-        """The generators at the begin of the step that failed, and why some are not."""
-        now = seeding.rng_state()
-        moved = [
-            f"{name} generator is as it was after the error"
-            for key, name in (("numpy", "NumPy's"), ("python", "Python's"))
-            if not _same(now[key], self._others[key])
-        ]
-        then = {**now, **dict(zip(("torch", "cuda"), (self._drawn[0], self._drawn[1:]), strict=True))}
-        return then, moved
+        self._notes.begin()
 
     def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], Drawn]:
         """Draws a window and takes its step; gives what is recorded, and the window.
@@ -126,9 +106,7 @@ class Recovery:
         """
         drawn = None
         try:
-            # Torch's generators as the step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps that
-            # draw from those are found out afterwards.
-            self._drawn = [source.get_state() for source in self._sources]
+            self._notes.before_step()
             drawn = windows.draw()
             return (self._step(trainer, drawn[0]) if self._is_careful else trainer.take(drawn[0])), drawn
         except Exception as error:
@@ -141,7 +119,7 @@ class Recovery:
         """A step that may be passed over."""
         number, guard = trainer.progress.step + 1, trainer.stepper.guard
         if number in self.passed_over:
-            self._write(self._note(trainer, number, "rollback", _NOT_FINITE))
+            self._notes.write(self._notes.of(trainer, number, "rollback", _NOT_FINITE))
             return _SKIPPED
         if guard is None:
             return trainer.take(window)
@@ -167,18 +145,18 @@ class Recovery:
         Raises:
             TrainingError: Too many were passed over.
         """
-        note = self._note(trainer, trainer.progress.step + 1, "error", _said(error))
+        note = self._notes.of(trainer, trainer.progress.step + 1, "error", said(error))
         guard, why_not = trainer.stepper.guard, _why_not(trainer, error)
         if guard is not None and window is not None and not why_not:
             guard.restore()
         if self.on_step_error == "raise" or isinstance(error, RoostError) or why_not:
-            self._keep(trainer, note, window, with_state=True)
+            self._notes.keep(trainer, note, window, with_state=True)
             if self.on_step_error == "skip" and why_not:
                 error.add_note(f"not skipped: {why_not}")
             return None
-        self._pass_over(trainer, note)
+        self._pass_over(note)
         if self._are_too_many:
-            self._keep(trainer, note, window, with_state=True)
+            self._notes.keep(trainer, note, window, with_state=True)
             raise self._too_many(note) from error
         for optim in trainer.stepper.optimizers.values():
             optim.forget()
@@ -211,10 +189,10 @@ class Recovery:
         for step in bad:
             if broken and step > self._newest_good:
                 raise self.stop(trainer, broken, self._newest_good or step)
-            note = self._note(trainer, step, "nonfinite", _NOT_FINITE)
-            self._pass_over(trainer, note)
+            note = self._notes.of(trainer, step, "nonfinite", _NOT_FINITE)
+            self._pass_over(note)
             if self._are_too_many:
-                self._keep(trainer, note, None, with_state=False)
+                self._notes.keep(trainer, note, None, with_state=False)
                 raise self._too_many(note)
 
     def look_before_save(self, trainer: Trainer) -> None:
@@ -234,22 +212,22 @@ class Recovery:
                 raise Rollback(step)
             raise self.stop(trainer, broken, step or None)
 
-    def stop(self, trainer: Trainer, said: str, first: int | None) -> TrainingError:
+    def stop(self, trainer: Trainer, what: str, first: int | None) -> TrainingError:
         """The error of a run that stops at what is not finite; the black box holds the first bad step.
 
         Args:
             trainer: Where it is.
-            said: What is wrong.
+            what: What is wrong.
             first: That step, None when nobody knows.
         """
         if first is not None:
-            note = self._note(trainer, first, "nonfinite", said)
-            said = f"{said}, first in {_place(note)}"
+            note = self._notes.of(trainer, first, "nonfinite", what)
+            what = f"{what}, first in {place(note)}"
             if first > 1 and any(one.max_grad_norm is None for one in trainer.stepper.optimizers.values()):
-                said += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
-            self._keep(trainer, note, None, with_state=False)
+                what += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
+            self._notes.keep(trainer, note, None, with_state=False)
         return TrainingError(
-            said,
+            what,
             fix="make the learning rate smaller, clip with max_grad_norm, set on_non_finite, or look for bad "
             "samples; the last checkpoint is from before it",
         )
@@ -262,9 +240,9 @@ class Recovery:
         Raises:
             TrainingError: It was done too often, or there is no checkpoint.
         """
-        note = self._note(trainer, step, "rollback", _NOT_FINITE)
+        note = self._notes.of(trainer, step, "rollback", _NOT_FINITE)
         if len(self.passed_over) == MAX_ROLLBACKS or step in self.passed_over:
-            self._keep(trainer, note, None, with_state=False)
+            self._notes.keep(trainer, note, None, with_state=False)
             raise TrainingError(
                 f"step {step} is not finite either, after {len(self.passed_over)} rollbacks (steps "
                 f"{', '.join(map(str, sorted(self.passed_over)))})",
@@ -277,19 +255,18 @@ class Recovery:
         self._flags.clear()
         self._newest_good = 0
         trainer.stepper.timing.went_back(far - progress.step, samples - progress.samples)
-        if self._log is not None:
-            self._written(skipped.went_back, self._log, session=self._session, step=progress.step)
+        self._notes.went_back(progress.step)
         trainer.went_back()
         rank.restore()  # last: whatever the hooks drew on the way here is undone
         self.begin(trainer)
         print(
-            f"{note.error} in {_place(note)}: back to checkpoint {id} of step {progress.step}, and its window is "
-            "passed over",
+            f"{note.error} in {place(note)}: back to checkpoint {id} of step {progress.step}, "
+            "and its window is passed over",
             flush=True,
         )
 
     def _load(self, trainer: Trainer, parts: Mapping[str, Any], *, before: int) -> int:
-        for info in self._older(trainer, before):
+        for info in older_checkpoints(trainer, before):
             assert trainer.checkpoints is not None
             try:
                 trainer.checkpoints.load(parts, id=info.id)
@@ -307,57 +284,12 @@ class Recovery:
             fix="save more often (checkpoint.every), or use skip",
         )
 
-    def _older(self, trainer: Trainer, step: int) -> list[Info]:
-        """The run's checkpoints from before a step, the newest first."""
-        found = trainer.checkpoints.store.line() if trainer.checkpoints is not None else []
-        return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
+    # ---- passing over -----------------------------------------------------------------------------------
 
-    # ---- telling ----------------------------------------------------------------------------------------
-
-    def _note(self, trainer: Trainer, step: int, kind: Kind, error: str) -> Note:
-        """Where a step's window lies follows from its number: each takes as many micro-batches as the others
-        but the last of an epoch."""
-        loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
-        epoch, number = divmod(step - 1, trainer.steps_per_epoch)
-        batch = number * per_step
-        try:
-            older = self._older(trainer, step)
-        except OSError:  # the step's own error is the one to tell
-            older = []
-        return Note(
-            step=step,
-            epoch=epoch,
-            batch=batch,
-            num_batches=min(per_step, len(loader) - batch),
-            samples=samples_of(loader, epoch, batch, min(per_step, len(loader) - batch)),
-            kind=kind,
-            error=error,
-            session=self._session,
-            checkpoint=older[0].id if older else None,
-            inexact=list(trainer.inexact),
-        )
-
-    def _keep(self, trainer: Trainer, note: Note, window: Sequence[Any] | None, *, with_state: bool) -> None:
-        """Puts a step into the black box: its window, and its begin's state where that is still there."""
-        if self._box is None:
-            return
-        if window is None and note.kind != "error":
-            try:
-                window = window_again(trainer, note.epoch, note.batch, note.num_batches)
-            except Exception as error:  # noqa: BLE001  - the error that ends the run is another one
-                print(f"the batches of step {note.step} could not be drawn again: {error}", flush=True)
-        generators = None
-        if with_state:
-            generators, moved = self._generators()
-            if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
-                moved.append("the buffers are as they were after the error")
-            note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
-        self._box.keep(trainer, note, window, generators=generators)
-
-    def _pass_over(self, trainer: Trainer, note: Note) -> None:
+    def _pass_over(self, note: Note) -> None:
         self.num_skipped += 1
-        self._write(note)
-        print(f"skipped {_place(note)}: {note.error}", flush=True)
+        self._notes.write(note)
+        print(f"skipped {place(note)}: {note.error}", flush=True)
 
     @property
     def _are_too_many(self) -> bool:
@@ -371,17 +303,6 @@ class Recovery:
             received=self._most,
             fix=f"look at the samples in {skipped.NAME}, or allow more",
         )
-
-    def _write(self, note: Note) -> None:
-        if self._log is not None:
-            fields = {name: getattr(note, name) for name in Skipped.__struct_fields__}
-            self._written(skipped.append, self._log, Skipped(**fields))
-
-    def _written(self, write: Callable[..., None], *args: Any, **named: Any) -> None:
-        try:
-            write(*args, **named)
-        except OSError as error:
-            print(f"not written to {skipped.NAME}: {error}", flush=True)
 
     # ---- state ------------------------------------------------------------------------------------------
 
@@ -425,16 +346,3 @@ def _broken(trainer: Trainer) -> str:
     except TrainingError as error:
         return error.message
     return ""
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(np.array_equal(value, other[name]) for name, value in one.items())
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
-
-
-def _place(note: Note) -> str:
-    named = ", ".join(map(str, note.samples[:8])) + (", …" if len(note.samples) > 8 else "")
-    return f"step {note.step} (epoch {note.epoch}, batch {note.batch}, samples {named})"

@@ -17,7 +17,7 @@ def save(trainer: Trainer, reason: str, *, scheduled: int | None = None) -> bool
 
     Args:
         trainer: Whose state; it need not have checkpoints.
-        reason: Why: scheduled, best, held, requested, signal or final.
+        reason: Why: start, scheduled, best, held, requested, signal or final.
         scheduled: Which scheduled save this is, counted from 0; None for the others.
 
     Returns:

@@ -299,7 +299,7 @@ class Trainer:
         return {
             "progress": self.progress.state_dict(),
             "events": self.events.state_dict(),
-            "hooks": {hook.name: state for hook in self.calls.hooks if (state := hook.state_dict())},
+            "hooks": {hook.name: hook.state_dict() for hook in self.calls.with_state},
             "inexact": self.inexact,
             "agenda": self.agenda.state_dict(),
             "row": self.row,
@@ -312,7 +312,7 @@ class Trainer:
         """Takes over what `state_dict` gave."""
         self.progress.load_state_dict(state["progress"])
         self.events.load_state_dict(state["events"])
-        for hook in self.calls.hooks:
+        for hook in self.calls.with_state:
             if hook.name in state["hooks"]:
                 hook.load_state_dict(state["hooks"][hook.name])
         self.agenda.load_state_dict(state["agenda"])

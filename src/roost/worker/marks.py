@@ -22,7 +22,7 @@ from roost.worker.bits import Prints, differing, num_bytes, prints
 from roost.worker.causes.cause import some
 from roost.worker.walk import Walk
 
-_MOST_CHECKPOINTS = 2
+_MOST_CHECKPOINTS = 3
 """That a walk leaves on the disk at one time."""
 _COMPARED = ("model", "optimizers", "rank-0")
 

@@ -161,7 +161,8 @@ class Miniature:
 
     def _visualize(self, trainer: Trainer) -> None:
         """A picture that fails does not end a run; whoever wants pictures should hear of it all the same."""
-        if type(trainer.runner).visualize is Runner.visualize:
+        is_own = type(trainer.runner).visualize is not Runner.visualize
+        if not is_own or self._settings.step_mode in assemble.MEASURING:
             return
         self._walk.begin("visualize")
         try:
@@ -177,8 +178,13 @@ class Miniature:
         """How long a step and an evaluation take, once everything is warm."""
         self._walk.begin("speed")
         total = trainer.total_steps if trainer.total_steps < NEVER else None
-        splits = ("valid", "test") if trainer.finished else ()  # one that was stopped evaluates no more
-        seconds = {split: evaluation_seconds(trainer, whole, split) for split in splits}
+        kinds = {"valid": hooks.Validate, "test": hooks.Test}
+        seconds = {
+            split: evaluation_seconds(trainer, whole, split)
+            for split, kind in kinds.items()
+            # One that was stopped evaluates no more.
+            if trainer.finished and any(isinstance(hook, kind) for hook in trainer.calls.hooks)
+        }
         step = step_seconds(trainer, whole["train"])
         self._walk.done(f"{step * 1000:.3g} ms a step" if step < 1 else f"{step:.3f} s a step")
         self._walk.measured(
@@ -188,7 +194,7 @@ class Miniature:
             total_steps=total,
             step_seconds=step,
             validate_seconds=seconds.get("valid", 0.0),
-            test_seconds=seconds.get("test", 0.0) if self._settings.test_at_end != "none" else 0.0,
+            test_seconds=seconds.get("test", 0.0),
         )
 
     def _schedules(self, trainer: Trainer) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from roost.base.interval import NEVER
 from roost.package.performance import Span
 from roost.train.hook import Hook, Phase
+from roost.train.optimizers import describe
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -36,6 +37,8 @@ class Console(Hook):
 
     def on_start(self, trainer: Trainer) -> None:
         self._last = time.monotonic()
+        for optimizer in describe(trainer.stepper.optimizers):
+            print(optimizer, flush=True)
         progress = trainer.progress
         self._told, self._epoch, self._resumed = Span(), progress.epoch, progress.step > 0
         numbers = sum(p.numel() for p in trainer.runner.parameters())

@@ -1,0 +1,150 @@
+"""What is told and kept of a step that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import torch
+
+from roost.package import skipped
+from roost.package.checkpoint import Info
+from roost.package.skipped import Kind, Skipped
+from roost.train import seeding
+from roost.train.blackbox import BlackBox, Note, samples_of, window_again
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Notes:
+    """Says where in the data a step lies, writes down those that are passed over, and puts into the black box
+    the one by which the run ends.
+
+    Args:
+        box: Keeps that step; nothing is kept when None.
+        log: Takes a line for each step that was passed over (see `roost.package.skipped`); no file when None.
+        session: Number of the running session.
+    """
+
+    def __init__(self, box: BlackBox | None = None, log: Path | None = None, session: int = 0) -> None:
+        self._box, self._log, self._session = box, log, session
+        self._sources: list[torch.Generator] = []
+        self._drawn: list[torch.Tensor] = []
+        self._others: dict[str, Any] = {}
+
+    # ---- the generators, which a step has moved by the time it fails -------------------------------------
+
+    def begin(self) -> None:
+        """Training begins, or goes on: from here on the generators are watched."""
+        cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
+        self._sources = [torch.default_generator, *cuda] if self._box is not None else []
+        self._others = seeding.rng_state(devices=False)
+
+    def before_step(self) -> None:
+        """Remembers torch's generators as a step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps
+        that draw from those are found out afterwards."""
+        self._drawn = [source.get_state() for source in self._sources]
+
+    def _generators(self) -> tuple[dict[str, Any], list[str]]:
+        """The generators at the begin of the step that failed, and why some are not."""
+        now = seeding.rng_state()
+        moved = [
+            f"{name} generator is as it was after the error"
+            for key, name in (("numpy", "NumPy's"), ("python", "Python's"))
+            if not _same(now[key], self._others[key])
+        ]
+        then = {**now, **dict(zip(("torch", "cuda"), (self._drawn[0], self._drawn[1:]), strict=True))}
+        return then, moved
+
+    # ---- notes ------------------------------------------------------------------------------------------
+
+    def of(self, trainer: Trainer, step: int, kind: Kind, error: str) -> Note:
+        """Where a step's window lies, which follows from its number: each takes as many micro-batches as the
+        others but the last of an epoch."""
+        loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
+        epoch, number = divmod(step - 1, trainer.steps_per_epoch)
+        batch = number * per_step
+        num_batches = min(per_step, len(loader) - batch)
+        try:
+            older = older_checkpoints(trainer, step)
+        except OSError:  # the step's own error is the one to tell
+            older = []
+        return Note(
+            step=step,
+            epoch=epoch,
+            batch=batch,
+            num_batches=num_batches,
+            samples=samples_of(loader, epoch, batch, num_batches),
+            kind=kind,
+            error=error,
+            session=self._session,
+            checkpoint=older[0].id if older else None,
+            inexact=list(trainer.inexact),
+        )
+
+    def keep(self, trainer: Trainer, note: Note, window: Sequence[Any] | None, *, with_state: bool) -> None:
+        """Puts a step into the black box: its window, and its begin's state where that is still there.
+
+        Args:
+            trainer: Where it is.
+            note: Which step.
+            window: Its micro-batches; None: they are drawn again, unless drawing them was what failed.
+            with_state: Whether nothing has moved since the step began.
+        """
+        if self._box is None:
+            return
+        if window is None and note.kind != "error":
+            try:
+                window = window_again(trainer, note.epoch, note.batch, note.num_batches)
+            except Exception as error:  # noqa: BLE001  - the error that ends the run is another one
+                print(f"the batches of step {note.step} could not be drawn again: {error}", flush=True)
+        generators = None
+        if with_state:
+            generators, moved = self._generators()
+            if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
+                moved.append("the buffers are as they were after the error")
+            note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
+        self._box.keep(trainer, note, window, generators=generators)
+
+    def write(self, note: Note) -> None:
+        """Writes down that a step was passed over. A full disk is said, and passed over itself."""
+        if self._log is not None:
+            fields = {name: getattr(note, name) for name in Skipped.__struct_fields__}
+            _written(skipped.append, self._log, Skipped(**fields))
+
+    def went_back(self, step: int) -> None:
+        """Writes down that the run goes on from an earlier step."""
+        if self._log is not None:
+            _written(skipped.went_back, self._log, session=self._session, step=step)
+
+
+def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
+    """The run's checkpoints from before a step, the newest first."""
+    found = trainer.checkpoints.store.line() if trainer.checkpoints is not None else []
+    return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
+
+
+def said(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
+
+
+def place(note: Note) -> str:
+    """``step 5 (epoch 0, batch 4, samples 17, 3)``"""
+    named = ", ".join(map(str, note.samples[:8])) + (", …" if len(note.samples) > 8 else "")
+    return f"step {note.step} (epoch {note.epoch}, batch {note.batch}, samples {named})"
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(np.array_equal(value, other[name]) for name, value in one.items())
+
+
+def _written(write: Callable[..., None], *args: Any, **named: Any) -> None:
+    try:
+        write(*args, **named)
+    except OSError as error:
+        print(f"not written to {skipped.NAME}: {error}", flush=True)

@@ -1,0 +1,148 @@
+"""`roost debug` on a real terminal, after a real run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.package.package import Package
+from tests.cli.commands.test_pdb import only, terminals, with_line
+from tests.cli.programs import Terminal, roost
+from tests.waiting import wait_for
+
+__all__ = ["terminals"]
+ERROR = "self.progress.step == 6 and 1 / 0"
+NAN = "y = (batch[1] * 0 - (self.progress.step == 6)).log() if self.progress.step == 6 else 0"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
+    """A run whose seventh step raised an error, in a place that it was moved to."""
+    folder = tmp_path_factory.mktemp("failed")
+    said = roost("run", with_line(folder / "p", ERROR), "checkpoint.every=4")
+    assert said.returncode == 1 and "step 7 is kept: roost debug" in said.stdout, said.stdout + said.stderr
+    moved = folder / "elsewhere"
+    only(folder / "p").path.rename(moved)
+    (folder / "p" / "runs").rmdir()
+    yield Package.open(moved)
+
+
+def contents(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    found = ((path, path.stat()) for path in sorted(folder.rglob("*")))
+    return {
+        str(path): (stat.st_ino, stat.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path, stat in found
+    }
+
+
+def test_it_stands_where_the_step_failed(failed: Package, terminals: list[Terminal]) -> None:
+    before = contents(failed.path)
+    terminal = Terminal("debug", failed.path, cwd=failed.path.parent)
+    terminals.append(terminal)
+    shown = terminal.wait_for("(Pdb) ")
+    terminal.type("p 'step', self.progress.step + 40, batch[0].shape")
+    terminal.wait_for("('step', 46, torch.Size([32, 8]))")
+    terminal.type("u")
+    terminal.wait_for("-> output = fn(batch)")
+    terminal.type("q")
+    code, _ = terminal.end()
+    assert code == 0
+    lines = [line.strip() for line in shown.splitlines()]
+    assert lines[0] == "step 7 of session 1 failed: ZeroDivisionError: division by zero"
+    assert lines[1].startswith("epoch 0, batch 6, samples ")
+    assert "its state and its batch: blackbox/state_0.ckpt" in lines
+    assert any(line.startswith("pdb stands at Model/Runner.py:") and line.endswith("in loss") for line in lines)
+    assert contents(failed.path) == before
+
+
+def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[Terminal]) -> None:
+    terminal = Terminal("debug", failed.path, "--begin")
+    terminals.append(terminal)
+    terminal.wait_for("(Pdb) ")
+    terminal.type("c")
+    terminal.wait_for("it fails: ZeroDivisionError")
+    terminal.press_ctrl_c()  # at the prompt it is a key like any other
+    terminal.type("q")
+    assert terminal.end()[0] == 0
+
+
+def test_an_earlier_step_of_it(failed: Package, terminals: list[Terminal]) -> None:
+    terminal = Terminal("debug", failed.path, "6", "-CPU")
+    terminals.append(terminal)
+    shown = terminal.wait_for("(Pdb) ")
+    assert "from checkpoint 0" in shown
+    terminal.type("p 'step', self.progress.step + 40")
+    terminal.wait_for("('step', 45)")
+    terminal.type("c")
+    code, shown = terminal.end()
+    assert code == 0 and "step 6 went through: loss" in shown
+
+
+def test_a_copy_that_may_not_be_written(failed: Package, tmp_path: Path, terminals: list[Terminal]) -> None:
+    """Whoever runs the tests may be allowed everything: that nothing was tried is in the test above."""
+    copy = tmp_path / "copy"
+    shutil.copytree(failed.path, copy)
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(0o555)
+    try:
+        terminal = Terminal("debug", copy)
+        terminals.append(terminal)
+        terminal.wait_for("(Pdb) ")
+        terminal.type("q")
+        assert terminal.end()[0] == 0
+    finally:
+        for path in [copy, *copy.rglob("*")]:
+            path.chmod(0o755)
+
+
+def test_beside_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:
+    """A step of a run that goes on; the debugger's end is not the run's."""
+    line = "import time; self.progress.step > 8 and time.sleep(0.05)"
+    config = with_line(tmp_path / "p", line)
+    assert roost("run", config, "--detach", "checkpoint.every=4").returncode == 0
+    made = only(tmp_path / "p")
+    try:
+        wait_for(lambda: made.store().line(), 60)
+        terminal = Terminal("debug", made.path, "3")
+        terminals.append(terminal)
+        terminal.wait_for("(Pdb) ")
+        terminal.hang_up()
+        assert terminal.process.wait(30) != 0
+        assert made.state() == "running"
+    finally:
+        assert roost("stop", made.path).returncode == 0
+    assert made.store().line()
+
+
+def test_a_loss_that_is_not_finite(tmp_path: Path, terminals: list[Terminal]) -> None:
+    line = "self.scale = (batch[1] * 0 - (self.progress.step == 6)).exp().log1p().mean(); batch[1].sub_(1e9) if 0 else 0"
+    config = with_line(tmp_path / "p", "bad = (batch[1] * 0 - 2).log() if self.progress.step == 6 else 0")
+    runner = tmp_path / "p" / "Model" / "Runner.py"
+    runner.write_text(runner.read_text().replace("return nn.functional.mse_loss(self.net(x).squeeze(1), y)", "return nn.functional.mse_loss(self.net(x).squeeze(1), y + bad)"))
+    assert line
+    said = roost("run", config, "checkpoint.every=4", "log_every=16")
+    assert said.returncode == 1 and "first in step 7" in said.stdout
+    terminal = Terminal("debug", only(tmp_path / "p").path)
+    terminals.append(terminal)
+    shown = terminal.wait_for("(Pdb) ")
+    assert "step 7 of session 1 was not finite" in shown and "replaying 2 steps from checkpoint" in shown
+    assert "log makes nan of finite values" in shown and "in loss" in shown
+    terminal.type("q")
+    assert terminal.end()[0] == 0
+
+
+def test_it_needs_a_terminal(failed: Package) -> None:
+    said = roost("debug", failed.path)
+    assert said.returncode == 2 and "debug needs a terminal" in said.stderr
+
+
+def test_nothing_failed(tmp_path: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal("debug", tmp_path)
+    terminals.append(terminal)
+    code, shown = terminal.end()
+    assert code == 3 and "no package" in shown
+    assert os.listdir(tmp_path) == []

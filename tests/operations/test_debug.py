@@ -1,0 +1,99 @@
+"""What the command becomes, and what it refuses before it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused
+from roost.operations.debug import DebugRequest, Program, debug
+from roost.package import blackbox, checkpoint
+from roost.package.blackbox import Note, Visit
+from roost.package.checkpoint import Info
+from roost.package.package import Package
+from tests.operations.packages import package, record_rows, session
+
+
+def asked(made: Package, **fields: object) -> tuple[Program, Visit]:
+    program = debug(DebugRequest(package=made.path, **fields))  # type: ignore[arg-type]
+    return program, msgspec.json.decode(program.argv[-1], type=Visit)
+
+
+def box(made: Package, step: int, *, session: int = 1) -> str:
+    """A black box of the package; gives its name."""
+    durable.make_folder(made.blackbox, exist_ok=True)
+    id = checkpoint.next_id(made.blackbox)
+    note = Note(step=step, epoch=0, batch=0, session=session)
+    trees = {blackbox.NOTE: msgspec.to_builtins(note)}
+    checkpoint.write(made.blackbox, trees, Info(id=id, step=step - 1, epoch=0, batch=0))
+    return checkpoint.folder_of(made.blackbox, id).name
+
+
+def test_the_step_that_failed_last(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="failed")
+    box(made, 12)
+    name = box(made, 31, session=1)
+    program, visit = asked(made)
+    assert visit == Visit(step=31, session=1, box=name, device="auto", project=str(made.project))
+    assert program.argv[1:-1] == ["-P", "-m", "roost.worker", str(made.path), "debug"]
+    assert program.folder == made.path and program.notes == []
+    assert program.env["PYTHONHASHSEED"] == "0" and program.env["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert asked(made, step=12)[1].box == "state_0.ckpt" and asked(made, step=12, begin=True)[1].begin
+
+
+def test_any_other_step_is_stopped_at_before_it(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    box(made, 12)
+    _, visit = asked(made, step=13)
+    assert (visit.step, visit.box, visit.begin) == (13, None, True)
+
+
+def test_the_session_is_the_one_that_took_the_step(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    record_rows(made, session(made, "failed"), 20, [])
+    assert [asked(made, step=step)[1].session for step in (1, 20, 21, 30)] == [1, 1, 2, 2]
+
+
+def test_the_device_is_that_of_the_session(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.new_session({"device": "cuda"})
+    assert asked(made, step=5)[1].device == "auto"
+    record_rows(made, 2, 20, [])
+    assert asked(made, step=25)[1].device == "cuda"
+    program, visit = asked(made, step=25, device="cpu")
+    assert visit.device == "cpu" and program.env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_step_that_the_run_has_not_come_to_is_said(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert asked(made, step=31)[0].notes == []
+    (note,) = asked(made, step=32)[0].notes
+    assert "come to step 30 only" in note
+
+
+def test_where_nothing_failed_a_step_is_to_be_named(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with pytest.raises(NotFound, match="no step of the package failed.*roost debug .* STEP"):
+        asked(made)
+
+
+def test_a_checkpoint_or_project_that_is_not_there(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    box(made, 12)
+    assert asked(made, checkpoint=0)[1].checkpoint == 0
+    with pytest.raises(NotFound, match="there is no checkpoint 9"):
+        asked(made, checkpoint=9)
+    with pytest.raises(NotFound, match="no such folder"):
+        asked(made, project=tmp_path / "gone")
+    assert asked(made, project=tmp_path)[1].project == str(tmp_path)
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        debug(DebugRequest(package=tmp_path))
+    (tmp_path / "file").touch()
+    with pytest.raises(Refused):
+        debug(DebugRequest(package=tmp_path / "file"))
