@@ -46,7 +46,7 @@ def once(model: str, loop: str) -> Outcome:
     torch._dynamo.reset()  # each run compiles anew, as a new process would; torch keeps few versions
     work = Work(net=MODELS[model], batch_size=64)
     run, compiled = LOOPS[loop]
-    return run(replace(work, compiled=compiled), new_batches(work))
+    return run(replace(work, mode="compile" if compiled else "eager"), new_batches(work))
 
 
 def steady(rounds: int) -> None:

@@ -57,6 +57,7 @@ MAY_WRITE = {
     "lab/cgroup.py": "files of the kernel",
     "lab/output.py": "opens what the worker prints into; nothing resumes from it",
     "lab/spawn.py": "opens the terminal of a worker",
+    "operations/scratch.py": "makes and removes a folder for a while; nothing resumes from it",
     "package/names.py": "an atomic mkdir is how a name is taken",
     "package/package.py": "makes the folders and the lock of a new package, removes a failed start",
     "package/progress.py": "one mapped record, published each step for watchers; nothing resumes from it",
@@ -65,6 +66,7 @@ MAY_WRITE = {
     "train/hooks/records.py": "makes the folder that a hand-written loop names",
     "train/hooks/visualize.py": "makes the folder of a step's pictures; each is written durably",
     "train/media.py": "writes into memory",
+    "worker/replay.py": "a folder for a while, for what a replay would write into the package",
 }
 """Files that change the disk without `roost.base.durable`, each with the reason."""
 

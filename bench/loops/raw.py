@@ -13,7 +13,7 @@ def raw(work: Work, batches: list[Any], *, fused: bool = False) -> Outcome:
     """The loop with the numerics of ``work``, and no line that they do not need."""
     if work.device != "cpu":
         return _on_device(work, batches, fused=fused)
-    if work.compiled:
+    if work.mode == "compile":
         return _compiled(work, batches)
     if work.accumulation > 1:
         return _accumulating(work, batches)
@@ -72,11 +72,11 @@ def _compiled(work: Work, batches: list[Any]) -> Outcome:
 def _on_device(work: Work, batches: list[Any], *, fused: bool) -> Outcome:
     net, clocked = new_net(work), Clocked(work, batches)
     optimizer = new_optimizer(work, net.parameters(), fused=fused)
-    loss_fn = torch.compile(loss_of) if work.compiled else loss_of
+    loss_fn = torch.compile(loss_of) if work.mode == "compile" else loss_of
     for x, y in clocked:
         x, y = x.to(work.device, non_blocking=True), y.to(work.device, non_blocking=True)
         optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=work.bf16):
+        with torch.autocast(work.device, torch.bfloat16, enabled=work.bf16):
             loss = loss_fn(net, x, y)
         loss.backward()
         optimizer.step()

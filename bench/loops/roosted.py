@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class PrebuiltLoader(roost.Loader):
         super().__init__(TensorDataset(x, y), plan=roost.BatchPlan(len(x), work.batch_size))
         self._clocked, self._batch_size = clocked, work.batch_size
 
-    def epochs(self, epoch: int = 0, batch: int = 0) -> Iterator[Batch]:
+    def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
         last = len(self._clocked) - 1
         for number, value in enumerate(self._clocked):
             yield Batch(value, self._batch_size, number == last)
@@ -62,22 +62,24 @@ def bare(work: Work, batches: list[Any]) -> Outcome:
     return train(work, Clocked(work, batches), everything=False)
 
 
-def train(
-    work: Work,
-    clocked: Clocked,
-    *,
-    everything: bool = True,
-    fused: bool = False,
-    rows: dict[str, float] | None = None,
-) -> Outcome:
-    """One epoch.
+def train(work: Work, clocked: Clocked, *, everything: bool = True, fused: bool = False) -> Outcome:
+    """One epoch."""
+    with trainer_of(work, clocked, everything=everything, fused=fused) as trainer:
+        trainer.fit()
+    return clocked.outcome(trainer.runner)
+
+
+@contextlib.contextmanager
+def trainer_of(
+    work: Work, clocked: Clocked, *, everything: bool = True, fused: bool = False
+) -> Iterator[roost.Trainer]:
+    """A trainer of one epoch; what it prints inside is dropped.
 
     Args:
         work: What a step computes.
         clocked: Gives the batches.
         everything: With hooks, board and checkpoints.
         fused: With the fused kernel of AdamW.
-        rows: Takes the newest row of metrics.
     """
     runner = Runner(work)
     optimizer = new_optimizer(work, runner.parameters(), fused=fused)
@@ -85,10 +87,11 @@ def train(
         roost.Optim(optimizer, max_grad_norm=work.max_grad_norm),
         accumulation=work.accumulation,
         precision="bf16" if work.bf16 else 32,
-        mode="compile" if work.compiled else "eager",
+        mode=work.mode,
     )
-    size = work.batch_size
-    valid = roost.Loader(TensorDataset(*clocked.batches[0]), plan=roost.BatchPlan(size, size, shuffle=False))
+    plan = roost.BatchPlan(work.batch_size, work.batch_size, shuffle=False)
+    valid = roost.Loader(TensorDataset(*clocked.batches[0]), plan=plan)
+    loaders = {"train": PrebuiltLoader(work, clocked), "valid": valid}
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
         more: dict[str, Any] = {}
@@ -98,12 +101,7 @@ def train(
                 "checkpoints": Checkpoints(folder / "checkpoints"),
                 "board": Board(folder / "progress"),
             }
-        loaders = {"train": PrebuiltLoader(work, clocked), "valid": valid}
-        trainer = roost.Trainer(runner, loaders, stepper, until="1ep", **more)
-        trainer.fit()
-    if rows is not None:
-        rows.update(trainer.row)
-    return clocked.outcome(runner)
+        yield roost.Trainer(runner, loaders, stepper, until="1ep", **more)
 
 
 def _hooks(folder: Path) -> list[roost.Hook]:

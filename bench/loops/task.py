@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ class Work:
         max_grad_norm: The gradient is clipped to it; not at all when None.
         accumulation: Batches per step.
         bf16: Forward and loss under autocast.
-        compiled: Forward and loss, with their backward, go through torch.compile.
+        mode: Of the step: "eager", "compile" or "cudagraph".
         net: Makes the model, from 32 numbers to 10 classes.
         batch_size: Samples of a batch.
         device: Where the steps are computed; the batches wait on the host.
@@ -49,7 +49,7 @@ class Work:
     max_grad_norm: float | None = None
     accumulation: int = 1
     bf16: bool = False
-    compiled: bool = False
+    mode: Literal["eager", "compile", "cudagraph"] = "eager"
     net: Callable[[], nn.Module] = Net
     batch_size: int = 16
     device: str = "cpu"

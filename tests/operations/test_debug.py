@@ -76,7 +76,7 @@ def test_a_step_that_the_run_has_not_come_to_is_said(tmp_path: Path) -> None:
 
 def test_where_nothing_failed_a_step_is_to_be_named(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
-    with pytest.raises(NotFound, match="no step of the package failed.*roost debug .* STEP"):
+    with pytest.raises(NotFound, match=r"no step of the package failed.*roost debug .* STEP"):
         asked(made)
 
 

@@ -21,12 +21,15 @@ from roost.package import records
 from roost.package.retention import Best as Rule
 from roost.package.retention import Policy
 from roost.train import seeding
+from roost.train.blackbox import BlackBox
 from roost.train.checkpoints import Checkpoints
+from roost.train.guard import Guard
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, EarlyStop, Records, Save, Schedule, Validate
 from roost.train.loader import Loader
 from roost.train.optimizers import Optim
 from roost.train.plan import BatchPlan
+from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 
@@ -178,12 +181,16 @@ class Recipe:
     accumulation: int = 1
     patience: int = 100
     hooks: Sequence[Callable[[], Hook]] = field(default_factory=tuple)
+    recovery: Mapping[str, Any] = field(default_factory=dict)
+    """What `Recovery` takes."""
 
     def make(self, folder: Path, *extra: Hook, workers: int | None = None) -> Trainer:
         """The trainer of the run in ``folder``, with more hooks; those come first in their phase."""
         runner = built(self.runner)
         optimizer = torch.optim.AdamW(runner.parameters(), lr=0.05)
         scheduler: Any = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
+        sessions = [int(path.stem) for path in (folder / "records").glob("*.jsonl")]
+        session = max(sessions, default=0) + 1
         optim = Optim(optimizer, scheduler, unit=self.unit, max_grad_norm=1.0)
         rules = (Rule(monitor="valid/loss", top_k=2), Rule(monitor="valid/accuracy", mode="max"))
         num_workers = self.workers if workers is None else workers
@@ -194,7 +201,7 @@ class Recipe:
         hooks = [
             *(hook() for hook in self.hooks),
             *extra,
-            Records(folder / "records", self.log),
+            Records(folder / "records", self.log, session=session),
             Save(self.save),
             Schedule(),
             Validate(self.validate),
@@ -204,12 +211,24 @@ class Recipe:
         return Trainer(
             runner,
             loaders,
-            Stepper(optim, accumulation=self.accumulation),
+            Stepper(optim, accumulation=self.accumulation, guard=guard_of(runner, self.recovery)),
             hooks=hooks,
-            checkpoints=Checkpoints(folder / "Checkpoints", Policy(fast=2, best=rules)),
+            checkpoints=Checkpoints(folder / "Checkpoints", Policy(fast=2, best=rules), session=session),
             until=self.until,
             seed=3,
+            recovery=Recovery(
+                box=BlackBox(folder / "blackbox", session),
+                log=folder / "skipped.jsonl",
+                session=session,
+                **self.recovery,
+            ),
         )
+
+
+def guard_of(runner: roost.Runner, recovery: Mapping[str, Any]) -> Guard | None:
+    """The guard that what `Recovery` takes asks for."""
+    looks = recovery.get("on_non_finite", "stop") != "stop"
+    return Guard(runner, looks=looks) if looks or recovery.get("on_step_error") == "skip" else None
 
 
 class StopAt(Hook):

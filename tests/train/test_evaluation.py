@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 import roost
 from roost.base.errors import ContractError
 from roost.train import evaluation
-from tests.train.parts import MLP, Still, built, loader
+from roost.train.hooks import Validate, Visualize
+from roost.train.stepper import Stepper
+from tests.train.parts import MLP, Still, built, loader, plain
 
 
 class Measures(roost.Runner):
@@ -113,3 +116,56 @@ def test_mode_comes_back_as_it_was_also_after_an_error() -> None:
         raise KeyError
     assert [part.training for part in module.modules()] == [True, True, False]
     assert torch.is_grad_enabled()
+
+
+class Types(MLP):
+    """Notes the numbers that each pass computes in."""
+
+    def build(self) -> None:
+        super().build()
+        self.seen: dict[str, set[torch.dtype]] = {}
+
+    def note(self, name: str, x: Tensor) -> None:
+        self.seen.setdefault(name, set()).add(self.net[0](x).dtype)
+
+    def loss(self, batch: Any) -> Mapping[str, Tensor]:
+        self.note("loss", batch[0])
+        return super().loss(batch)
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        self.note("evaluate", batch[0])
+        return super().evaluate(batch)
+
+    def visualize(self, batch: Any) -> Mapping[str, str]:
+        self.note("visualize", batch[0])
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("training", "evaluating", "kind"),
+    [
+        (32, None, torch.float32),
+        ("bf16", None, torch.bfloat16),
+        ("bf16", 32, torch.float32),
+        (32, "bf16", torch.bfloat16),
+        ("fp16", "bf16", torch.bfloat16),
+    ],
+)
+def test_evaluation_has_numbers_of_its_own(
+    training: Any, evaluating: Any, kind: torch.dtype, tmp_path: Path
+) -> None:
+    """Wherever the model is called without being trained: in the probe before the first step too."""
+    runner = built(Types)
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), precision=training)
+    trainer = plain(
+        runner,
+        Still(),
+        [Validate("1ep"), Visualize(tmp_path, "1ep")],
+        until="1ep",
+        stepper=stepper,
+        loaders={"valid": loader(Still(), 8, shuffle=False)},
+        evaluation_precision=evaluating,
+    )
+    trainer.fit()
+    trained = {32: torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[training]
+    assert runner.seen == {"loss": {trained}, "evaluate": {kind}, "visualize": {kind}}

@@ -8,8 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from roost.base import tree
 from roost.base.errors import ContractError
@@ -20,8 +18,8 @@ from roost.train.hooks import Records, Schedule
 from roost.train.optimizers import Optim
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Still, built, plain
+from tests.train.reads import CountsReads
 
-aten = torch.ops.aten
 NUMBERS = st.floats(-1e6, 1e6)
 
 
@@ -107,48 +105,19 @@ def test_what_is_no_number_is_named(value: Any, before: tuple[Any, ...]) -> None
         found.row()
 
 
-class CountsReads(TorchFunctionMode):
-    """Counts what reads a tensor back to the host: called from Python, or below it by torch itself."""
-
-    NAMES = frozenset(
-        ["item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__", "__index__", "__array__"]
-    )
-
-    class Below(TorchDispatchMode):
-        reads = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.reads += func.overloadpacket in (
-                aten._local_scalar_dense,
-                aten.equal,
-                aten.is_nonzero,
-                aten.nonzero,
-            )
-            return func(*args, **(kwargs or {}))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.above, self.below = 0, self.Below()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.above += getattr(func, "__name__", "") in self.NAMES
-        return func(*args, **(kwargs or {}))
-
-    @property
-    def reads(self) -> int:
-        return self.above + self.below.reads
-
-    def __enter__(self) -> CountsReads:
-        self.below.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self.below.__exit__(*error)
-
-
-@pytest.mark.parametrize("read", [float, bool, int, Tensor.item, Tensor.tolist, lambda x: torch.equal(x, x)])
+@pytest.mark.parametrize(
+    "read",
+    [
+        float,
+        bool,
+        int,
+        Tensor.item,
+        Tensor.tolist,
+        lambda x: torch.equal(x, x),
+        lambda x: x[x > 0],
+        torch.unique,
+    ],
+)
 def test_the_counter_counts(read: Any) -> None:
     value = torch.ones(())
     with CountsReads() as counter:

@@ -120,3 +120,30 @@ def test_types_may_be_mixed_and_parameters_empty() -> None:
         module.norm.bias[1] = float("inf")
     with pytest.raises(TrainingError, match=r"2 parameters are not finite: tied\.bias, norm\.bias"):
         ModuleState(module).check_finite()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("length", [1, 7, 8, 33, 1000])
+def test_nan_in_a_buffer_is_found_beside_infinities(dtype: torch.dtype, length: int) -> None:
+    """Masks hold infinity; what has become NaN makes every later step NaN."""
+    for place in {0, length // 2, length - 1}:
+        module = Everything().to(dtype)
+        module.register_buffer("mask", torch.full((length,), -float("inf"), dtype=dtype))
+        ModuleState(module).check_finite()
+        module.mask[place] = float("nan")
+        with pytest.raises(TrainingError, match=r"1 buffer holds NaN: mask; .*|persistent=False.*To mend it"):
+            ModuleState(module).check_finite()
+
+
+def test_where_nan_is_meant_it_stays_out_of_the_state_dict() -> None:
+    module = Everything()
+    module.cache.fill_(float("nan"))
+    ModuleState(module).check_finite()
+    module.norm.running_var[0] = float("nan")
+    module.norm.running_mean[1] = float("nan")
+    with pytest.raises(TrainingError, match=r"2 buffers hold NaN: norm\.running_mean, norm\.running_var"):
+        ModuleState(module).check_finite()
+    with torch.no_grad():
+        module.norm.weight[0] = float("nan")
+    with pytest.raises(TrainingError, match=r"1 parameter is not finite: norm\.weight"):
+        ModuleState(module).check_finite()

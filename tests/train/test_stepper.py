@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import UserDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from roost.base.errors import ContractError
 from roost.train.optimizers import Optim
 from roost.train.stepper import Stepper, Window
-from tests.train.parts import bits
+from tests.train.parts import MLP, STEPS_PER_EPOCH, Gan, Still, bits, built, loader, plain, weights
 
 
 def line(**dtype: Any) -> nn.Linear:
@@ -76,6 +77,47 @@ def test_a_window_equals_one_big_batch(sizes: tuple[int, ...], weight: str) -> N
     assert float(values["weight"]) == pytest.approx(float(whole.get("weight", sum(sizes))))
 
 
+class Doubles(MLP):
+    """In float64, without dropout; weighs its samples, or not."""
+
+    weighs = False
+
+    def build(self) -> None:
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+    def loss(self, batch: Any) -> Mapping[str, Tensor]:
+        x = batch[0].double()
+        losses = (self.net(x).squeeze(1) - x.sum(1)).square()
+        if not self.weighs:
+            return {"loss": losses.mean()}
+        weights = x[:, 0].abs()
+        return {"loss": (losses * weights).sum() / weights.sum(), "weight": weights.sum()}
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_trainer_that_accumulates_equals_one_with_large_batches(count: int, weighs: bool) -> None:
+    """Over epochs whose last window is short, with clipping, momentum, and the means of a row."""
+
+    def trained(accumulation: int, batch_size: int) -> tuple[Doubles, dict[str, float]]:
+        runner = built(Doubles)
+        runner.weighs = weighs
+        optimizer = torch.optim.SGD(runner.parameters(), lr=0.02, momentum=0.9)
+        stepper = Stepper(Optim(optimizer, max_grad_norm=2.0), accumulation=accumulation)
+        loaders = {"train": loader(Still(), batch_size)}
+        trainer = plain(runner, Still(), until="3ep", stepper=stepper, loaders=loaders)
+        trainer.fit()
+        assert trainer.progress.step == 3 * -(-STEPS_PER_EPOCH // count)
+        return runner, trainer.events.row()
+
+    ours, row = trained(count, 4)
+    by_hand, wanted = trained(1, 4 * count)
+    for one, other in zip(ours.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    assert row == pytest.approx(wanted, abs=1e-12)
+    assert row["grad_norm"] > 2.0, "nothing was clipped"
+
+
 @pytest.mark.parametrize("cut", [slice(2), slice(1, None), slice(None, None, -1)])
 def test_a_part_of_a_window_keeps_its_sizes(cut: slice) -> None:
     """An `update` may take one optimizer over some of the micro-batches."""
@@ -137,6 +179,48 @@ def test_several_optimizers_have_names_of_their_own() -> None:
         stepper.run(lambda batch: one(batch).mean(), [x], optimizer="g")
 
 
+def test_several_on_one_loss_have_their_own_norms() -> None:
+    one, other = line(), line()
+    optims = {
+        name: Optim(torch.optim.SGD(module.parameters(), lr=0.1), max_grad_norm=1.0)
+        for name, module in (("main", one), ("d", other))
+    }
+    stepper = Stepper(optims)
+    x = torch.ones(2, 3)
+    values = stepper.run(lambda b: (one(b) + other(b)).mean(), [x], optimizer=stepper.every_optimizer)
+    assert values.keys() == {"loss", "main_grad_norm", "d_grad_norm"}
+    # Alone, an optimizer of any name is what the loss is for.
+    alone = Stepper({"d": optims["d"]})
+    values = alone.run(lambda b: other(b).mean(), [x], optimizer=alone.every_optimizer)
+    assert values.keys() == {"loss", "grad_norm"}
+    with pytest.raises(ContractError, match=r"no optimizer ''; there are: d"):
+        alone.run(lambda b: other(b).mean(), [x], optimizer=())
+
+
+def test_nothing_is_computed_when_it_is_nobodys_turn() -> None:
+    module = line()
+    stepper = Stepper(Optim(torch.optim.SGD(module.parameters(), lr=0.1), every_n_steps=2))
+    calls = []
+
+    def loss(batch: Tensor) -> Tensor:
+        calls.append(len(batch))
+        return module(batch).mean()
+
+    found = [stepper.run(loss, [torch.ones(size, 3)]) for size in (1, 2, 3, 4)]
+    assert calls == [2, 4] and [bool(values) for values in found] == [False, True, False, True]
+
+
+def test_of_several_one_may_not_evaluate_the_loss_by_itself() -> None:
+    one, other = line(), line()
+    optims = {
+        "a": torch.optim.LBFGS(one.parameters()),
+        "b": torch.optim.SGD(other.parameters(), lr=0.1),
+    }
+    stepper = Stepper(optims)
+    with pytest.raises(ContractError, match=r"\(LBFGS, SGD\) one evaluates the loss.*in Runner\.update"):
+        stepper.run(lambda b: (one(b) + other(b)).mean(), [torch.ones(2, 3)], optimizer=("a", "b"))
+
+
 def test_a_mapping_need_not_be_a_dict() -> None:
     module = line()
     stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))
@@ -190,3 +274,98 @@ def test_state_round_trip() -> None:
     _, fresh = made()
     fresh.load_state_dict(stepper.state_dict())
     assert bits(fresh.state_dict()) == bits(stepper.state_dict())
+
+
+# --- what an update gives ---------------------------------------------------------------------------------
+
+
+class Updates(MLP):
+    """Gives what a test wants."""
+
+    def update(self, stepper: Stepper, batches: Sequence[Any]) -> Any:
+        return self.give(stepper, batches)
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda self, stepper, batches: None, r"Runner\.update\(\) gave nothing that can be recorded"),
+        (lambda self, stepper, batches: [stepper.run(self.loss, batches)], r"gave nothing that can be rec"),
+        (lambda self, stepper, batches: self.loss(batches[0]), r"has never called stepper\.run\(\)"),
+        (lambda self, stepper, batches: stepper.run(self.loss, batches, optimizer="d"), r"no optimizer 'd'"),
+        (
+            lambda self, stepper, batches: stepper.run(lambda b: {**self.loss(b), "skipped": 1.0}, batches),
+            r"loss\(\) gives 'skipped'",
+        ),
+    ],
+)
+def test_an_update_that_takes_no_step(give: Any, message: str) -> None:
+    runner = built(type("Given", (Updates,), {"give": give}))
+    with pytest.raises(ContractError, match=message):
+        plain(runner, Still()).fit()
+
+
+def test_an_update_may_pass_over_a_step_and_give_any_mapping() -> None:
+    """A GAN may train its parts in turns."""
+
+    class Turns(Updates):
+        def give(self, stepper: Stepper, batches: Sequence[Any]) -> Any:
+            return UserDict(stepper.run(self.loss, batches)) if self.progress.step % 2 else {}
+
+    trainer = plain(built(Turns), Still(), until=4)
+    assert trainer.fit() == "finished"
+    assert trainer.events.row().keys() == {"loss", "accuracy"}
+
+
+def test_a_loss_that_loses_its_gradient_later() -> None:
+    """Not only in the first step it is said in words."""
+    module = line()
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))
+    stepper.run(lambda b: module(b).mean(), [torch.ones(2, 3)])
+    for count in (1, 2):
+        with pytest.raises(ContractError, match=r"does not depend on any trainable parameter"):
+            stepper.run(lambda b: module(b).mean().detach(), [torch.ones(2, 3)] * count)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_loss_of_another_type_trains_as_torch_does(kind: torch.dtype) -> None:
+    module, by_hand = line(), line()
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))
+    x = torch.ones(2, 3)
+    stepper.run(lambda b: module(b).mean().to(kind), [x, x])
+    for _ in range(2):
+        (by_hand(x).mean().to(kind) / 2).backward()
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
+    assert bits(dict(module.state_dict())) == bits(dict(by_hand.state_dict()))
+
+
+# --- modes ------------------------------------------------------------------------------------------------
+
+
+def test_no_optim_computes_everything_and_moves_nothing() -> None:
+    runner = built(Gan)
+    optims = {
+        "d": Optim(torch.optim.Adam(runner.d.parameters(), lr=0.1), max_grad_norm=1.0),
+        "g": torch.optim.LBFGS(runner.g.parameters()),
+    }
+    before = weights(runner)
+    trainer = plain(runner, Still(), until="2ep", stepper=Stepper(optims, mode="no_optim", accumulation=2))
+    assert trainer.fit() == "finished"
+    assert weights(runner) == before and not trainer.stepper.has_moved
+    assert trainer.events.row().keys() == {"d_loss", "g_loss"}
+    assert all(parameter.grad is not None for parameter in runner.parameters())
+    assert not trainer.stepper.optimizers["d"].optimizer.state
+
+
+def test_dry_takes_the_batches_and_calls_no_model() -> None:
+    class Never(MLP):
+        def update(self, stepper: Stepper, batches: Sequence[Any]) -> Any:
+            raise AssertionError
+
+    runner = built(Never)
+    before = weights(runner)
+    optimizer = torch.optim.SGD(runner.parameters(), lr=0.1)
+    trainer = plain(runner, Still(), until="2ep", stepper=Stepper(optimizer, mode="dry", accumulation=2))
+    assert trainer.fit() == "finished"
+    assert trainer.progress.samples == 52 and trainer.progress.step == 8
+    assert weights(runner) == before and trainer.events.row() == {}

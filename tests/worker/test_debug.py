@@ -95,7 +95,11 @@ def test_before_the_step_pdb_goes_on_into_the_error(tmp_path: Path, go: Go) -> N
     made = failed(tmp_path, runner("if n == 7: raise ValueError('no')"))
     code, text = go(made, "p x", "n", "p x.shape", "c", "q", begin=True)
     assert code == 0 and text.count("pdb stands at Model/Runner.py") == 2
-    assert "*** NameError: name 'x' is not defined" in text and "torch.Size([10, 4])" in text and "it fails: ValueError: no" in text
+    assert (
+        "*** NameError: name 'x' is not defined" in text
+        and "torch.Size([10, 4])" in text
+        and "it fails: ValueError: no" in text
+    )
     assert go(made, "q", begin=True)[0] == 0
 
 
@@ -181,7 +185,12 @@ class Reading(torch.utils.data.Dataset):
     box = blackbox.newest(made.blackbox)
     assert box is not None and 17 in box.note.samples and not box.has_batch
     code, text = go(made, "p index", "q")
-    assert code == 0 and "pdb stands at Dataset.py:" in text and "in __getitem__" in text and "(Pdb) 17\n" in text
+    assert (
+        code == 0
+        and "pdb stands at Dataset.py:" in text
+        and "in __getitem__" in text
+        and "(Pdb) 17\n" in text
+    )
 
 
 def test_a_batch_that_the_step_had_changed(tmp_path: Path, go: Go) -> None:

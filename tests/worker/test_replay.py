@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.package import blackbox, checkpoint
+from roost.package import blackbox, checkpoint, skipped
 from roost.package.blackbox import Box, Note, Visit
 from roost.package.package import Package
 from roost.project.inside import inside
@@ -208,15 +207,11 @@ def test_settings_are_those_of_the_session(tmp_path: Path) -> None:
 
 def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Path) -> None:
     made = trained(tmp_path, max_steps=8, on_non_finite="rollback")
-    lines = [
-        {"session": 1, "step": 5, "kind": "rollback"},
-        {"session": 1, "step": 7, "kind": "rollback"},
-        {"session": 1, "step": 3, "kind": "error"},
-        {"session": 2, "step": 4, "kind": "rollback"},
-        {"step": "x"},
-    ]
-    text = "\n".join(json.dumps(line) for line in lines) + '\n{"session": 1, "ste'
-    (made.path / "skipped.jsonl").write_text(text)
+    for session, step, kind in ((1, 5, "rollback"), (1, 7, "rollback"), (1, 3, "error"), (2, 4, "rollback")):
+        fields: Any = {"session": session, "step": step, "kind": kind}
+        skipped.append(
+            made.path / skipped.NAME, skipped.Skipped(**fields, epoch=0, batch=0, error="", samples=[])
+        )
     package, hook = AsOf(made.path, 1), StopBefore(7)
     start = replay.find(package, visit(7), None)
     with inside(made), replay.trainer(package, visit(7), start, device="cpu", hook=hook) as trainer:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import torch
 
+from roost.base.raised import raised
 from roost.package import skipped
 from roost.package.checkpoint import Info
 from roost.package.skipped import Kind, Skipped
@@ -129,8 +130,10 @@ def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
 
 
 def said(error: Exception) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
+    """An error in one line, with its notes; that of a loader worker as it was raised there."""
+    found = raised(error)
+    lines = [one.strip().partition("\n")[0] for one in (found.text, *found.notes)]
+    return ": ".join(filter(None, (found.name, "; ".join(filter(None, lines)))))[:500]
 
 
 def place(note: Note) -> str:

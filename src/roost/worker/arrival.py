@@ -257,8 +257,7 @@ class Arrival(Hook):
         different = environment.differences(note.stack, now)
         if not self.start.is_box and different:
             different.append("the steps before it were taken anew")
-        if any(True for _ in trainer.runner.buffers()) and self.start.is_box:
-            different.append("the buffers of the Runner were kept as they were after the error")
+        different += note.inexact
         for reason in different or [
             "nothing that roost knows of: files, time, other processes, other threads"
         ]:

@@ -134,11 +134,12 @@ class Notices:
         last = f", the last of up to {per_step}" if per_step > 1 else ""
         number = trainer.progress.samples - self._samples
         self._walk.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {looks}")
-        self._walk.begin("hooks")
-        trainer.agenda.ask("record")
         if trainer.progress.step == 1 and trainer.checkpoints is not None:
+            self._walk.begin("save")
             _require_space(trainer, self._place)
             trainer.request_save()
+        self._walk.begin("hooks")
+        trainer.agenda.ask("record")
         if trainer.progress.step == self._steps:
             self.after = _state(trainer)
 

@@ -14,7 +14,7 @@ import torch
 
 from roost.base.errors import RoostError
 from roost.base.interval import NEVER
-from roost.package import checkpoint
+from roost.package import checkpoint, skipped
 from roost.package.package import Package
 from roost.project import assemble, native
 from roost.project.contract import Data, Runner
@@ -76,7 +76,7 @@ class Miniature:
         self._measure(trainer, whole)
         self._schedules(trainer)
         inexact = [*trainer.inexact]
-        del trainer, whole  # a GPU may be too small for two models
+        del trainer, whole, own  # a GPU may be too small for two models
         gc.collect()
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
@@ -119,7 +119,7 @@ class Miniature:
             on_non_finite=settings.on_non_finite,
             on_step_error=settings.on_step_error,
             max_skipped_steps=settings.max_skipped_steps,
-            log=self._package.path / "skipped.jsonl",
+            log=self._package.path / skipped.NAME,
             session=session,
         )
         if session == 1:
@@ -219,11 +219,11 @@ class Miniature:
         """Builds everything anew and goes on from the checkpoint of the first step; gives why the run would
         not be the same."""
         assert notices.saved is not None
-        _, states = checkpoint.read(self._package.store().path(notices.saved.id))
+        saved = prints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
         with unheard():
             trainer = self._trainer(data, self._own_hooks(), session=2)
             after = {} if determinism.inexact(self._device) else notices.after
-            reloaded = Reloaded(prints(states), after)
+            reloaded = Reloaded(saved, after)
             shorten(trainer, steps=min(_STEPS, trainer.total_steps), hooks=reloaded.hooks)
             trainer.fit(checkpoint=notices.saved.id)
         same = [
@@ -243,10 +243,9 @@ class Miniature:
     # ---- telling ----------------------------------------------------------------------------------------
 
     def _warn_of_skipped(self) -> None:
-        file = self._package.path / "skipped.jsonl"
-        if file.is_file():
-            number = len(file.read_bytes().splitlines())
-            self._walk.warn(f"{number} of the steps were skipped, as on_step_error or on_non_finite asks for")
+        number = len(skipped.read(self._package.path / skipped.NAME))
+        if number:
+            self._walk.warn(f"steps that were passed over, as the settings ask: {number} of {_STEPS}")
 
     def _peak_gpu_mb(self) -> float | None:
         if not self._device.startswith("cuda"):

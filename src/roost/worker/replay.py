@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import msgspec
 
 from roost.base.errors import Damaged, NotFound, Refused, UsageError
 from roost.config.settings import Settings
-from roost.package import blackbox, checkpoint
+from roost.package import blackbox, checkpoint, skipped
 from roost.package.blackbox import Box, Visit
 from roost.package.checkpoint import Info
 from roost.package.package import Package
@@ -169,7 +168,7 @@ def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hoo
         made.until = dataclasses.replace(made.until, seconds=None)  # its clock is not that of the run
         made.checkpoints = _Given(stage, made, start) if start.info is not None else None
         made.recovery.passed_over |= _passed_over(package, visit)
-        # A trainer that starts looks at a batch of each validation set: what fails in the step may fail there.
+        # It would look at a batch of each validation set first, and what fails in the step may fail there.
         vars(made)["probe"] = lambda split: None
         yield made
 
@@ -182,20 +181,11 @@ def _inline(settings: Settings) -> Settings:
 
 
 def _passed_over(package: AsOf, visit: Visit) -> set[int]:
-    """The steps before whose windows a rollback of this history has passed over."""
-    try:
-        lines = (package.path / "skipped.jsonl").read_bytes().splitlines()
-    except FileNotFoundError:
-        return set()
-    starts = package.records().starts
-    found = set()
-    for line in lines:
-        try:
-            told = json.loads(line)
-            kind, session, step = told["kind"], int(told["session"]), int(told["step"])
-        except (ValueError, KeyError, TypeError):
-            continue  # torn by a full disk
-        undone = any(session < number <= visit.session and start < step for number, start in starts)
-        if kind == "rollback" and session <= visit.session and step < visit.step and not undone:
-            found.add(step)
-    return found
+    """The steps before, whose windows a rollback has passed over."""
+    starts = [one for one in package.records().starts if one[0] <= visit.session]
+    told = skipped.read(package.path / skipped.NAME, starts)
+    return {
+        one.step
+        for one in told
+        if one.kind == "rollback" and one.session <= visit.session and one.step < visit.step
+    }

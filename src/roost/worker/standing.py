@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import pdb  # noqa: T100  - to stand there is what was asked for
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, TracebackType
@@ -69,7 +70,7 @@ def stop_at_begin(own: Own, function: Callable[[], T]) -> T:
         Left: The person typed `q`.
         Exception: Whatever the function raises once the person lets it go on.
     """
-    debugger = _AtFirstOwnLine(own)
+    debugger, interrupt = _AtFirstOwnLine(own), signal.getsignal(signal.SIGINT)
     debugger.reset()
     sys.settrace(debugger.trace_dispatch)
     try:
@@ -79,6 +80,7 @@ def stop_at_begin(own: Own, function: Callable[[], T]) -> T:
     finally:
         debugger.quitting = True
         sys.settrace(None)
+        signal.signal(signal.SIGINT, interrupt)  # once the person has typed `c`, it was pdb's
 
 
 def look_at(error: BaseException, own: Own) -> None:

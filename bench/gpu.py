@@ -1,0 +1,165 @@
+"""What precision, fused optimizers and modes bring on a GPU, and what roost adds to a step there.
+
+    python bench/gpu.py [--rounds 5]
+
+Three tables; on a machine without a GPU one line instead. The batches wait on the host in page-locked memory;
+roost has everything on that `roost run` sets up. Loops alternate; the first 200 of 1,000 steps are not timed.
+
+1. A step of a wide model (three layers of 4,096, batch 1,024) and of a tiny one (32-64-10, batch 16: there
+   the host is what takes the time), raw and with roost, 32 and bf16, AdamW plain and fused: wall and CPU µs.
+2. What the device does in a step of the wide model, ms, mean over the run.
+3. Host syncs of 799 steps, as torch's sync debug mode sees them: of a raw loop, of one that reads its loss
+   each step, of roost without rows, and with the eight rows of these steps.
+
+`cudagraph` is measured once roost does not refuse it; until then the refusal is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from loops.models import Wide
+from loops.raw import raw
+from loops.roosted import all_on, all_on_fused, train, trainer_of
+from loops.task import STEPS, WARM, Clocked, Net, Outcome, Work, loss_of, new_batches, new_net, new_optimizer
+
+from roost.base.errors import ConfigError
+from roost.config.settings import typed
+from roost.package.performance import OF_A_STEP
+
+Loop = Callable[[Work, list[Any]], Outcome]
+WIDE = Work("adamw", net=Wide, batch_size=1024, device="cuda")
+TINY = Work("adamw", net=Net, batch_size=16, device="cuda")
+LOOPS: dict[str, tuple[Loop, dict[str, Any]]] = {
+    "raw, 32": (raw, {}),
+    "roost, 32": (all_on, {}),
+    "raw, 32, fused": (functools.partial(raw, fused=True), {}),
+    "roost, 32, fused: auto": (all_on_fused, {}),
+    "raw, bf16, fused": (functools.partial(raw, fused=True), {"bf16": True}),
+    "roost, bf16, fused: auto": (all_on_fused, {"bf16": True}),
+}
+
+
+def batches_of(work: Work) -> list[Any]:
+    """Those of a work, where a copy to the GPU needs not wait."""
+    return [(x.pin_memory(), y.pin_memory()) for x, y in new_batches(work)]
+
+
+def refusal(mode: str) -> str | None:
+    """Why a config may not name this mode; None when it may."""
+    try:
+        typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "step_mode": mode})
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def steps(loops: Mapping[str, tuple[Loop, dict[str, Any]]], rounds: int) -> None:
+    """Prints the table of steps."""
+    print("| model | loop | wall µs | × raw 32 | CPU µs |\n|---|---|---|---|---|")
+    for model, work in (("wide", WIDE), ("tiny", TINY)):
+        batches = batches_of(work)
+        found: dict[str, list[Outcome]] = {loop: [] for loop in loops}
+        for number in range(rounds + 1):
+            for name, (loop, differing) in loops.items():
+                outcome = loop(replace(work, **differing), batches)
+                assert outcome.weights.isfinite().all(), f"{name} has not trained"
+                if number:
+                    found[name].append(outcome)
+        plain = statistics.median(outcome.wall_us for outcome in found["raw, 32"])
+        for name, outcomes in found.items():
+            wall = [outcome.wall_us for outcome in outcomes]
+            middle, cpu = statistics.median(wall), statistics.median(o.cpu_us for o in outcomes)
+            spread = f"{middle:.0f} ({min(wall):.0f} … {max(wall):.0f})"
+            print(f"| {model} | {name} | {spread} | {middle / plain:.2f} | {cpu:.0f} |", flush=True)
+
+
+def phases() -> None:
+    """Prints the table of phase times."""
+    print(
+        "\n| wide, fused | " + " | ".join(f"{part}, ms" for part in OF_A_STEP) + " | memory of the GPU, MB |"
+    )
+    print("|---" * (len(OF_A_STEP) + 2) + "|")
+    for name, bf16 in (("32", False), ("bf16", True)):
+        work = replace(WIDE, bf16=bf16)
+        with trainer_of(work, Clocked(work, batches_of(work)), fused=True) as trainer:
+            trainer.fit()
+        span = trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
+        parts = (f"{span.parts[part] / span.steps * 1000:.3f}" for part in OF_A_STEP)
+        print(f"| {name} | {' | '.join(parts)} | {span.gpu_mb:.0f} |", flush=True)
+
+
+class Watched(Clocked):
+    """Has torch warn of each host sync within the timed steps."""
+
+    def _mark(self) -> None:
+        torch.cuda.set_sync_debug_mode("default")  # the clocks' own sync does not count
+        super()._mark()
+        torch.cuda.set_sync_debug_mode("warn" if len(self._marks) == 3 else "default")
+
+
+def syncs() -> None:
+    """Prints the table of host syncs."""
+    batches = batches_of(TINY)
+    loops: dict[str, Callable[[Watched], object]] = {
+        "raw": functools.partial(_raw, reads=False),
+        "raw, loss.item() each step": functools.partial(_raw, reads=True),
+        "roost, no rows": functools.partial(train, TINY, everything=False),
+        "roost, all on, 8 rows": functools.partial(train, TINY),
+    }
+    print(f"\n| loop | host syncs in {STEPS - 1 - WARM} steps |\n|---|---|")
+    for name, loop in loops.items():
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            loop(Watched(TINY, batches))
+        number = sum("synchronizing" in str(warning.message) for warning in seen)
+        print(f"| {name} | {number} |", flush=True)
+
+
+def _raw(clocked: Watched, *, reads: bool) -> None:
+    net = new_net(TINY)
+    optimizer = new_optimizer(TINY, net.parameters())
+    for x, y in _moved(clocked):
+        optimizer.zero_grad()
+        loss = loss_of(net, x, y)
+        loss.backward()
+        optimizer.step()
+        if reads:
+            loss.item()
+
+
+def _moved(clocked: Clocked) -> Iterator[Any]:
+    for x, y in clocked:
+        yield x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
+
+
+def main() -> None:
+    """Prints all tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing was measured")
+        return
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; median (min … max)\n")
+    refused, loops = refusal("cudagraph"), dict(LOOPS)
+    if refused is None:
+        loops["roost, cudagraph"] = (all_on_fused, {"mode": "cudagraph"})
+    steps(loops, given.rounds)
+    if refused is not None:
+        print(f"\nno row for cudagraph: {refused}")
+    phases()
+    syncs()
+
+
+if __name__ == "__main__":
+    main()

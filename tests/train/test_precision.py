@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from roost.base import tree
+from roost.base.errors import ConfigError
+from roost.train import precision
+from roost.train.optim import Optim
+from roost.train.stepper import Stepper
+from tests.train.parts import bits
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"), [(32, torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_forward_computes_in_them_again_and_again(asked: Any, kind: torch.dtype) -> None:
+    around, one = precision.forward(asked, CPU), torch.ones(2, 2)
+    for _ in range(2):
+        with around:
+            assert (one @ one).dtype is kind
+        assert (one @ one).dtype is torch.float32
+
+
+def test_only_fp16_is_scaled() -> None:
+    assert isinstance(precision.scaler("fp16", CPU), torch.amp.GradScaler)
+    assert precision.scaler("bf16", CPU) is None and precision.scaler(32, CPU) is None
+
+
+def test_what_a_device_must_compute_with() -> None:
+    for asked in (32, "bf16", "fp16"):
+        precision.require(asked, CPU)  # type: ignore[arg-type]
+    precision.require(32, torch.device("meta"))
+
+
+@pytest.mark.parametrize("asked", ["bf16", "fp16"])
+def test_a_device_that_does_not(asked: Any) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=rf"evaluation_precision: meta does not compute with {asked}; received '{asked}' "
+        r"\(at config.yaml:3\).*use 32",
+    ):
+        precision.require(asked, torch.device("meta"), setting="evaluation_precision", where="config.yaml:3")
+
+
+def test_a_gpu_without_bf16_is_offered_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one thing here that no machine without such a card can show for real."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(ConfigError, match=r"Tesla T4 does not compute with bf16.*use fp16 or 32"):
+        precision.require("bf16", torch.device("cuda"))
+
+
+# --- the scaler -------------------------------------------------------------------------------------------
+
+
+def line() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(3, 1)
+
+
+def steep(module: nn.Module) -> Any:
+    """A loss whose gradient overflows in fp16 until the scale is 2^10."""
+    return lambda batch: (module(batch).float() * 60).mean()
+
+
+X = torch.ones(4, 3)
+
+
+def scale_of(stepper: Stepper, name: str = "main") -> float:
+    scaler = stepper.optimizers[name].scaler
+    assert scaler is not None
+    return scaler.get_scale()
+
+
+def flag(values: Any) -> float:
+    return float(values["skipped"])
+
+
+def test_an_overflow_is_a_skipped_step_with_a_smaller_scale() -> None:
+    module = line()
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), precision="fp16")
+    before = bits(module.state_dict())
+    assert flag(stepper.run(steep(module), [X])) == 1.0
+    assert bits(module.state_dict()) == before and scale_of(stepper) == 2.0**15
+    while flag(stepper.run(steep(module), [X])):
+        assert bits(module.state_dict()) == before
+    assert bits(module.state_dict()) != before and scale_of(stepper) < 2.0**15
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_fused_sgd_may_overflow_in_its_first_step(momentum: float) -> None:
+    """Torch's own scaler lets it take what lies in the memory for its momentum."""
+
+    def trained(fused: bool) -> list[Tensor]:
+        module = line()
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum, fused=fused)
+        stepper = Stepper(optimizer, precision="fp16")
+        junk = [torch.full((1, 3), 1e30) for _ in range(64)]
+        del junk  # the memory that is taken next
+        skipped = [flag(stepper.run(steep(module), [X])) for _ in range(12)]
+        assert skipped[0] and not skipped[-1]
+        return [p.detach() for p in module.parameters()]
+
+    torch.testing.assert_close(trained(fused=True), trained(fused=False))
+
+
+def test_a_loss_that_is_not_finite_is_no_overflow() -> None:
+    """It must not hide from whoever stops at it: no smaller scale mends it."""
+    module = line()
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), precision="fp16")
+    before = bits(module.state_dict())
+    values = stepper.run(lambda batch: module(batch).mean() * float("nan"), [X])
+    assert flag(values) == 0.0 and bits(module.state_dict()) == before
+
+
+def test_an_optimizer_without_gradients_does_nothing() -> None:
+    """As in 32 bits. With several on one loss the others move."""
+    one, other = line(), line()
+    stepper = Stepper(
+        {name: torch.optim.SGD(m.parameters(), lr=0.1) for name, m in (("a", one), ("b", other))},
+        precision="fp16",
+    )
+    before = bits(one.state_dict()), bits(other.state_dict())
+    values = stepper.run(lambda batch: other(batch).float().mean() / 8, [X], optimizer=("a", "b"))
+    assert flag(values) == 0.0
+    assert bits(one.state_dict()) == before[0] and bits(other.state_dict()) != before[1]
+    values = stepper.run(lambda batch: other(batch).float().mean() / 8, [X], optimizer="a")
+    assert "skipped" not in values and bits(one.state_dict()) == before[0]
+
+
+def test_several_optimizers_on_one_loss_share_the_scaler_of_the_first() -> None:
+    """Also in a step in which only the second moves."""
+    one, other = line(), line()
+    stepper = Stepper(
+        {
+            "a": Optim(torch.optim.SGD(one.parameters(), lr=0.01), every_n_steps=2),
+            "b": torch.optim.SGD(other.parameters(), lr=0.01),
+        },
+        precision="fp16",
+    )
+
+    def loss(batch: Tensor) -> Tensor:
+        return (0.1 * one(batch).float() + 1000 * other(batch).float()).mean()
+
+    moved = []
+    for _ in range(16):
+        before = bits(one.state_dict()), bits(other.state_dict())
+        values = stepper.run(loss, [X], optimizer=("a", "b"))
+        moved.append((bits(one.state_dict()) != before[0], bits(other.state_dict()) != before[1]))
+        assert flag(values) == 0.0 or not moved[-1][1]
+    assert moved[0] == (False, False) and moved[1] == (True, False), "the first does not overflow"
+    assert moved[-2:] == [(False, True), (True, True)]
+    assert scale_of(stepper, "a") < 2.0**16 == scale_of(stepper, "b")
+
+
+def test_a_step_that_fails_halfway_leaves_a_scaler_that_works() -> None:
+    module = line()
+    optim = Optim(torch.optim.SGD(module.parameters(), lr=0.1), max_grad_norm=1.0, grad_norm_type=2.0)
+    stepper = Stepper(optim, precision="fp16")
+
+    def clip() -> Tensor:
+        raise torch.OutOfMemoryError("no memory left to clip in")
+
+    optim.clip = clip  # type: ignore[method-assign]
+    with pytest.raises(torch.OutOfMemoryError):
+        stepper.run(lambda batch: module(batch).float().mean() / 8, [X])
+    assert not stepper.has_moved
+    del optim.clip
+    assert flag(stepper.run(lambda batch: module(batch).float().mean() / 8, [X])) == 0.0
+
+
+def test_a_stepper_goes_on_exactly() -> None:
+    """With its scale on the way down, and with good steps counted."""
+
+    def made() -> tuple[nn.Linear, Stepper]:
+        module = line()
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+        return module, Stepper(Optim(optimizer, max_grad_norm=0.5), precision="fp16")
+
+    whole, first = made(), made()
+    for _ in range(12):
+        whole[1].run(steep(whole[0]), [X])
+    for steps in (3, 5, 4):
+        for _ in range(steps):
+            first[1].run(steep(first[0]), [X])
+        state = tree.unpack(*tree.pack({"m": dict(first[0].state_dict()), "s": first[1].state_dict()}))
+        first = made()
+        first[0].load_state_dict(state["m"])
+        first[1].load_state_dict(state["s"])
+    assert bits(first[0].state_dict()) == bits(whole[0].state_dict())
+    assert bits(first[1].state_dict()) == bits(whole[1].state_dict())

@@ -1,0 +1,172 @@
+"""What is told of a step that was reached, and which batch it gets; the rest is in test_debug.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base.frames import Own
+from roost.package import blackbox
+from roost.package.blackbox import Box, Note, Visit
+from roost.train import seeding
+from roost.train.blackbox import BlackBox, samples_of
+from roost.train.stepper import Stepper, Window
+from roost.train.trainer import Trainer
+from roost.worker.arrival import Arrival, place_of
+from roost.worker.replay import Start
+from roost.worker.standing import Left
+from tests.train.parts import MLP, Points, bits, built, plain
+
+OWN = Own([Path(__file__).parent])
+
+
+class Unseeded(Points):
+    """Draws from a generator of its own."""
+
+    generator = torch.Generator().manual_seed(0)
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(6, generator=self.generator), self.y[index]
+
+
+def make(runner: Any = None, dataset: Any = None, **options: Any) -> Trainer:
+    trainer = plain(runner or built(MLP), dataset or Points(), until=9, **options)
+    trainer.runner.train()
+    return trainer
+
+
+def arrival(box: Box | None = None, *, step: int = 1, begin: bool = False, hunts: bool = False) -> Arrival:
+    visit = Visit(step=step, session=1, begin=begin)
+    return Arrival(visit, box, Start(None, {}, is_box=False, notes=[]), OWN, hunts=hunts)
+
+
+def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> Box:
+    note = Note(**{"step": 1, "epoch": 0, "batch": 0, "error": "ValueError: no", **fields})
+    BlackBox(folder, 1).keep(trainer, note, window, generators=None)
+    found = blackbox.newest(folder)
+    assert found is not None
+    return found
+
+
+def window_of(trainer: Trainer) -> list[Any]:
+    """The first window as a step gets it."""
+    seen: list[Any] = []
+
+    def take(window: Any) -> Any:
+        seen.append(window)
+        raise Left
+
+    trainer.take = take
+    with pytest.raises(Left):
+        trainer.fit()
+    return list(seen[0])
+
+
+def test_where_a_step_lies() -> None:
+    note = Note(step=3, epoch=2, batch=12, samples=[5, 1])
+    assert place_of(note) == "epoch 2, batch 12, samples 5, 1"
+    many = Note(step=3, epoch=2, batch=12, num_batches=4, samples=list(range(40)))
+    assert place_of(many).startswith("epoch 2, 4 batches from 12, samples 0, 1, 2")
+    assert place_of(many).endswith("15, … 40 in all")
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_the_batch_is_that_of_the_run(accumulation: int) -> None:
+    def fresh() -> Trainer:
+        runner = built(MLP)
+        stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), accumulation=accumulation)
+        return make(runner, stepper=stepper)
+
+    found = arrival()._window(fresh())
+    assert bits(list(found)) == bits(window_of(fresh()))
+    if accumulation > 1:
+        assert isinstance(found, Window) and found.num_samples == [4, 4, 4]
+
+
+def test_a_kept_batch_that_differs_gives_way_to_the_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = make()
+    window = window_of(make())
+    same = arrival(box(tmp_path / "same", trainer, window))
+    assert bits(list(same._window(trainer))) == bits(window)
+    assert "drawn anew" not in capsys.readouterr().err
+    changed = arrival(box(tmp_path / "changed", trainer, [[torch.zeros(4, 6), torch.zeros(4)]]))
+    assert bits(list(changed._window(trainer))) == bits(window)
+    assert "drawn anew" in capsys.readouterr().err
+
+
+def test_a_set_that_ignores_the_seeds_gives_way_to_the_kept_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = make(dataset=Unseeded())
+    kept = [[torch.ones(4, 6), torch.arange(4)]]
+    assert bits(list(arrival(box(tmp_path, trainer, kept))._window(trainer))) == bits(kept)
+    assert "drawn anew" not in capsys.readouterr().err
+
+
+def test_a_step_that_goes_through_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, hook = make(), arrival()
+    with pytest.raises(Left):
+        hook.before_step(trainer)
+    said = capsys.readouterr().err
+    names = ", ".join(map(str, samples_of(trainer.loaders["train"], 0, 0, 1)))
+    assert f"step 1: epoch 0, batch 0, samples {names}\n" in said
+    assert "step 1 went through: loss 0." in said and hook.exit_code == 0
+
+
+def test_one_that_failed_then_and_not_now_names_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = make()
+    found = box(
+        tmp_path, trainer, window_of(make()), inexact=["NumPy's generator is as it was after the error"]
+    )
+    found = found._replace(note=Note(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}}))
+    hook = arrival(found)
+    with pytest.raises(Left):
+        hook.before_step(trainer)
+    said = capsys.readouterr().err
+    assert hook.exit_code == 1 and "step 1 does not fail this time: loss " in said
+    assert "what differs from then: torch was 1.0, is" in said
+    assert "what differs from then: number of threads was 99, is" in said
+    assert "what differs from then: NumPy's generator" in said
+    assert "what differs from then: the steps before it were taken anew" in said
+
+
+def _fields(note: Note) -> dict[str, Any]:
+    return {name: getattr(note, name) for name in note.__struct_fields__}
+
+
+def test_on_the_way_nothing_is_printed_and_no_breakpoint_stops(capsys: pytest.CaptureFixture[str]) -> None:
+    hook, before = arrival(step=3), sys.breakpointhook
+    with hook.quiet():
+        print("on the way")
+        breakpoint()  # noqa: T100  - it must not stop
+        trainer = make()
+        trainer.progress.step = 1
+        hook.on_start(trainer)
+        hook.before_step(trainer)
+        trainer.progress.step = 2
+        with pytest.raises(Left):
+            hook.before_step(trainer)
+        print("here")
+        assert sys.breakpointhook is before
+    said = capsys.readouterr()
+    assert said.out == "here\n" and "replaying 1 step from the seed\n" in said.err
+
+
+def test_a_hunt_leaves_nothing_behind_when_the_step_is_well() -> None:
+    """The watched step is the step itself."""
+    trainer, other = make(), make()
+    before = seeding.rng_state()
+    with pytest.raises(Left):
+        arrival(hunts=True).before_step(trainer)
+    seeding.set_rng_state(before)
+    with pytest.raises(Left):
+        arrival().before_step(other)
+    assert bits(dict(trainer.runner.state_dict())) == bits(dict(other.runner.state_dict()))
