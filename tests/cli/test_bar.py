@@ -32,6 +32,22 @@ def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
     assert rows.text() == "a nan  b 1.235e+06"
 
 
+def test_what_a_rollback_undid_is_not_shown(tmp_path: Path) -> None:
+    """Values from before it stay, the others come anew."""
+    path = tmp_path / "1.jsonl"
+    rows = Newest(path)
+    header = '{"session": 1, "start_step": %d, "time": 1}\n'
+    row = '{"step": %d, "epoch": 0, "time": 2, "%s": %s}\n'
+    path.write_text(header % 0 + row % (4, "a", 1) + row % (6, "b", 2) + row % (7, "c", 3))
+    assert rows.text() == "a 1  b 2  c 3"
+    with path.open("a") as file:
+        file.write(header % 6)
+    assert rows.text() == "a 1  b 2"
+    with path.open("a") as file:
+        file.write(row % (7, "c", 4))
+    assert rows.text() == "a 1  b 2  c 4"
+
+
 def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
     board = Board(tmp_path / "progress")
     for total_steps, place in ((NEVER, "epoch 2  step 1,005"), (2000, "epoch 2/2  step 1,005/2,000")):

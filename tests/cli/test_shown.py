@@ -12,6 +12,8 @@ import pytest
 from roost.analysis import folder
 from roost.cli.shown import lines
 from roost.operations.show import show
+from roost.package import skipped
+from roost.package.skipped import Skipped
 from tests.operations.packages import ROWS, TIMES, VALUES, package
 
 
@@ -33,6 +35,20 @@ def test_where_the_time_went(tmp_path: Path) -> None:
     (time,) = (line for line in shown.splitlines() if line.startswith("time: "))
     assert time.startswith("time: 0.2s, 1,000 samples/s  data 17%  to device 17%  forward 17%")
     assert time.endswith("  other 17%  memory 400 MB") and "perf/" not in shown
+
+
+def test_skipped_steps_have_one_line(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert " skipped" not in text(made.path)
+    for step, line in (
+        (7, "1 step skipped: 7, ValueError: \\x1b[2J"),
+        (9, "2 steps skipped, the last: 9, ValueError: \\x1b[2J"),
+    ):
+        told = Skipped(
+            session=1, step=step, epoch=0, batch=6, kind="error", error="ValueError: \x1b[2J", samples=[3]
+        )
+        skipped.append(made.path / skipped.NAME, told)
+        assert [one for one in text(made.path).splitlines() if " skipped" in one] == [line]
 
 
 def test_values_are_shown_as_they_are(tmp_path: Path) -> None:

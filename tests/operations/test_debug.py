@@ -42,6 +42,7 @@ def test_the_step_that_failed_last(tmp_path: Path) -> None:
     assert program.folder == made.path and program.notes == []
     assert program.env["PYTHONHASHSEED"] == "0" and program.env["PYTHONDONTWRITEBYTECODE"] == "1"
     assert asked(made, step=12)[1].box == "state_0.ckpt" and asked(made, step=12, begin=True)[1].begin
+    assert asked(made, replay=True)[1].replay and not visit.replay
 
 
 def test_any_other_step_is_stopped_at_before_it(tmp_path: Path) -> None:

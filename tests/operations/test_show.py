@@ -10,8 +10,10 @@ import pytest
 from roost.analysis import folder
 from roost.base.errors import NotFound
 from roost.operations.show import show
+from roost.package import skipped
 from roost.package.package import Package
-from tests.operations.packages import ROWS, TIMES, package, session
+from roost.package.skipped import Skipped
+from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
 
 def test_a_run_that_ended(tmp_path: Path) -> None:
@@ -48,6 +50,20 @@ def test_where_the_time_went_is_told_apart_from_the_metrics(tmp_path: Path) -> N
     assert shown.time is not None and (shown.time.steps, shown.time.samples) == (30, 180)
     assert shown.time.seconds == pytest.approx(0.18) and shown.time.host_mb == 400.0
     assert show(package(tmp_path / "runs", "older").path).time is None
+
+
+def test_steps_that_were_skipped(tmp_path: Path) -> None:
+    """Not those that a later session undid."""
+    made = package(tmp_path / "runs", state="stopped")
+    assert show(made.path).skipped == []
+    for step in (7, 12, 29):
+        told = Skipped(session=1, step=step, epoch=0, batch=step - 1, kind="error", error="no", samples=[3])
+        skipped.append(made.path / skipped.NAME, told)
+    assert [one.step for one in show(made.path).skipped] == [7, 12, 29]
+    session(made, "stopped")
+    record_rows(made, 2, 20, [])
+    assert [one.step for one in show(made.path).skipped] == [7, 12]
+    assert msgspec.json.decode(msgspec.json.encode(show(made.path)))["skipped"][1]["samples"] == [3]
 
 
 def test_a_run_that_runs_tells_its_pid(tmp_path: Path) -> None:

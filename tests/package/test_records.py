@@ -264,6 +264,57 @@ def test_a_killed_writer_loses_no_row_that_was_written(tmp_path: Path) -> None:
     assert len(records.fold(tmp_path).rows) == 100
 
 
+# --- a rollback -------------------------------------------------------------------------------------------
+
+
+def go_back(folder: Path, session: int, start: int, *steps: int) -> None:
+    """One session; a negative step is where it goes back to. Rows have the number of the turn."""
+    writer = Writer(folder / f"{session}.jsonl", session=session, start_step=start)
+    turn = 0
+    for step in steps:
+        if step < 0:
+            turn += 1
+            writer.go_back(-step)
+        else:
+            writer.row(step, 0, {"train/loss": session + turn / 10})
+    writer.close()
+
+
+def test_what_a_session_went_back_behind_does_not_count(tmp_path: Path) -> None:
+    go_back(tmp_path, 1, 0, 2, 4, 6, 8, -5, 6, 8)
+    columns = records.fold(tmp_path)
+    assert values(columns) == [(2, 1.0), (4, 1.0), (6, 1.1), (8, 1.1)]
+    assert columns.starts == [(1, 0)] and columns.torn == 0
+    assert [row["train/loss"] for row in records.tail(tmp_path / "1.jsonl")] == [1.0, 1.0, 1.1, 1.1]
+
+
+def test_it_may_go_back_several_times_also_to_the_very_step_of_a_row(tmp_path: Path) -> None:
+    go_back(tmp_path, 1, 0, 2, 4, 6, -4, 6, 8, -2, 4, -2)
+    assert values(records.fold(tmp_path)) == [(2, 1.0)]
+    assert [row["step"] for row in records.tail(tmp_path / "1.jsonl")] == [2]
+
+
+def test_a_later_session_after_a_rollback(tmp_path: Path) -> None:
+    go_back(tmp_path, 1, 0, 2, 4, 6, -4, 6, 8)
+    go_back(tmp_path, 2, 6, 8, -6, 8, 10)
+    assert values(records.fold(tmp_path)) == [(2, 1.0), (4, 1.0), (6, 1.1), (8, 2.1), (10, 2.1)]
+
+
+def test_behind_its_own_beginning(tmp_path: Path) -> None:
+    """The checkpoint that the session went on from was damaged meanwhile."""
+    go_back(tmp_path, 1, 0, 2, 4, 6)
+    go_back(tmp_path, 2, 6, 8, -2, 4, 6)
+    columns = records.fold(tmp_path)
+    assert values(columns) == [(2, 1.0), (4, 2.1), (6, 2.1)]
+    assert columns.starts == [(1, 0), (2, 2)]
+
+
+def test_the_tail_of_a_long_file_after_a_rollback(tmp_path: Path) -> None:
+    go_back(tmp_path, 1, 0, *range(1, 3001), -2990, *range(2991, 2996))
+    found = [row["step"] for row in records.tail(tmp_path / "1.jsonl")]
+    assert found == list(range(found[0], 2996))
+
+
 # --- the newest rows --------------------------------------------------------------------------------------
 
 
@@ -296,7 +347,9 @@ def test_a_follower_gives_each_row_once_whatever_the_pieces(tmp_path: Path) -> N
         with path.open("ab") as file:
             file.write(content[at : at + 7])
         found += follower.new_rows()
-    assert found == records.fold(tmp_path / "whole").rows
+    header, *rows = found
+    assert header["start_step"] == 0 and not records.metrics(header)
+    assert rows == records.fold(tmp_path / "whole").rows
     assert follower.new_rows() == []
 
 

@@ -238,7 +238,17 @@ def test_what_cannot_be_read_is_an_error_that_names_it(project: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "name", ["records/a.py", "manifest.json", "args.json", "lock", "Checkpoints/x", "progress"]
+    "name",
+    [
+        "records/a.py",
+        "manifest.json",
+        "args.json",
+        "lock",
+        "Checkpoints/x",
+        "progress",
+        "blackbox/x",
+        "skipped.jsonl",
+    ],
 )
 def test_a_name_that_the_package_needs_is_refused(project: Path, name: str) -> None:
     fill(project, "a.py", name)

@@ -23,6 +23,28 @@ from roost.package.records import PERF
 PROJECT = Path(__file__).parent / "exact_project"
 _NOT_EXACT = ("seconds",)
 
+_GAN = "{class: torch.optim.Adam, lr: 2e-3, params: '%s.*', max_grad_norm: 1.0%s}"
+_PLATEAU = (
+    "{class: torch.optim.lr_scheduler.ReduceLROnPlateau, unit: validation, monitor: valid/loss, "
+    "patience: 0, factor: 0.5}"
+)
+KINDS: dict[str, list[str]] = {
+    "mlp": ["net=mlp"],
+    "cnn": [],
+    "transformer": ["net=transformer", "precision=bf16", "gradient_accumulation_steps=3"],
+    "gan": [
+        "runner=project.py:Gan",
+        "~optimizers.main",
+        f"+optimizers.d={_GAN % ('d', '')}",
+        f"+optimizers.g={_GAN % ('g', ', every_n_steps: 2')}",
+    ],
+    "plateau": ["net=mlp", "~optimizers.main.scheduler", f"+optimizers.main.scheduler={_PLATEAU}"],
+    "fp16": ["net=mlp", "precision=fp16"],
+    "skip": ["on_non_finite=skip", "on_step_error=skip", "bad.nan=[17, 60]", "bad.error=[33]"],
+    "rollback": ["on_non_finite=rollback", "bad.nan=[60]", "max_epochs=3"],
+}
+"""Projects of every kind: what each changes in the settings of the one."""
+
 
 def start(root: Path, overrides: list[str]) -> Started:
     """A new run of the project, its packages below ``root``."""

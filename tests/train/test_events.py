@@ -173,3 +173,50 @@ def test_names_side_by_side_do_not_round_each_other() -> None:
     loss = torch.tensor(0.5, dtype=torch.bfloat16)
     found.put({"loss": loss, "tokens": torch.tensor(20_000_001), "n": 1001})
     assert found.row() == {"loss": 0.5, "tokens": 20_000_001.0, "n": 1001.0}
+
+
+# --- what is not finite -----------------------------------------------------------------------------------
+
+
+def put(found: Events, steps: range, bad: dict[int, Any], skips: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+    """A loss and a norm at each step, with NaN in the one that ``bad`` names."""
+    for step in steps:
+        values = {
+            name: torch.tensor(math.nan if bad.get(step) == name else 1.0) for name in ("loss", "grad_norm")
+        }
+        extra = {"skipped": torch.tensor(float(step in skips))} if skips else {}
+        found.put({**values, **extra, "other": math.nan}, 2.0, step)
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+@pytest.mark.parametrize("first", [1, events._FOLD, events._FOLD + 1, 2 * events._FOLD + 5])
+def test_the_first_bad_step_is_known_without_cutting_the_row(name: str, first: int) -> None:
+    found, untouched = Events(), Events()
+    last = 2 * events._FOLD + 9
+    for one in (found, untouched):
+        put(one, range(1, first), {})
+    assert found.bad_step() is None
+    for one in (found, untouched):
+        put(one, range(first, last), {first: name, first + 1: "loss"})
+    assert found.bad_step() == first
+    skeleton, leaves = tree.pack(found.state_dict())
+    assert (skeleton, leaves.keys()) == (tree.pack(untouched.state_dict())[0], leaves.keys())
+    row = found.row()
+    assert repr(row) == repr(untouched.row()) and found.first_bad == untouched.first_bad == first
+
+
+def test_of_a_skipped_step_nothing_need_be_finite() -> None:
+    found = Events()
+    put(found, range(1, 5), {2: "loss", 4: "grad_norm"}, {2, 4})
+    assert found.bad_step() is None
+    assert found.row()["skipped"] == 2.0 and found.first_bad is None
+
+
+def test_a_row_forgets_what_was_bad() -> None:
+    found = Events()
+    put(found, range(1, 5), {2: "loss"})
+    found.row()
+    put(found, range(5, 7), {})
+    assert found.bad_step() is None and Events().bad_step() is None
+    found.row()
+    assert found.first_bad is None

@@ -79,8 +79,8 @@ class NoGradient(torch.autograd.Function):
 
 
 class Failing(Classifier):
-    """Fails in the steps that are named: ``nan`` is about the loss, ``grad`` about the gradient alone; an error
-    is raised by ``loss`` in it, by ``backward`` in the backward pass, by ``before`` before either."""
+    """Fails in the steps that are named: ``nan`` is about the loss, ``grad`` about the gradient alone; ``loss``
+    raises an error in it, ``backward`` in the backward pass, ``before`` before either."""
 
     plan: ClassVar[dict[str, Any]] = {}
 

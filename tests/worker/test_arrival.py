@@ -100,6 +100,16 @@ def test_a_kept_batch_that_differs_gives_way_to_the_set(
     assert "drawn anew" in capsys.readouterr().err
 
 
+def test_a_kept_batch_that_is_damaged_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = window_of(make())
+    found = box(tmp_path, make(), window)
+    (found.path / "batch.safetensors").write_bytes(b"")
+    assert bits(list(arrival(found)._window(make()))) == bits(window)
+    assert "the batch of the box cannot be read: Damaged" in capsys.readouterr().err
+
+
 def test_a_set_that_ignores_the_seeds_gives_way_to_the_kept_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

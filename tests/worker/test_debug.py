@@ -4,6 +4,7 @@ the real program: tests/cli/commands/test_debug.py."""
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def failed(folder: Path, code: str, **settings: Any) -> Package:
 @pytest.fixture
 def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Go]:
     """Debugs a package with these keys, which changes nothing; gives the exit code and what was shown."""
-    hook = sys.breakpointhook
+    hook, handlers = sys.breakpointhook, {n: signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGTERM)}
 
     def gone(made: Package, *keys: str, **fields: Any) -> tuple[int, str]:
         if "step" not in fields:
@@ -62,6 +63,8 @@ def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
 
     yield gone
     sys.breakpointhook = hook
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) -> None:
@@ -80,15 +83,18 @@ def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) 
     assert "(torch.Size([10, 4]), 8)" in text
 
 
-def test_a_checkpoint_that_was_named_goes_before_the_box(tmp_path: Path, go: Go) -> None:
+def test_a_replay_goes_before_the_box_where_it_was_asked_for(tmp_path: Path, go: Go) -> None:
     code = runner("drop = self.net(x).sum().item()", "if n == 7: raise ValueError(f'sum {drop!r}')")
     made = failed(tmp_path, code, checkpoint={"every": "2", "fast": 9})
     box = blackbox.newest(made.blackbox)
     assert box is not None
-    code, text = go(made, "q", checkpoint=1)
-    assert (
-        code == 0 and "replaying 2 steps from checkpoint 1" in text and f"it fails: {box.note.error}" in text
-    )
+    ways: list[tuple[dict[str, Any], str]] = [
+        ({"checkpoint": 1}, "replaying 2 steps from checkpoint 1"),
+        ({"replay": True}, "from checkpoint 2, which is just before it"),
+    ]
+    for asked, said in ways:
+        code, text = go(made, "q", **asked)
+        assert code == 0 and said in text and f"it fails: {box.note.error}" in text
 
 
 def test_before_the_step_pdb_goes_on_into_the_error(tmp_path: Path, go: Go) -> None:

@@ -145,6 +145,9 @@ def test_a_box_begins_with_its_own_state(tmp_path: Path) -> None:
     assert hook.first == 2 and same(hook.state, went(made, visit(3)).state)
     other = replay.find(AsOf(made.path, 1), visit(3, checkpoint=saved(made, 2)), box)
     assert not other.is_box
+    (box.path / "model.json").write_bytes(b"{}")
+    instead = replay.find(AsOf(made.path, 1), visit(3), box._replace(note=Note(step=3, epoch=0, batch=2)))
+    assert instead.info is None and "model.json" in instead.notes[0] and "once more" in instead.notes[0]
 
 
 def test_the_line_of_a_box_is_that_of_its_own_checkpoint(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ def _head(shown: Shown) -> Iterator[str]:
         yield _determinism(shown.determinism, shown.settings.get("determinism"))
     if shown.time is not None:
         yield f"time: {shown.time}"
+    if shown.skipped:
+        last, number = shown.skipped[-1], len(shown.skipped)
+        steps = "1 step skipped:" if number == 1 else f"{number} steps skipped, the last:"
+        yield f"{steps} {last.step}, {terminal.harmless(last.error)}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
 

@@ -28,6 +28,8 @@ class DebugRequest:
     """Counted from 1; None: the one that failed last."""
     checkpoint: int | None = None
     """Replay from this one; None: the black box, or the newest checkpoint before the step."""
+    replay: bool = False
+    """Take the steps before it once more, whatever state the black box holds."""
     begin: bool = False
     """Stop before the step, not where it fails."""
     device: str | None = None
@@ -75,6 +77,7 @@ def debug(request: DebugRequest) -> Program:
         session=session,
         box=box.path.name if box is not None else None,
         checkpoint=request.checkpoint,
+        replay=request.replay,
         begin=request.begin or box is None,
         device=device,
         project=str(project),

@@ -12,10 +12,11 @@ from roost.operations import determinism, intact
 from roost.operations.determinism import DeterminismShown
 from roost.operations.row import Row
 from roost.operations.summary import summarize
-from roost.package import checkpoint, environment, performance
+from roost.package import checkpoint, environment, performance, skipped
 from roost.package.package import Package
 from roost.package.performance import Span
 from roost.package.sessions import Session
+from roost.package.skipped import Skipped
 
 _SAMPLE = "sample"
 _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}
@@ -94,6 +95,8 @@ class Shown:
     """The newest value of each."""
     time: Span | None
     """Where the time of all its rows went."""
+    skipped: list[Skipped]
+    """Steps that were passed over, because of an error or of what was not finite."""
     checkpoints: list[CheckpointShown]
     set_aside: list[str]
     """Damaged checkpoints that the run found and put away."""
@@ -127,6 +130,7 @@ def show(package: Path | str) -> Shown:
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
         time=performance.of_records(columns),
+        skipped=skipped.read(opened.path / skipped.NAME, columns.starts),
         checkpoints=_checkpoints(opened),
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in intact.analyses(opened.path)],

@@ -60,7 +60,9 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     box: str | None = None
     """Name of the step's box; None: nothing is known of a failure in it."""
     checkpoint: int | None = None
-    """Replay from this one, whatever the box holds."""
+    """Replay from this one."""
+    replay: bool = False
+    """Take the steps before it once more, whatever state the box holds."""
     begin: bool = False
     """Stop before the step, not where it fails."""
     device: str = "auto"

@@ -31,7 +31,8 @@ _JUNK = {
 }  # fmt: skip
 _OWN = {
     "args.json", "request.json", "provenance.json", "manifest.json", "environment.json", "_package.json",
-    "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints",
+    "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
+    "skipped.jsonl",
 }  # fmt: skip
 """What the package itself keeps at its top, beside the project's files."""
 _NEVER_LINKED = _OWN | {"analysis"}

@@ -1,10 +1,9 @@
 """Torch's own operations of a step, without what Python does around them.
 
-On a small model a quarter of a step is spent around the work: ranges for a profiler that does not run,
-looking for arguments that nobody gave, a fresh 1 to begin the backward pass with. What is here does the same
-operations in the same order, so the bits are the same, and steps aside for torch's own functions whenever
-somebody could tell the difference: a hook on the optimizer, a profiler, a tensor of another class, a mode
-that sees each call of torch.
+On a small model a quarter of a step is spent around the work: in ranges for a profiler that does not run, in
+looking for arguments that nobody gave. What is here does the same operations in the same order, so the bits are
+the same, and steps aside for torch's own functions where somebody could tell the difference: a hook on the
+optimizer, a step that was wrapped, a profiler, a tensor of another class.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ _GLOBAL_HOOKS = [
     for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 ]
 _OWN_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-_ones: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
 
 def backward(loss: Tensor, share: float | None = None) -> None:
@@ -39,13 +37,8 @@ def backward(loss: Tensor, share: float | None = None) -> None:
     if _engine is None or type(loss) is not Tensor or has_torch_function_unary(loss):
         (loss if share is None else loss * share).backward()  # type: ignore[no-untyped-call]
         return
-    if share is not None:
-        seed = loss.new_full((), share)
-    else:
-        key = (loss.dtype, loss.device)
-        seed = _ones.get(key)  # type: ignore[assignment]
-        if seed is None:
-            seed = _ones.setdefault(key, torch.ones((), dtype=loss.dtype, device=loss.device))
+    # A fresh one each time: where only views lie between them, it becomes the gradient of a parameter itself.
+    seed = torch.ones_like(loss) if share is None else loss.new_full((), share)
     _engine((loss,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
@@ -61,7 +54,7 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
     listening = [*_GLOBAL_HOOKS, *(getattr(optimizer, name) for name in _OWN_HOOKS)]
 
     def step() -> object:
-        if any(listening) or is_profiled():
+        if any(listening) or is_profiled() or vars(optimizer).get("step") is not own:
             return optimizer.step()
         optimizer._opt_called = True  # type: ignore[attr-defined]  # as the wrapper of a scheduler notes it
         return bare(optimizer)

@@ -14,7 +14,7 @@ import torch
 
 from roost.base import tree
 from roost.base.duration import duration
-from roost.base.errors import CheckpointError
+from roost.base.errors import CheckpointError, NotFound
 from roost.base.frames import Own, in_one_line
 from roost.base.harmless import harmless
 from roost.base.raised import raised
@@ -111,7 +111,7 @@ class Arrival(Hook):
         if self._told > self._began:
             _say("\r\x1b[K", end="")
         self._arrive(trainer)
-        raise Left
+        raise Left("roost debug")  # what hooks are told of the end
 
     def _tell(self, trainer: Trainer) -> None:
         now = time.monotonic()
@@ -236,7 +236,11 @@ class Arrival(Hook):
     def _kept(self, trainer: Trainer) -> list[Any] | None:
         if self.box is None or not self.box.has_batch:
             return None
-        _, states = checkpoint.read(self.box.path, only=[blackbox.BATCH])
+        try:
+            _, states = checkpoint.read(self.box.path, only=[blackbox.BATCH])
+        except (CheckpointError, NotFound, OSError) as error:
+            _say(f"the batch of the box cannot be read: {_one_line(error)}")
+            return None
         return list(moved(states[blackbox.BATCH]["window"], trainer.runner.device))
 
     # ---- telling ----------------------------------------------------------------------------------------
@@ -247,7 +251,7 @@ class Arrival(Hook):
         _say(f"it fails{', and otherwise than then' if then else ''}: {now}")
 
     def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: Note | None) -> None:
-        shown = ", ".join(f"{name} {float(value):.4g}" for name, value in values.items())
+        shown = _shown(values)
         if note is None or self.visit.begin:
             _say(f"step {self.visit.step} went through: {shown}")
             return
@@ -258,6 +262,8 @@ class Arrival(Hook):
         if not self.start.is_box and different:
             different.append("the steps before it were taken anew")
         different += note.inexact
+        if self.start.is_box:
+            _say("  to go there by taking the steps before it once more: --replay")
         for reason in different or [
             "nothing that roost knows of: files, time, other processes, other threads"
         ]:
@@ -273,6 +279,13 @@ def place_of(note: Note) -> str:
         f"batch {note.batch}" if note.num_batches == 1 else f"{note.num_batches} batches from {note.batch}"
     )
     return f"epoch {note.epoch}, {batches}, samples {', '.join(named)}"
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    """What a step records, the losses first."""
+    names = sorted(values, key=lambda name: not name.endswith("loss"))
+    found = [(name, values[name]) for name in names if name != "weight"]
+    return ", ".join(f"{n} {float(v):.4g}" for n, v in found if not torch.is_tensor(v) or v.numel() == 1)
 
 
 def _one_line(error: Exception) -> str:

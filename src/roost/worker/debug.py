@@ -5,8 +5,11 @@ and changes nothing in the package, which may be running."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import msgspec
 
@@ -30,6 +33,8 @@ NAME = "debug"
 def main(path: str, visit: str) -> int:
     """Goes there; gives the exit code: 0 when pdb had stopped in the step, or was not to."""
     Debugger(has_terminal=True)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, _end)
     package = Package.open(path)
     try:
         return _go(package, msgspec.json.decode(visit, type=Visit))
@@ -40,6 +45,12 @@ def main(path: str, visit: str) -> int:
         if told.reason == "exception":
             standing.look_at(error, Own([package.path]))
         return told.exit_code
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """The terminal is gone: nothing stays behind."""
+    signal.signal(number, signal.SIG_DFL)  # whoever is in a hurry sends it twice
+    raise SystemExit(128 + number)
 
 
 def _go(package: Package, visit: Visit) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from roost.base.errors import Damaged, NotFound, Refused, UsageError
+from roost.base.errors import CheckpointError, Damaged, NotFound, Refused, UsageError
 from roost.config.settings import Settings
 from roost.package import blackbox, checkpoint, skipped
 from roost.package.blackbox import Box, Visit
@@ -63,10 +63,13 @@ def find(package: Package, visit: Visit, box: Box | None) -> Start:
                 fix="name an older one, or none",
             )
         return Start(*checkpoint.read(path), is_box=False, notes=[])
-    if box is not None and box.has_state:
-        info, states = checkpoint.read(box.path, only=blackbox.STATE)
-        return Start(info, states, is_box=True, notes=[])
     said: list[str] = []
+    if box is not None and box.has_state and not visit.replay:
+        try:
+            info, states = checkpoint.read(box.path, only=blackbox.STATE)
+            return Start(info, states, is_box=True, notes=[])
+        except (CheckpointError, NotFound, OSError) as error:
+            said.append(f"the black box: {error}; the steps before it are taken once more")
     for info in reversed(_line(package, box)):
         if info.step >= visit.step:
             continue

@@ -111,11 +111,15 @@ def test_beside_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:
     made = only(tmp_path / "p")
     try:
         wait_for(lambda: made.store().line(), 60)
-        terminal = Terminal("debug", made.path, "3")
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        terminal = Terminal("debug", made.path, "3", TMPDIR=str(scratch))
         terminals.append(terminal)
         terminal.wait_for("(Pdb) ")
+        assert list(scratch.iterdir())
         terminal.hang_up()
         assert terminal.process.wait(30) != 0
+        assert not list(scratch.iterdir())
         assert made.state() == "running"
     finally:
         (tmp_path / "go").touch()

@@ -1,34 +1,42 @@
 """A project with every kind of randomness that a resume must bring back: augmentation drawn from torch,
-NumPy and Python, dropout, batch norm, and draws in the training step itself."""
+NumPy and Python, dropout, batch norm, and draws in the training step itself. ``net`` chooses the model."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from nets import NETS, mlp
+from torch import Tensor
 from torch.nn import functional
 
 import roost
 
 
 class Points(torch.utils.data.Dataset[Any]):
-    """Random points in two classes, jittered anew each time they are read."""
+    """Random points in two classes, jittered anew each time they are read; those of ``nan`` are not finite,
+    those of ``error`` cannot be read."""
 
-    def __init__(self, size: int, seed: int, *, jitter: float) -> None:
+    def __init__(
+        self, size: int, seed: int, *, jitter: float, nan: Sequence[int] = (), error: Sequence[int] = ()
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.x = torch.randn(size, 1, 4, 4, generator=generator)
         self.y = (self.x.sum((1, 2, 3)) > 0).long()
         self.jitter = jitter
+        self.x[list(nan)] = torch.nan
+        self.error = frozenset(error)
 
     def __len__(self) -> int:
         return len(self.y)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index in self.error:
+            raise OSError(f"sample {index} is rotten")
         x = self.x[index] + self.jitter * torch.randn(1, 4, 4)
         x = x * (1 + self.jitter * np.random.rand()) + self.jitter * random.gauss(0, 1)
         return x.float(), self.y[index]
@@ -37,20 +45,15 @@ class Points(torch.utils.data.Dataset[Any]):
 class Dataset(roost.Dataset):
     def build(self) -> roost.Data:
         return roost.Data(
-            train=Points(90, 1, jitter=0.1), valid=Points(40, 2, jitter=0.1), test=Points(20, 3, jitter=0)
+            train=Points(90, 1, jitter=0.1, **self.args["bad"]),
+            valid=Points(40, 2, jitter=0.1),
+            test=Points(20, 3, jitter=0),
         )
 
 
 class Runner(roost.Runner):
     def build(self) -> None:
-        self.net = nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1),
-            nn.BatchNorm2d(4),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Dropout(0.3),
-            nn.Linear(64, 2),
-        )
+        self.net = NETS[self.args["net"]]()
 
     def loss(self, batch: Any) -> Mapping[str, Tensor]:
         x, y = batch
@@ -72,6 +75,34 @@ class Runner(roost.Runner):
             "loss": functional.cross_entropy(logits, y, reduction="none"),
             "accuracy": (logits.argmax(1) == y).float(),
         }
+
+
+class Gan(roost.Runner):
+    """Two networks, two optimizers, one step."""
+
+    def build(self) -> None:
+        self.g, self.d = mlp(16), mlp(1)
+
+    def made(self, batch: Any) -> Tensor:
+        return self.g(torch.randn(len(batch[0]), 16)).view(-1, 1, 4, 4)
+
+    def d_loss(self, batch: Any) -> Tensor:
+        time.sleep(self.args["pause"])
+        real, fake = self.d(batch[0]), self.d(self.made(batch).detach())
+        return functional.softplus(-real).mean() + functional.softplus(fake).mean()
+
+    def g_loss(self, batch: Any) -> Tensor:
+        return functional.softplus(-self.d(self.made(batch))).mean()
+
+    def update(self, stepper: Any, batches: Sequence[Any]) -> Mapping[str, Any]:
+        return {
+            **stepper.run(self.d_loss, batches, optimizer="d"),
+            **stepper.run(self.g_loss, batches, optimizer="g"),
+        }
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        time.sleep(self.args["pause"])
+        return {"loss": functional.softplus(-self.d(self.made(batch))).squeeze(1)}
 
 
 class Ask(roost.Hook):

@@ -24,6 +24,7 @@ from roost.cli.commands.device import asked_device, device_options
     metavar="ID",
     help="Replay the steps from this checkpoint, not the newest.",
 )
+@click.option("--replay", is_flag=True, help="Take the steps before it once more, whatever was kept.")
 @click.option("--begin", is_flag=True, help="Stop before the step, at the first line of your own.")
 @device_options("where it trained", verb="do it")
 @click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from roost.base.raised import Raised
 from roost.worker.causes import (
+    compile,
     cuda,
     determinism,
     files,
@@ -21,6 +22,7 @@ from roost.worker.causes.cause import Cause, Row, Scene
 CAUSES: tuple[Row, ...] = (
     *memory.CAUSES,
     *cuda.CAUSES,
+    *compile.CAUSES,
     *determinism.CAUSES,
     *weights.CAUSES,
     *loading.CAUSES,

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from roost.package import blackbox, checkpoint, skipped
+from roost.train import notes
+from roost.train.blackbox import BlackBox
+from roost.train.notes import Notes
+from tests.train.parts import CNN, MLP, Pictures, Points, Recipe, StopAt, built, loader, plain
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("no good"), "ValueError: no good"),
+        (ValueError("no good\nat all"), "ValueError: no good"),
+        (AssertionError(), "AssertionError"),
+        (torch.OutOfMemoryError("no more"), "OutOfMemoryError: no more"),
+        (ValueError("x" * 1000), "ValueError: " + "x" * 488),
+    ],
+)
+def test_an_error_in_one_line(error: Exception, line: str) -> None:
+    assert notes.said(error) == line
+
+
+def test_its_notes_are_part_of_the_line() -> None:
+    error = OSError("no such picture")
+    error.add_note("while reading sample 3 of Pictures")
+    assert notes.said(error) == "OSError: no such picture; while reading sample 3 of Pictures"
+
+
+def test_where_a_step_lies_follows_from_its_number() -> None:
+    trainer = plain(built(MLP), Points())
+    seen = [
+        (one.epoch, one.batch, one.num_batches, one.samples) for one in map(note_of(trainer), range(1, 15))
+    ]
+    plan = loader(Points()).plan
+    expected = [
+        (epoch, batch, 1, samples) for epoch in (0, 1) for batch, samples in enumerate(plan.batches(epoch))
+    ]
+    assert seen == expected
+
+
+def test_where_a_step_of_several_batches_lies(tmp_path: Path) -> None:
+    """The last of an epoch is short."""
+    trainer = Recipe(accumulation=3).make(tmp_path)
+    seen = [
+        (one.epoch, one.batch, one.num_batches, len(one.samples))
+        for one in map(note_of(trainer), range(1, 7))
+    ]
+    assert seen == [(0, 0, 3, 12), (0, 3, 3, 12), (0, 6, 1, 2), (1, 0, 3, 12), (1, 3, 3, 12), (1, 6, 1, 2)]
+
+
+def note_of(trainer: Any) -> Any:
+    return lambda step: Notes(session=4).of(trainer, step, "error", "no good")
+
+
+def test_a_note_names_the_newest_checkpoint_before_the_step(tmp_path: Path) -> None:
+    recipe = Recipe(save=3, validate=100)
+    recipe.make(tmp_path, StopAt(8)).fit()
+    trainer = recipe.make(tmp_path)
+    assert [note_of(trainer)(step).checkpoint for step in (1, 6, 7, 8, 9)] == [None, None, 1, 1, 2]
+
+
+def test_a_place_names_no_more_samples_than_one_can_read() -> None:
+    trainer = plain(built(MLP), Points(), loaders={"train": loader(Points(), 10, shuffle=False)})
+    assert notes.place(note_of(trainer)(2)) == (
+        "step 2 (epoch 0, batch 1, samples 10, 11, 12, 13, 14, 15, 16, 17, …)"
+    )
+    assert notes.place(note_of(trainer)(3)) == "step 3 (epoch 0, batch 2, samples 20, 21, 22, 23, 24, 25)"
+
+
+def test_what_is_passed_over_is_written_down(tmp_path: Path) -> None:
+    trainer, log = plain(built(MLP), Points()), tmp_path / skipped.NAME
+    told = Notes(log=log, session=2)
+    for step in (3, 5):
+        told.write(told.of(trainer, step, "nonfinite", "no good"))
+    told.went_back(4)
+    (one,) = skipped.read(log)
+    assert (one.session, one.step, one.batch, one.kind, one.error) == (2, 3, 2, "nonfinite", "no good")
+
+
+def box_after(tmp_path: Path, trainer: Any, draw: Any) -> blackbox.Box:
+    """A box that was kept after something was drawn."""
+    told = Notes(BlackBox(tmp_path, 1))
+    told.begin()
+    told.before_step()
+    draw()
+    told.keep(trainer, told.of(trainer, 1, "error", "no good"), [], with_state=True)
+    found = blackbox.newest(tmp_path)
+    assert found is not None
+    return found
+
+
+def test_the_generators_of_a_step_are_those_of_its_begin(tmp_path: Path) -> None:
+    trainer = plain(built(MLP), Points())
+    begun = torch.get_rng_state()
+    box = box_after(tmp_path, trainer, lambda: torch.randn(3))
+    _, states = checkpoint.read(box.path, only=["rank-0"])
+    kept: Tensor = states["rank-0"]["rng"]["torch"]
+    assert torch.equal(kept, begun) and not torch.equal(torch.get_rng_state(), begun)
+    assert box.note.inexact == []
+
+
+def test_what_is_not_as_it_was_is_said(tmp_path: Path) -> None:
+    trainer = plain(built(CNN), Pictures())
+    box = box_after(tmp_path, trainer, lambda: np.random.rand())
+    assert box.note.inexact == [
+        "NumPy's generator is as it was after the error",
+        "the buffers are as they were after the error",
+    ]
