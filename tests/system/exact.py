@@ -16,7 +16,7 @@ from roost.base import tensors, tree
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started
-from roost.package import checkpoint, progress, retention
+from roost.package import checkpoint, progress, retention, skipped
 from roost.package.package import Package
 from roost.package.records import PERF
 
@@ -39,7 +39,7 @@ KINDS: dict[str, list[str]] = {
         f"+optimizers.g={_GAN % ('g', ', every_n_steps: 2')}",
     ],
     "plateau": ["net=mlp", "~optimizers.main.scheduler", f"+optimizers.main.scheduler={_PLATEAU}"],
-    "fp16": ["net=mlp", "precision=fp16"],
+    "fp16": ["net=mlp", "precision=fp16", "factor=30"],  # the first scales are too large
     "skip": ["on_non_finite=skip", "on_step_error=skip", "bad.nan=[17, 60]", "bad.error=[33]"],
     "rollback": ["on_non_finite=rollback", "bad.nan=[60]", "max_epochs=3"],
 }
@@ -139,11 +139,14 @@ def fingerprint(package: Path) -> dict[str, Any]:
     _, states = checkpoint.read(checkpoint.folder_of(opened.checkpoints, newest.id))
     for name in _NOT_EXACT:
         states["trainer"]["progress"].pop(name)
-    rows = [{k: v for k, v in row.items() if is_exact(k)} for row in opened.records().rows]
+    columns = opened.records()
+    rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
+    passed_over = skipped.read(package / skipped.NAME, columns.starts)
     best = retention.best_of(opened.store().line(), retention.Best(monitor="valid/loss", top_k=2))
     return {
         "step": newest.step,
         "rows": rows,
+        "skipped": [(one.step, one.kind, one.samples) for one in passed_over],
         "best": [(info.step, info.metrics["valid/loss"]) for info in best],
         **{name: _digest(state) for name, state in states.items()},
     }

@@ -1,16 +1,17 @@
 """A thousand kills and stops: every run that goes on must equal the uninterrupted one bit for bit.
 
-    python tests/system/soak_resume.py [--kills 1000] [--seed 0]
+    python tests/system/soak_resume.py [--kills 1000] [--seed 0] [--kinds mlp gan …]
 
 Sessions are forked from this process, which has imported torch and taken no step, so that a leg costs its
 training and not two seconds of imports; everything else is the worker's real program in a process of its
 own, ended at a random moment by SIGKILL to its group or by SIGTERM: in training, in a validation, inside a
-save, while it starts, with 0 or 2 loader workers, changed between legs.
+save, while it starts, with 0 or 2 loader workers, changed between legs. The kinds of projects take turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -30,8 +31,9 @@ from roost.package import progress, snapshot
 from roost.package.package import Package
 
 
-def create(root: Path) -> Package:
-    config = layers.load(exact.PROJECT / "config.yaml")
+def create(root: Path, overrides: list[str]) -> Package:
+    """A package of the project with other settings."""
+    config = layers.load(exact.PROJECT / "config.yaml", overrides=overrides)
     return Package.create(
         root, values=config.values, provenance=config.provenance, selection=snapshot.select(exact.PROJECT)
     )
@@ -71,17 +73,22 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gentle", type=float, default=0.3, help="the share of SIGTERM instead of SIGKILL")
+    parser.add_argument("--kinds", nargs="+", choices=exact.KINDS, default=list(exact.KINDS))
     asked = parser.parse_args()
     torch.set_num_threads(1)
     chance = random.Random(asked.seed)
     kills, runs, phases, began = 0, 0, Counter[str](), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="roost-soak-") as folder:
-        reference = create(Path(folder))
-        _, status = os.waitpid(fork_session(reference, []), 0)
-        assert status == 0, reference.output.read_text()
-        expected = exact.fingerprint(reference.path)
-        while kills < asked.kills:
-            package = create(Path(folder))
+        expected = {}
+        for kind in asked.kinds:
+            reference = create(Path(folder), exact.KINDS[kind])
+            _, status = os.waitpid(fork_session(reference, []), 0)
+            assert status == 0, reference.output.read_text()
+            expected[kind] = exact.fingerprint(reference.path)
+        for kind in itertools.cycle(asked.kinds):
+            if kills >= asked.kills:
+                break
+            package = create(Path(folder), exact.KINDS[kind])
             killed, legs = True, 0
             while killed:
                 pid = fork_session(package, [f"data.num_workers={chance.choice([0, 0, 2])}"])
@@ -91,13 +98,14 @@ def main() -> int:
                 phases[phase] += killed
             runs += 1
             got = exact.fingerprint(package.path)
-            if got != expected:
-                different = [name for name in expected if got[name] != expected[name]]
-                print(f"DIFFERENT after {legs} legs: {different} in {package.path}", flush=True)
+            if got != expected[kind]:
+                different = [name for name, part in expected[kind].items() if got[name] != part]
+                print(f"DIFFERENT {kind} after {legs} legs: {different} in {package.path}", flush=True)
                 os._exit(1)  # keeps the folder
             seconds = time.monotonic() - began
             print(
-                f"{runs} runs, {kills} kills, all bit-identical, {seconds:.0f} s; {dict(phases)}", flush=True
+                f"{kind}: {runs} runs, {kills} kills, all bit-identical, {seconds:.0f} s; {dict(phases)}",
+                flush=True,
             )
     return 0
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +74,44 @@ def test_a_package_that_was_moved_goes_on(tmp_path: Path, uninterrupted: Any) ->
     again = exact.go_on(moved, [])
     assert exact.wait(again) == 0
     assert exact.fingerprint(moved) == uninterrupted
+
+
+# --- projects of every kind -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Callable[[str], str]]:
+    """Runs a case (see exact_cases.py) and gives what came out."""
+    script = Path(__file__).with_name("exact_cases.py")
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def answer(case: str) -> str:
+            print(case, file=stdin, flush=True)
+            return stdout.readline().strip()
+
+        yield answer
+        process.stdin.close()
+
+
+CASES = [
+    f"{kind} {end} {2 * ((number + late) % 2)}"
+    for number, kind in enumerate(exact.KINDS)
+    for late, end in enumerate(("kill", "stop"))
+]
+"""Every pair of a kind, an end and a number of workers is in one of them."""
+
+
+def test_the_cases_hold_every_pair() -> None:
+    split = [case.split() for case in CASES]
+    for a, b, number in ((0, 1, 16), (0, 2, 16), (1, 2, 4)):
+        assert len({(case[a], case[b]) for case in split}) == number
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("case", CASES)
+def test_each_kind_goes_on_exactly(ask: Callable[[str], str], case: str) -> None:
+    assert ask(case) == "same"

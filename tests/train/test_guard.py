@@ -88,6 +88,18 @@ def test_a_bad_step_changes_nothing(
         assert all_of(module) != before
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_sparse_gradients_are_looked_at_too(count: int) -> None:
+    module = nn.Embedding(5, 3, sparse=True)
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), guard=Guard(module))
+    batches = [torch.tensor([1, 1, 2])] * count
+    before = all_of(module)
+    values = stepper.run(lambda batch: module(batch).mean() + Root.apply(module(batch).mean()), batches)
+    assert float(values["skipped"]) == 1.0 and all_of(module) == before
+    values = stepper.run(lambda batch: module(batch).mean(), batches)
+    assert float(values["skipped"]) == 0.0 and all_of(module) != before
+
+
 def test_the_flag_is_of_all_since_it_was_taken() -> None:
     module = Net()
     guard = Guard(module)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from roost.base import tree
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, TrainingError
 from roost.train import precision
+from roost.train.checkpoints import Checkpoints
+from roost.train.hooks import Records, Save
 from roost.train.optim import Optim
 from roost.train.stepper import Stepper
-from tests.train.parts import bits
+from tests.train.parts import MLP, Still, bits, built, plain
 
 CPU = torch.device("cpu")
 
@@ -173,6 +176,33 @@ def test_a_step_that_fails_halfway_leaves_a_scaler_that_works() -> None:
     assert not stepper.has_moved
     del optim.clip
     assert flag(stepper.run(lambda batch: module(batch).float().mean() / 8, [X])) == 0.0
+
+
+class Spoiled(MLP):
+    """From its ninth step on the loss is NaN, or its gradient alone."""
+
+    where: str
+
+    def loss(self, batch: Any) -> Any:
+        loss = super().loss(batch)["loss"]
+        if self.progress.step < 8:
+            return loss
+        return loss * float("nan") if self.where == "loss" else loss + (self.net[0].weight * 0).sum().sqrt()
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_run_in_fp16_does_not_go_on_without_moving(where: str, tmp_path: Path) -> None:
+    runner = built(Spoiled)
+    runner.where = where
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), precision="fp16")
+    hooks, checkpoints = [Records(tmp_path / "records", 5), Save(50)], Checkpoints(tmp_path / "Checkpoints")
+    trainer = plain(runner, Still(), hooks, until=400, stepper=stepper, checkpoints=checkpoints)
+    message = {
+        "loss": r"train/loss is nan in the row of step 10, first in step 9",
+        "gradient": r"precision: optimizer 'main' no longer moves: its gradients are not.*use bf16 or 32",
+    }
+    with pytest.raises(TrainingError, match=message[where]):
+        trainer.fit()
 
 
 def test_a_stepper_goes_on_exactly() -> None:

@@ -79,7 +79,7 @@ class NoGradient(torch.autograd.Function):
 
 
 class Failing(Classifier):
-    """Fails in the steps that are named: ``nan`` is about the loss, ``grad`` about the gradient alone; ``loss``
+    """Fails in the steps that are named: ``nan`` is about the loss, ``grad`` the gradient alone; ``loss``
     raises an error in it, ``backward`` in the backward pass, ``before`` before either."""
 
     plan: ClassVar[dict[str, Any]] = {}
@@ -336,6 +336,32 @@ def test_rows_leave_them_out_and_count_them(tmp_path: Path, how: str, policy: di
     }
     for step, good in ((4, [1, 3, 4]), (8, [8])):
         assert four[step]["train/loss"] == pytest.approx(sum(one[n]["train/loss"] for n in good) / len(good))
+
+
+class Logs(FailingMLP):
+    """Logs beside what its loss gives."""
+
+    def loss(self, batch: Any) -> Mapping[str, Tensor]:
+        step = self.progress.step + 1
+        self.log(own_loss=math.nan if self.fails("nan", step) else float(step), number=float(step))
+        return super().loss(batch)
+
+
+@pytest.mark.parametrize(("how", "policy"), [("nan", SKIP), ("loss", PASS), ("backward", PASS)])
+def test_what_was_logged_in_a_skipped_step_is_left_out_too(
+    tmp_path: Path, how: str, policy: dict[str, Any]
+) -> None:
+    fails(**{how: [2, 4]})
+    recipe = replace(RECIPE, runner=Logs, log=4, save=3, validate=100, until=4, accumulation=1)
+    replace(recipe, recovery=policy).make(tmp_path).fit()
+    (row,) = rows_of(tmp_path)
+    assert (row["train/own_loss"], row["train/number"], row["train/skipped"]) == (2.0, 2.0, 2.0)
+
+
+def test_a_logged_loss_that_is_not_finite_names_its_step(tmp_path: Path) -> None:
+    fails(nan=[3])
+    with pytest.raises(TrainingError, match=r"train/own_loss is nan in the row of step 4, first in step 3 "):
+        replace(RECIPE, runner=Logs, log=4, save=100, validate=100).make(tmp_path).fit()
 
 
 def test_a_row_without_a_good_step_has_no_mean(tmp_path: Path) -> None:

@@ -137,10 +137,11 @@ def test_one_that_failed_then_and_not_now_names_what_differs(
         tmp_path, trainer, window_of(make()), inexact=["NumPy's generator is as it was after the error"]
     )
     found = found._replace(note=Note(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}}))
-    hook = arrival(found)
+    hook, trainer.stepper.mode = arrival(found), "compile"
     with pytest.raises(Left):
         hook.before_step(trainer)
     said = capsys.readouterr().err
+    assert "what differs from then: torch.compile took the step then" in said
     assert hook.exit_code == 1 and "step 1 does not fail this time: loss " in said
     assert "what differs from then: torch was 1.0, is" in said
     assert "what differs from then: number of threads was 99, is" in said

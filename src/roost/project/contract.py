@@ -173,7 +173,7 @@ class Runner(nn.Module):
             self._logged.say_dropped(values)
             return
         self._logged.add(values)
-        self._trainer.events.put({k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()})
+        self._trainer.events.log({k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()})
 
     def print(self, *values: object) -> None:
         """Prints on rank 0 alone."""
@@ -196,6 +196,11 @@ class _Log:
         if "weight" in self._names:
             raise ContractError(
                 "log(weight=...) would weight the row instead of being recorded", fix="take another name"
+            )
+        if "skipped" in self._names:
+            raise ContractError(
+                "log(skipped=...) is what roost itself records of steps that moved nothing",
+                fix="take another name",
             )
 
     def check(self, returned: Iterable[str]) -> None:

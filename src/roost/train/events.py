@@ -17,6 +17,9 @@ _Entry = tuple[Value, Mapping[str, Value], int]
 """The weight of a step, its values, its number."""
 BAD_IF_NOT_FINITE = ("loss", "grad_norm")
 """So end the names of values that must be finite."""
+_BESIDE = "skipped?"
+"""The flag of values that were logged beside those of a step: only the step itself is counted."""
+_FLAGS = ("skipped", _BESIDE)
 _NONE = 2**30
 _FOLD = 1024
 """Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
@@ -31,6 +34,9 @@ class Events:
 
     def __init__(self) -> None:
         self._waiting: list[_Entry] = []
+        self._beside: list[Mapping[str, Value]] | None = None
+        """What was logged in the step that runs; None between steps."""
+        self._step = 0
         self._sums: dict[Names, tuple[Tensor, Tensor]] = {}
         """Per set of names that came together: (names,) sums of weight x value, and (1,) sum of weights."""
         self._first_bad: list[Tensor] = []
@@ -40,6 +46,18 @@ class Events:
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._sums)
+
+    def begin_step(self) -> None:
+        """What is logged from here on belongs to the step that the next `put` is about."""
+        self._beside = []
+
+    def log(self, values: Mapping[str, Value]) -> None:
+        """Adds values that each count the same, whatever the weight of their step; if that is skipped, they
+        count in no mean either."""
+        if self._beside is None:
+            self._waiting.append((1.0, values, self._step))
+        else:
+            self._beside.append(values)
 
     def put(self, values: Mapping[str, Value], weight: Value = 1.0, step: int = 0) -> None:
         """Adds the values of one step: numbers or tensors with one element, on any device.
@@ -51,6 +69,10 @@ class Events:
             step: Its number, for `first_bad`.
         """
         waiting = self._waiting
+        if self._beside:
+            flag = {_BESIDE: values["skipped"]} if "skipped" in values else {}
+            waiting += [(1.0, {**one, **flag}, step) for one in self._beside]
+        self._beside, self._step = None, step
         waiting.append((weight, values, step))
         if len(waiting) >= _FOLD:
             self._fold()
@@ -102,7 +124,8 @@ class Events:
                 before = totals.get(name, (0.0, 0.0))
                 totals[name] = (before[0] + total, before[1] + weight)
         skipped, _ = totals.pop("skipped", (0.0, 0.0))
-        totals.pop("weight", None)
+        for name in ("weight", _BESIDE):
+            totals.pop(name, None)
         # Where every step was skipped there is no mean; of a loss that has the weight 0 it is 0 / 0.
         row = {n: _mean(*pair) for n, pair in totals.items() if pair[1] or not skipped}
         return {**row, "skipped": skipped} if skipped else row
@@ -137,7 +160,8 @@ def _table_of(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor, Tensor]:
     table = _table(names, [values[name] for _, values, _ in entries for name in names])
     weights = [values.get("weight", weight) for weight, values, _ in entries]
     column = _table(("weight",), weights).to(table, non_blocking=True)
-    return _without_skipped(names, table, column) if "skipped" in names else (table, column)
+    flag = next((place for place, name in enumerate(names) if name in _FLAGS), None)
+    return (table, column) if flag is None else _without_skipped(flag, table, column)
 
 
 def _first_bad(names: Names, table: Tensor, entries: Sequence[_Entry]) -> list[Tensor]:
@@ -154,11 +178,11 @@ def _mean(total: float, weight: float) -> float:
     return total / weight if weight else math.nan  # as a tensor's division would
 
 
-def _without_skipped(names: Names, table: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _without_skipped(place: int, table: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The values and weights of skipped steps set to 0: they may be NaN, and 0 times NaN is NaN."""
-    flag = table[:, names.index("skipped")].unsqueeze(1)
+    flag = table[:, place].unsqueeze(1)
     kept = torch.where(flag != 0, torch.zeros_like(table), table)
-    kept[:, names.index("skipped")] = flag.squeeze(1)
+    kept[:, place] = flag.squeeze(1)
     return kept, torch.where(flag != 0, torch.zeros_like(weights), weights)
 
 

@@ -1,9 +1,9 @@
 """Torch's own operations of a step, without what Python does around them.
 
 On a small model a quarter of a step is spent around the work: in ranges for a profiler that does not run, in
-looking for arguments that nobody gave. What is here does the same operations in the same order, so the bits are
-the same, and steps aside for torch's own functions where somebody could tell the difference: a hook on the
-optimizer, a step that was wrapped, a profiler, a tensor of another class.
+looking for arguments that nobody gave. What is here does the same operations in the same order, to the same
+bits, and steps aside for torch's own functions where somebody could tell the difference: a hook on the optimizer,
+a step that was wrapped, a profiler, a tensor of another class.
 """
 
 from __future__ import annotations

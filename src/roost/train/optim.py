@@ -125,9 +125,10 @@ class Optim:
         )
 
     def gradient_norm(self, norm_type: float) -> Tensor:
-        """() the norm of all gradients together; 0 when there are none."""
+        """() the norm of all gradients together, of sparse ones of their values; 0 when there are none."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients, norm_type)
+        dense = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
+        return torch.nn.utils.get_total_norm(dense, norm_type)
 
     @contextmanager
     def scaled_rates(self) -> Iterator[None]:

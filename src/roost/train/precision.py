@@ -9,13 +9,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from roost.base.errors import ConfigError
+from roost.base.errors import ConfigError, TrainingError
 from roost.train.optim import Optim
 
 Precision = Literal[32, "bf16", "fp16"]
 
 _TYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _EXACT: AbstractContextManager[None] = nullcontext()
+_SMALLEST_SCALE = 2.0**-24
+"""The smallest number of fp16. A loss that is scaled by less has no gradient left."""
 
 
 def forward(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -53,6 +55,22 @@ def move(scaler: torch.amp.GradScaler, optim: Optim) -> None:
             scaler.step(optim.optimizer)
     elif not any(bool(flag) for flag in flags):
         optim.move()
+
+
+def check_scale(scaler: torch.amp.GradScaler, name: str) -> None:
+    """Makes sure that the steps of an optimizer are not all kept back. A synchronisation; for saves.
+
+    Raises:
+        TrainingError: The scale has become so small that it will never again let one through.
+    """
+    if (scale := scaler.get_scale()) < _SMALLEST_SCALE:
+        raise TrainingError(
+            f"optimizer {name!r} no longer moves: its gradients are not finite in fp16, however small the "
+            f"loss is scaled (by {scale:.1e} now)",
+            setting="precision",
+            received="fp16",
+            fix="use bf16 or 32, or look for what has become NaN or infinite in the model",
+        )
 
 
 def _flags(scaler: torch.amp.GradScaler, optim: Optim) -> list[Tensor]:

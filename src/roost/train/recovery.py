@@ -110,6 +110,7 @@ class Recovery:
         drawn = None
         try:
             self._notes.before_step()
+            trainer.events.begin_step()
             drawn = windows.draw()
             return (self._step(trainer, drawn[0]) if self._is_careful else trainer.take(drawn[0])), drawn
         except Exception as error:

@@ -32,6 +32,7 @@ def save(trainer: Trainer, reason: str, *, scheduled: int | None = None) -> bool
     begun = perf_counter()
     trainer.publish("saving")
     trainer.recovery.look_before_save(trainer)
+    trainer.stepper.check()
     pending = bool(trainer.agenda.pending)  # then the step's results and held save are still to come
     try:
         for hook in trainer.calls.before_save:

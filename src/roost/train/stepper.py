@@ -336,6 +336,16 @@ class Stepper:
 
     # ---- state ------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Makes sure that it still moves the weights; for saves.
+
+        Raises:
+            TrainingError: In fp16 no step passes any more.
+        """
+        for name, optim in self.optimizers.items():
+            if optim.scaler is not None:
+                numbers.check_scale(optim.scaler, name)
+
     def state_dict(self) -> dict[str, Any]:
         """Optimizers, schedulers and loss scales by name."""
         return {name: optim.state_dict() for name, optim in self.optimizers.items()}

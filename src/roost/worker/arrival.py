@@ -77,7 +77,7 @@ class Arrival(Hook):
         self._seconds_per_step = seconds_per_step
         self._began = self._told = 0.0
         self._first = 0
-        self._is_here = False
+        self._is_here = self._was_compiled = False
         self._quiet = contextlib.ExitStack()
 
     # ---- the way there ----------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Arrival(Hook):
         if self.start.is_box:
             self._put_back(trainer)
         if trainer.stepper.mode == "compile":
-            trainer.stepper.mode = "eager"
+            trainer.stepper.mode, self._was_compiled = "eager", True
             _say("this step is taken without torch.compile, whose code has no lines to stop at")
         try:
             with _uncompiled():
@@ -262,6 +262,8 @@ class Arrival(Hook):
         if not self.start.is_box and different:
             different.append("the steps before it were taken anew")
         different += note.inexact
+        if self._was_compiled:
+            different.append("torch.compile took the step then")
         if self.start.is_box:
             _say("  to go there by taking the steps before it once more: --replay")
         for reason in different or [

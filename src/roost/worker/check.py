@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roost.base.errors import NotFound, Refused
 from roost.package import progress
 from roost.package.package import Package
-from roost.worker.walk import Walk
+from roost.worker.miniature.walk import Walk
 
 if TYPE_CHECKING:
     from roost.worker.failure import Failure
@@ -32,7 +32,7 @@ def check(package: Package) -> str:
     walk.tell("copy", f"{copied['files']} files", seconds=copied["seconds"])
     walk.begin("imports")
     from roost.worker.analysis import end_with  # torch, a second or two
-    from roost.worker.miniature import Miniature
+    from roost.worker.miniature.run import Miniature
 
     end_with(request)
     try:

@@ -63,7 +63,7 @@ class Runner(roost.Runner):
         )
         self.log(spread=logits.std())
         return {
-            "loss": functional.cross_entropy(logits, y),
+            "loss": functional.cross_entropy(logits, y) * self.args["factor"],
             "accuracy": (logits.argmax(1) == y).float().mean(),
         }
 

@@ -19,10 +19,9 @@ def no_compiler(raised: Raised, scene: Scene) -> Cause | None:
     match = _NONE_WORKS.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     if match is None:
         return None
-    tried = re.findall(r"'([^']+)'", match[1])
+    tried = " and ".join(re.findall(r"'([^']+)'", match[1])) or "none"
     return Cause(
-        f"{_mode(scene)} builds its kernels with a C++ compiler, and {' and '.join(tried) or 'none'} does not work "
-        "on this machine",
+        f"{_mode(scene)} builds its kernels with a C++ compiler, and {tried} does not work on this machine",
         f"install one (g++ or clang++; another name goes into the environment variable CXX), {_else(scene)}",
     )
 

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from roost.project.excerpt import Excerpt, ShortLoader, ends
+from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends
 from roost.train.loader import Loader
 from roost.train.trainer import Trainer
-from roost.worker.speed import Clock, evaluation_seconds, step_seconds, unheard
+from roost.worker.miniature.speed import Clock, evaluation_seconds, step_seconds, unheard
 from tests.train.parts import MLP, Still, built, loader, plain
 
 

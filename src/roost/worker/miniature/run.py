@@ -19,7 +19,7 @@ from roost.package.package import Package
 from roost.project import assemble, native
 from roost.project.contract import Data, Runner
 from roost.project.device import choose_device
-from roost.project.excerpt import sample_of, shorten
+from roost.worker.miniature.excerpt import sample_of, shorten
 from roost.project.native import Experiment
 from roost.train import hooks
 from roost.train.hook import Hook
@@ -27,10 +27,10 @@ from roost.train.loader import Loader
 from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
-from roost.worker.bits import prints
-from roost.worker.marks import Notices, Reloaded, lost, size_of
-from roost.worker.speed import evaluation_seconds, step_seconds, unheard
-from roost.worker.walk import Walk
+from roost.worker.miniature.fingerprints import fingerprints
+from roost.worker.miniature.marks import Notices, Reloaded, lost, size_of
+from roost.worker.miniature.speed import evaluation_seconds, step_seconds, unheard
+from roost.worker.miniature.walk import Walk
 
 _STEPS = 2
 _SCHEDULE_SECONDS = 2.0
@@ -219,7 +219,7 @@ class Miniature:
         """Builds everything anew and goes on from the checkpoint of the first step; gives why the run would
         not be the same."""
         assert notices.saved is not None
-        saved = prints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
+        saved = fingerprints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
         with unheard():
             trainer = self._trainer(data, self._own_hooks(), session=2)
             after = {} if determinism.inexact(self._device) else notices.after

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from roost.project.excerpt import ShortLoader
+from roost.worker.miniature.excerpt import ShortLoader
 from roost.train.hook import Hook, Phase
 from roost.train.loader import Loader
 from roost.train.recovery import Recovery

@@ -11,8 +11,8 @@ from roost.base.errors import CheckpointError, ConfigError, Refused
 from roost.package import checked, checkpoint
 from roost.package.checked import Found
 from roost.package.package import Package
-from roost.worker.miniature import Miniature
-from roost.worker.walk import Walk
+from roost.worker.miniature.run import Miniature
+from roost.worker.miniature.walk import Walk
 from tests.project.projects import DATASET, HOOKS, RUNNER, project
 
 SETS = DATASET.replace("40, 4", "{samples}, 4").replace("valid=data", "valid=data, test=data")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roost.base.errors import CheckpointError
-from roost.worker.bits import differing, num_bytes, prints
+from roost.worker.miniature.fingerprints import differing, num_bytes, fingerprints
 
 
 def states(**changed: Any) -> dict[str, Any]:
@@ -15,21 +15,21 @@ def states(**changed: Any) -> dict[str, Any]:
 
 
 def test_the_same_and_another() -> None:
-    same = prints(states())
-    assert differing(same, prints(states())) == []
+    same = fingerprints(states())
+    assert differing(same, fingerprints(states())) == []
     assert "trainer.Best.best.0" in same
     tensor = torch.arange(3.0)
     tensor[1] = torch.nextafter(tensor[1], torch.tensor(9.0))
-    assert differing(same, prints(states(weight=tensor))) == ["model.weight"]
-    assert "model.weight" in differing(same, prints(states(weight=torch.arange(3.0).double())))
-    assert differing(same, prints(states(rate=0.1 + 1e-18))) == []
-    assert differing(same, prints(states(rate=0.2))) == ["model.rate"]
-    assert "model.frozen.0" in differing(same, prints(states(frozen=["a"])))
+    assert differing(same, fingerprints(states(weight=tensor))) == ["model.weight"]
+    assert "model.weight" in differing(same, fingerprints(states(weight=torch.arange(3.0).double())))
+    assert differing(same, fingerprints(states(rate=0.1 + 1e-18))) == []
+    assert differing(same, fingerprints(states(rate=0.2))) == ["model.rate"]
+    assert "model.frozen.0" in differing(same, fingerprints(states(frozen=["a"])))
 
 
 def test_what_no_checkpoint_can_hold() -> None:
     with pytest.raises(CheckpointError, match="neither plain data"):
-        prints(states(weight=object()))
+        fingerprints(states(weight=object()))
 
 
 def test_bytes_of_a_nest() -> None:

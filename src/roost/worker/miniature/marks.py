@@ -13,14 +13,14 @@ import torch
 from roost.base.errors import Refused
 from roost.base.size import size
 from roost.package.checkpoint import Info
-from roost.project.excerpt import ShortLoader
+from roost.worker.miniature.excerpt import ShortLoader
 from roost.train import evaluation, hooks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import metrics
 from roost.train.trainer import Trainer
-from roost.worker.bits import Prints, differing, num_bytes, prints
+from roost.worker.miniature.fingerprints import Fingerprints, differing, num_bytes, fingerprints
 from roost.worker.causes.cause import some
-from roost.worker.walk import Walk
+from roost.worker.miniature.walk import Walk
 
 _MOST_CHECKPOINTS = 3
 """That a walk leaves on the disk at one time."""
@@ -86,7 +86,7 @@ class Notices:
         self._samples = 0
         self.saved: Info | None = None
         """The checkpoint of the first step."""
-        self.after: Prints = {}
+        self.after: Fingerprints = {}
         """The state right after the last step."""
         self._has_tested = False
 
@@ -194,7 +194,7 @@ class Reloaded:
         after: The state of the other trainer right after its next step; empty: it took none.
     """
 
-    def __init__(self, saved: Prints, after: Prints) -> None:
+    def __init__(self, saved: Fingerprints, after: Fingerprints) -> None:
         self._saved, self._after = saved, after
         self.lost: list[str] = []
         """What is another value after loading than it was in the checkpoint."""
@@ -211,7 +211,7 @@ class Reloaded:
     def _start(self, trainer: Trainer) -> None:
         # The generators are put back last, after all hooks have started: the next step compares them.
         parts = {name: part.state_dict() for name, part in trainer.parts().items() if name != "rank-0"}
-        found = prints(parts)
+        found = fingerprints(parts)
         names = {name for name in {**found, **self._saved} if name.partition(".")[0] in parts}
         self.lost = [name for name in differing(self._saved, found) if name in names]
 
@@ -237,8 +237,8 @@ def lost(names: Sequence[str]) -> str:
     return some(list(names), 3)
 
 
-def _state(trainer: Trainer) -> Prints:
-    return prints({name: part.state_dict() for name, part in trainer.parts().items() if name in _COMPARED})
+def _state(trainer: Trainer) -> Fingerprints:
+    return fingerprints({name: part.state_dict() for name, part in trainer.parts().items() if name in _COMPARED})
 
 
 def _require_space(trainer: Trainer, place: Path) -> None:

@@ -6,23 +6,21 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from roost.base import tree
 
-Prints = dict[str, str]
-"""By the dotted name of a value."""
+Fingerprints = dict[str, str]
+"""By the dotted names of the values, such as ``model.net.0.weight``."""
 
 
-def prints(states: Mapping[str, Any]) -> Prints:
-    """A fingerprint of each value in the parts of a checkpoint. Reads everything from the device.
+def fingerprints(states: Mapping[str, Any]) -> Fingerprints:
+    """A fingerprint of each value in the parts of a checkpoint. A sync point: it reads them all.
 
-    Of the trainer's own part the state of the hooks alone: beside it are times, and how often it was loaded.
+    Of the trainer's own part only the state of the hooks: the rest holds times.
 
     Raises:
         CheckpointError: A state holds something that cannot be saved.
     """
-    found: Prints = {}
+    found: Fingerprints = {}
     for name, state in states.items():
         skeleton, leaves = tree.pack(state["hooks"] if name == "trainer" else state)
         found.update((f"{name}.{path}", text) for path, text in _plain(skeleton, ""))
@@ -32,7 +30,7 @@ def prints(states: Mapping[str, Any]) -> Prints:
 
 
 def _plain(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The values of a skeleton that are no leaves."""
+    """The values that stand in the skeleton itself, with their paths."""
     pairs: Iterable[tuple[Any, Any]]
     if isinstance(skeleton, dict):
         pairs = skeleton.items()
@@ -45,15 +43,6 @@ def _plain(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
         yield from _plain(value, f"{path}.{key}" if path else str(key))
 
 
-def differing(one: Prints, other: Prints) -> list[str]:
-    """The names of the values that are not the same in both."""
+def differing(one: Fingerprints, other: Fingerprints) -> list[str]:
+    """The names of the values that differ, or that only one of the two has."""
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
-
-
-def num_bytes(state: Any) -> int:
-    """Of all tensors in a nest."""
-    if isinstance(state, Tensor):
-        return state.nbytes
-    if isinstance(state, Mapping):
-        return sum(map(num_bytes, state.values()))
-    return sum(map(num_bytes, state)) if isinstance(state, list | tuple) else 0

@@ -1,4 +1,4 @@
-"""The places between the hooks; the walk as a whole is in test_miniature.py."""
+"""The places between the hooks; the walk as a whole is in test_run.py."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from roost.base.errors import Refused
 from roost.package.checkpoint import Info
 from roost.train.hook import CallLists, Phase
 from roost.train.hooks import Console, Records, Save, Validate
-from roost.worker.marks import Mark, Notices, lost, size_of
-from roost.worker.walk import Walk
+from roost.worker.miniature.marks import Mark, Notices, lost, size_of
+from roost.worker.miniature.walk import Walk
 from tests.project.projects import RUNNER, project
-from tests.worker.test_miniature import walked
+from tests.worker.miniature.test_run import walked
 
 
 def test_marks_stand_at_the_borders_of_phases(tmp_path: Path) -> None:

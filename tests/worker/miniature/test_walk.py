@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roost.package import checked
-from roost.worker.walk import Walk
+from roost.worker.miniature.walk import Walk
 
 
 def test_each_thing_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from roost.project.excerpt import Excerpt, ShortLoader, ends, looks, sample_of, shorten
+from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends, looks, sample_of, shorten
 from roost.train.hook import Hook
 from roost.train.loader import Loader
 from roost.train.plan import BatchPlan
