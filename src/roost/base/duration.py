@@ -1,4 +1,4 @@
-"""A duration in words."""
+"""Durations in words."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def duration(seconds: float | None) -> str:
         if whole >= size:
             return f"{whole // size}{name} {whole % size // {'h': 3600, 'm': 60, 's': 1}[lower]:02d}{lower}"
     return ""
+
+
+def precise_duration(seconds: float) -> str:
+    """As `duration`; below a second ``3.14 ms``."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else duration(seconds)

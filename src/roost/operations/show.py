@@ -206,7 +206,7 @@ def _checkpoints(package: Package) -> list[CheckpointShown]:
             newest=info.id == newest,
             session=info.session,
             time=info.time,
-            size_bytes=sum(int(entry.get("bytes", 0)) for entry in info.files.values()),
+            size_bytes=info.size_bytes,
             metrics=info.metrics,
         )
         for info in checkpoint.infos(package.checkpoints)

@@ -63,9 +63,8 @@ def _checkpoint(path: Path) -> Finding:
             return Finding("checkpoint", path.name, True, "removed by its run just now")
         cause = f"cannot be read: {error}" if isinstance(error, OSError) else error.message
         return Finding("checkpoint", path.name, False, cause.removeprefix(f"{path.name}: "))
-    size = sum(int(entry["bytes"]) for entry in info.files.values())
     return Finding(
-        "checkpoint", path.name, True, f"step {info.step}, {len(info.files)} files, {size:,} bytes"
+        "checkpoint", path.name, True, f"step {info.step}, {len(info.files)} files, {info.size_bytes:,} bytes"
     )
 
 

@@ -1,49 +1,51 @@
-"""What `roost check` has found out: written by its worker as it goes, read by whoever asked."""
+"""What `roost check` finds out: written by its worker as it goes, read by the operation."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from roost.base import durable, regular
 
 NAME = "check.jsonl"
-"""In the package that a check is made in."""
+"""The file, in the package that is checked."""
 
 
-class Thing(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was done, or begun."""
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of a check: imports, data, first step, save, …"""
 
     name: str
-    state: str
-    """begun, done or failed."""
+    state: Literal["begun", "done", "failed"]
     seconds: float = 0.0
     seen: str = ""
+    """What came of it, in a few words."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the file: one of these."""
+    """One line of the file, which holds one of these."""
 
-    thing: Thing | None = None
+    stage: Stage | None = None
     warning: str = ""
     measured: dict[str, Any] = {}
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """All lines of the file together."""
 
-    things: list[Thing]
-    """Those that were done or have failed, in their order, each once."""
+    stages: list[Stage]
+    """Those that were done or failed, in their order, each once."""
     last: str
-    """The one that was begun last: its process died in it, or it failed."""
+    """The stage that was begun last; in a check that is not ready it is the one that failed."""
     warnings: list[str]
+    """What the run would get wrong without ending."""
     measured: dict[str, Any]
+    """Numbers by name; times in seconds, memory in MB."""
 
 
 class Writer:
-    """Appends to the file, which is made.
+    """Makes the file, and appends to it.
 
     Args:
         package: The package's folder.
@@ -64,20 +66,20 @@ class Writer:
         durable.append(self._fd, msgspec.json.encode(line) + b"\n")
 
 
-def read(package: Path) -> Found:
-    """What stands in the file now. No file is an empty one."""
-    things: list[Thing] = []
+def read(package: Path) -> Findings:
+    """What the file of a package holds so far; nothing where there is no file, or none that can be read."""
+    stages: list[Stage] = []
     last = ""
     warnings: list[str] = []
     measured: dict[str, Any] = {}
     for line in _lines(package / NAME):
-        if line.thing is not None and line.thing.state == "begun":
-            last = line.thing.name
-        elif line.thing is not None:
-            things.append(line.thing)
+        if line.stage is not None and line.stage.state == "begun":
+            last = line.stage.name
+        elif line.stage is not None:
+            stages.append(line.stage)
         warnings += [line.warning] if line.warning else []
         measured |= line.measured
-    return Found(things=things, last=last, warnings=warnings, measured=measured)
+    return Findings(stages=stages, last=last, warnings=warnings, measured=measured)
 
 
 def _lines(file: Path) -> list[Line]:

@@ -51,6 +51,11 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     inexact: list[str] = []
     files: dict[str, dict[str, Any]] = {}
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all files of its ranks and parts, without the manifest."""
+        return sum(int(entry.get("bytes", 0)) for entry in self.files.values())
+
 
 def folder_of(folder: Path, id: int) -> Path:
     """Where checkpoint ``id`` stands, or would stand, below a ``Checkpoints`` folder."""

@@ -52,7 +52,7 @@ class Notes:
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
         """The generators at the begin of the step that failed, and why some are not."""
-        now = seeding.rng_state()
+        now = seeding.rng_state(devices=False)  # after an error of CUDA nothing can be read from it
         moved = [
             f"{name} generator is as it was after the error"
             for key, name in (("numpy", "NumPy's"), ("python", "Python's"))

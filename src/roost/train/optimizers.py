@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ConfigError
+from roost.base.listed import listed
 from roost.config import arguments, build, interpolation, sections
 from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
 from roost.train.optim import LR_SCALE
 from roost.train.optim import Optim as Optim
-from roost.train.parameters import Parameters, listed
+from roost.train.parameters import MOST_NAMES, Parameters
 from roost.train.schedulers import Warmup, build_scheduler
 
 
@@ -77,7 +78,7 @@ def _shared_out(
             if both := [one for one in chosen[name] if one in set(chosen[other])]:
                 which = "parameter is" if len(both) == 1 else "parameters are"
                 raise ConfigError(
-                    f"{len(both)} {which} in {other!r} and in {name!r}: {listed(both)}",
+                    f"{len(both)} {which} in {other!r} and in {name!r}: {listed(both, MOST_NAMES)}",
                     setting=key,
                     where=where(key),
                     fix="make the globs disjoint",
@@ -86,7 +87,7 @@ def _shared_out(
     if free := [one for one in parameters.trainable if one not in taken]:
         which = "1 parameter belongs" if len(free) == 1 else f"{len(free)} parameters belong"
         raise ConfigError(
-            f"{which} to no optimizer: {listed(free)}",
+            f"{which} to no optimizer: {listed(free, MOST_NAMES)}",
             setting="optimizers",
             fix="add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()",
         )
@@ -196,7 +197,7 @@ class _Builder:
             )
             mine = {name: left.pop(name) for name in names if name in left}
             if not mine:
-                said = f"the groups before it have taken all that it matches ({listed(names)})"
+                said = f"the groups before it have taken all that it matches ({listed(names, MOST_NAMES)})"
                 print(f"{at['setting']}: {said}; it is left out", flush=True)
                 continue
             own = self._own_arguments(one, group, number, mine)
@@ -255,7 +256,7 @@ class _Builder:
     def _refuse(self, names: Sequence[str], one: OptimizerSettings, why: str) -> None:
         if names:
             fix = "choose others in `params`, and give these to another optimizer"
-            raise ConfigError(f"{one.class_} {why}: {listed(names)}", **self.at("params"), fix=fix)
+            raise ConfigError(f"{one.class_} {why}: {listed(names, MOST_NAMES)}", **self.at("params"), fix=fix)
 
     def _can_fuse(self, one: OptimizerSettings, made: arguments.Made, chosen: Sequence[str]) -> bool:
         """``fused: auto`` takes the fused kernel where the class has one: on a tiny model it saves a quarter

@@ -8,18 +8,13 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from roost.base.errors import ConfigError
+from roost.base.listed import listed
 from roost.base.suggest import nearest
 from roost.config.settings import Where
 from roost.train.optim import Optim
 
 MOST_NAMES = 20
-"""Names that a message lists before it counts the rest."""
-
-
-def listed(names: Sequence[str]) -> str:
-    """The names, after `MOST_NAMES` of them how many more there are."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MOST_NAMES])} and {more} more"
+"""Parameters that a message lists before it counts the rest."""
 
 
 class Parameters:
@@ -61,9 +56,9 @@ class Parameters:
         examples = [next(name for name in among if name.partition(".")[0] == head) for head in heads[:6]]
         fix = f"{_meant(pattern, among)}the names are like {', '.join(examples)}"
         if found and len(frozen) == len(found):
-            fix = f"it matches frozen ones alone ({listed(frozen)}): {fix}"
+            fix = f"it matches frozen ones alone ({listed(frozen, MOST_NAMES)}): {fix}"
         elif found:
-            fix = f"choose them in the optimizer's own `params` too ({listed(found)}): {fix}"
+            fix = f"choose them in the optimizer's own `params` too ({listed(found, MOST_NAMES)}): {fix}"
         raise ConfigError(
             "the glob matches no parameter",
             setting=setting,
@@ -118,6 +113,6 @@ def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
         if len(owners[name]) > 1:
             several.setdefault(" and ".join(map(repr, owners[name])), []).append(name)
     for who, shared in several.items():
-        print(f"optimizers {who} both move {listed(shared)}", flush=True)
+        print(f"optimizers {who} both move {listed(shared, MOST_NAMES)}", flush=True)
     if free := [name for name, by in owners.items() if not by]:
-        print(f"no optimizer moves {listed(free)}", flush=True)
+        print(f"no optimizer moves {listed(free, MOST_NAMES)}", flush=True)

@@ -149,10 +149,15 @@ class Timing:
 
 
 def resident_mb(statm: Path = Path("/proc/self/statm")) -> float:
-    """The memory that this process has now; where nobody tells, the most that it has had."""
+    """The memory of this process now; its peak where the system does not tell."""
     try:
         with open(statm, "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
     except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most / (2**20 if sys.platform == "darwin" else 2**10)
+        return peak_mb()
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -96,8 +96,3 @@ def gib(num_bytes: float) -> str:
             break
         size /= 1024
     return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.2f} {unit}"
-
-
-def some(names: list[str], most: int = 4) -> str:
-    """The first of several names."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,4 +1,5 @@
-"""A run in miniature: an epoch's first step and its last, of each other set the first batch and the last."""
+"""What a run in miniature trains on: the first and the last window of an epoch, and of each other set the
+first and the last batch."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ _MOST_CHARACTERS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Excerpt(BatchPlan):
-    """Some batches of another plan, in their order, as if an epoch had no others."""
+    """Some batches of another plan, as if an epoch had no others."""
 
     whole: BatchPlan
     spans: tuple[range, ...] = field(default=())
-    """Numbers of the batches, ascending."""
+    """The numbers of these batches, ascending."""
 
     @classmethod
     def of(cls, plan: BatchPlan, spans: Iterable[range]) -> Excerpt:
@@ -48,22 +49,22 @@ class Excerpt(BatchPlan):
 
 
 def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
-    """The first window of so many batches, and the last, which may be short; one where there is no other."""
+    """The batches of an epoch's first window and of its last, which may be short; once if they are the same."""
     last = (num_batches - 1) // batches_per_step * batches_per_step
     windows = [range(min(batches_per_step, num_batches)), range(last, num_batches)]
     return windows[: 2 if last else 1]
 
 
 class ShortLoader(Loader):
-    """A loader that goes by another plan, and remembers what its newest batch looks like.
+    """A loader with another plan, which remembers what its newest batch looks like.
 
     Args:
-        whole: Fetches as this one does.
+        whole: The loader that it is like in everything else.
         plan: Of the same set.
     """
 
     def __init__(self, whole: Loader, plan: BatchPlan) -> None:
-        vars(self).update(vars(whole))  # whatever fetching takes
+        vars(self).update(vars(whole))
         self.plan, self.seen = plan, ""
 
     @property
@@ -85,7 +86,7 @@ class ShortLoader(Loader):
 
 
 def sample_of(loader: Loader) -> str:
-    """What a set's first sample looks like, as a batch of one; a loader worker draws it if there are some."""
+    """What a set's first sample looks like, as a batch of one; drawn by a loader worker if the set has any."""
     one = ShortLoader(loader, BatchPlan(1, 1, seed=loader.plan.seed, shuffle=False))
     one.num_workers = min(1, loader.num_workers)
     with closing(one.once()) as batches:
@@ -94,15 +95,15 @@ def sample_of(loader: Loader) -> str:
 
 
 def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], Sequence[Hook]]) -> None:
-    """Makes a trainer that was not begun walk the first window of an epoch, then the last one, then the first
-    of the next epoch. At the end of ``steps`` everything that the whole run does now and then is due.
+    """Makes a trainer take only the first and the last window of each epoch, and end after ``steps`` steps,
+    when everything that has an interval is due.
 
-    What the project reads (``total_steps``, ``progress.fraction``, the schedules) is that of the whole run.
+    What the project reads (``total_steps``, ``progress.fraction``, the schedules) stays that of the whole run.
 
     Args:
-        trainer: As it was assembled.
+        trainer: As it was assembled, before `fit`.
         steps: After which it has reached its goal.
-        hooks: Gives those to call, of those that it has.
+        hooks: Gives the hooks to call, from those that it has.
     """
     spans = {name: ends(len(loader)) for name, loader in trainer.loaders.items()}
     spans["train"] = ends(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)

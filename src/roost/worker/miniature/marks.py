@@ -1,5 +1,5 @@
-"""Hooks that stand between those of a run and notice what is done: of the run in miniature, and of one that
-goes on from its checkpoint."""
+"""Hooks between those of a run, which tell what the run in miniature does, and what another one that goes on
+from its checkpoint does differently."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from roost.base.errors import Refused
 from roost.base.size import size
 from roost.package.checkpoint import Info
-from roost.worker.miniature.excerpt import ShortLoader
 from roost.train import evaluation, hooks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import metrics
 from roost.train.trainer import Trainer
-from roost.worker.miniature.fingerprints import Fingerprints, differing, num_bytes, fingerprints
-from roost.worker.causes.cause import some
+from roost.worker.miniature.excerpt import ShortLoader
+from roost.worker.miniature.fingerprints import Fingerprints, differing, fingerprints
 from roost.worker.miniature.walk import Walk
 
 _MOST_CHECKPOINTS = 3
 """That a walk leaves on the disk at one time."""
 _COMPARED = ("model", "optimizers", "rank-0")
+"""Parts of a checkpoint that two equal runs have in common after a step; the others hold times."""
 
 Call = Callable[[Trainer], None]
 
 
 class Mark(Hook):
-    """Calls functions at a place among the hooks of a trainer.
+    """Calls functions at one place among the hooks of a trainer.
 
     Args:
-        number: Tells it from others.
-        phase: Whose begin, or end, this is: it stands before the other hooks, or after them.
-        start, before, step, stop: What to call in the methods of these names; ``stop`` when it has finished.
+        number: Makes its name unique.
+        phase: The phase at whose begin, or end, it stands: before or after the other hooks of that phase.
+        start, before, step, stop: Called in `on_start`, `before_step`, `on_step`, and in `on_stop` of a run
+            that has finished.
     """
 
     def __init__(
@@ -73,12 +76,12 @@ class Mark(Hook):
 
 
 class Notices:
-    """What is noticed on the way of the run in miniature.
+    """Follows the run in miniature, and tells each stage of it.
 
     Args:
         walk: Is told.
-        steps: After which the way is at its end.
-        place: The folder on whose disk the checkpoints of the walk go.
+        steps: Steps of that run.
+        place: The folder whose disk takes its checkpoints.
     """
 
     def __init__(self, walk: Walk, *, steps: int, place: Path) -> None:
@@ -91,7 +94,7 @@ class Notices:
         self._has_tested = False
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
-        """Those of the run with marks between them."""
+        """The hooks of the run, with marks between them."""
         first = [
             Mark(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
             Mark(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
@@ -105,7 +108,7 @@ class Notices:
         return [*first, *without_talk(given), *last]
 
     def _start(self, trainer: Trainer) -> None:
-        """What a validation gives that becomes no metric: `Validate` prints it."""
+        """Warns of what `Runner.evaluate` gives in vain; `Validate` has printed it."""
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
             with evaluation.mode(trainer.runner):
                 for name, loader in evaluation.loaders_of(trainer.loaders, "valid").items():
@@ -161,7 +164,7 @@ class Notices:
     def _after_save(self, trainer: Trainer) -> None:
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None and newest.step == trainer.progress.step:
-            self._walk.done(f"{size(size_of(newest))} in {len(newest.files)} files")
+            self._walk.done(f"{size(newest.size_bytes)} in {len(newest.files)} files")
             self.saved = self.saved or newest
         self._walk.begin("hooks")
 
@@ -187,22 +190,22 @@ class Notices:
 
 
 class Reloaded:
-    """What is noticed where a new trainer goes on from the checkpoint of another.
+    """Compares a new trainer that goes on from a checkpoint with the one that wrote it.
 
     Args:
-        saved: The states of that checkpoint.
-        after: The state of the other trainer right after its next step; empty: it took none.
+        saved: The states in that checkpoint.
+        after: The state of the first trainer right after its next step; empty: it took none.
     """
 
     def __init__(self, saved: Fingerprints, after: Fingerprints) -> None:
         self._saved, self._after = saved, after
         self.lost: list[str] = []
-        """What is another value after loading than it was in the checkpoint."""
+        """Names of the values that differ from the checkpoint after it was loaded."""
         self.other: list[str] | None = None
-        """What is another value after one step more than it was there; None: there was nothing to compare."""
+        """Names of the values that differ after the next step; None: there was nothing to compare."""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
-        """Those of the run with a mark before them."""
+        """The hooks of the run, with a mark before them."""
         return [
             Mark(0, Phase.MODEL, start=self._start, step=self._step),
             *(hook for hook in without_talk(given) if not isinstance(hook, hooks.Test)),
@@ -223,33 +226,34 @@ class Reloaded:
 
 
 def without_talk(given: Sequence[Hook]) -> list[Hook]:
-    """Without those that only tell how a run goes. What is visualized is looked at apart from it."""
+    """The hooks without those that only print how a run goes."""
     return [hook for hook in given if not isinstance(hook, hooks.Console)]
 
 
-def size_of(info: Info) -> int:
-    """Bytes of a checkpoint."""
-    return sum(int(file["bytes"]) for file in info.files.values())
-
-
-def lost(names: Sequence[str]) -> str:
-    """Some of the names of values."""
-    return some(list(names), 3)
-
-
 def _state(trainer: Trainer) -> Fingerprints:
-    return fingerprints({name: part.state_dict() for name, part in trainer.parts().items() if name in _COMPARED})
+    parts = trainer.parts()
+    return fingerprints({name: parts[name].state_dict() for name in _COMPARED})
 
 
 def _require_space(trainer: Trainer, place: Path) -> None:
-    """
+    """Makes sure that the checkpoints of a check fit, before one is written.
+
     Raises:
-        Refused: The disk that takes what the check saves is too small for it.
+        Refused: The disk is too small for them.
     """
-    needed = _MOST_CHECKPOINTS * sum(num_bytes(part.state_dict()) for part in trainer.parts().values())
+    needed = _MOST_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in trainer.parts().values())
     free = shutil.disk_usage(place).free
     if needed > free:
         raise Refused(
             f"the check saves {size(needed)}, and the disk of {place.parent} has {size(free)} left",
             fix="name a folder on a larger disk for them: TMPDIR=/path roost check ...",
         )
+
+
+def _num_bytes(state: Any) -> int:
+    """Bytes of all tensors in a nest."""
+    if isinstance(state, Tensor):
+        return state.nbytes
+    if isinstance(state, Mapping):
+        return sum(map(_num_bytes, state.values()))
+    return sum(map(_num_bytes, state)) if isinstance(state, list | tuple) else 0

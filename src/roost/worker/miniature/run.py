@@ -1,54 +1,54 @@
-"""The whole way of a run, with two steps instead of thousands."""
+"""The whole of a run, with two steps instead of thousands."""
 
 from __future__ import annotations
 
 import gc
 import math
-import resource
-import sys
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
 import torch
 
+from roost.base.duration import precise_duration
 from roost.base.errors import RoostError
 from roost.base.interval import NEVER
+from roost.base.listed import listed
 from roost.package import checkpoint, skipped
 from roost.package.package import Package
 from roost.project import assemble, native
 from roost.project.contract import Data, Runner
 from roost.project.device import choose_device
-from roost.worker.miniature.excerpt import sample_of, shorten
 from roost.project.native import Experiment
-from roost.train import hooks
+from roost.train import hooks, timing
 from roost.train.hook import Hook
 from roost.train.loader import Loader
 from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
+from roost.worker.miniature.excerpt import sample_of, shorten
 from roost.worker.miniature.fingerprints import fingerprints
-from roost.worker.miniature.marks import Notices, Reloaded, lost, size_of
-from roost.worker.miniature.speed import evaluation_seconds, step_seconds, unheard
-from roost.worker.miniature.walk import Walk
+from roost.worker.miniature.marks import Notices, Reloaded
+from roost.worker.miniature.speed import evaluation_seconds, step_seconds
+from roost.worker.miniature.walk import Walk, unheard
 
 _STEPS = 2
 _SCHEDULE_SECONDS = 2.0
 
 
 class Miniature:
-    """Everything that a run does, once, each thing told as it is done::
+    """Does everything that a run does once, and tells each stage of it::
 
         imports, data, one sample of each set, model
         a trainer: first window of the epoch, row, save; last window, row, validation, best, save, test
         visualize
-        some steps more, to see how fast they are; the schedules, to their last step
+        some more steps, to see how fast they are; the schedules, to their last step
         a new trainer that goes on from the checkpoint: the same state, and the same bits after the next step
 
     Args:
         package: Made for this.
-        request: That of its session.
-        walk: Tells what is done; "imports" is begun.
+        request: Of its session.
+        walk: Tells what is done; its stage "imports" is begun.
     """
 
     def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
@@ -59,7 +59,7 @@ class Miniature:
         determinism.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
-        """Walks the whole way.
+        """Does it all.
 
         Raises:
             RoostError: The config or the project is wrong.
@@ -84,7 +84,7 @@ class Miniature:
             inexact += self._load(data, notices)
         for reason in dict.fromkeys(inexact):
             self._walk.warn(f"inexact: {reason}", is_told=True)
-        self._walk.measured(peak_host_mb=_peak_host_mb(), peak_gpu_mb=self._peak_gpu_mb())
+        self._walk.measured(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
 
     # ---- building ---------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Miniature:
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None:
             seconds = self._walk.seconds["save"] / (newest.id + 1)  # ids count saves
-            self._walk.measured(save_seconds=seconds, checkpoint_bytes=size_of(newest))
+            self._walk.measured(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
         return notices
 
     def _visualize(self, trainer: Trainer) -> None:
@@ -175,7 +175,7 @@ class Miniature:
             self._walk.done(", ".join(file.name for file in files) or "nothing")
 
     def _measure(self, trainer: Trainer, whole: Mapping[str, Loader]) -> None:
-        """How long a step and an evaluation take, once everything is warm."""
+        """Measures how long a step and an evaluation take, now that everything is warm."""
         self._walk.begin("speed")
         total = trainer.total_steps if trainer.total_steps < NEVER else None
         kinds = {"valid": hooks.Validate, "test": hooks.Test}
@@ -186,7 +186,7 @@ class Miniature:
             if trainer.finished and any(isinstance(hook, kind) for hook in trainer.calls.hooks)
         }
         step = step_seconds(trainer, whole["train"])
-        self._walk.done(f"{step * 1000:.3g} ms a step" if step < 1 else f"{step:.3f} s a step")
+        self._walk.done(f"{precise_duration(step)} a step")
         self._walk.measured(
             device=self._device,
             parameters=sum(p.numel() for p in trainer.runner.parameters()),
@@ -198,7 +198,7 @@ class Miniature:
         )
 
     def _schedules(self, trainer: Trainer) -> None:
-        """Moves the schedules to the end of the run: one may refuse its last step, hours later."""
+        """Moves the schedules to the end of the run: one may fail in its last step, after hours."""
         schedule = next((hook for hook in trainer.calls.hooks if isinstance(hook, hooks.Schedule)), None)
         if schedule is None or trainer.total_steps == NEVER:
             return
@@ -216,8 +216,8 @@ class Miniature:
     # ---- going on ---------------------------------------------------------------------------------------
 
     def _load(self, data: Data, notices: Notices) -> list[str]:
-        """Builds everything anew and goes on from the checkpoint of the first step; gives why the run would
-        not be the same."""
+        """Builds everything anew and goes on from the checkpoint of the first step; gives the reasons why a
+        run that is continued would not be exact."""
         assert notices.saved is not None
         saved = fingerprints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
         with unheard():
@@ -232,10 +232,10 @@ class Miniature:
         ]
         self._walk.done(f"built anew: {', '.join(same)}" if same else "built anew")
         if reloaded.lost:
-            self._walk.warn(f"after loading these are not as they were saved: {lost(reloaded.lost)}")
+            self._walk.warn(f"after loading these are not as they were saved: {listed(reloaded.lost)}")
         elif reloaded.other:
             self._walk.warn(
-                f"a run that is continued gives other bits: after one step {lost(reloaded.other)}; "
+                f"a run that is continued gives other bits: after one step {listed(reloaded.other)}; "
                 "something that it computes with is in no checkpoint"
             )
         return trainer.inexact
@@ -277,8 +277,3 @@ def _note_the_excerpt(error: BaseException) -> None:
     if "summarize" in names:
         error.add_note("the check gives summarize() the first and the last batch of a set alone")
 
-
-def _peak_host_mb() -> float:
-    """Of this process."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 1024), 1)

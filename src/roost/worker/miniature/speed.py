@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Literal
 
 import torch
 
-from roost.worker.miniature.excerpt import ShortLoader
 from roost.train.hook import Hook, Phase
 from roost.train.loader import Loader
 from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.train.until import Until
+from roost.worker.miniature.excerpt import ShortLoader
+from roost.worker.miniature.walk import unheard
 
 MEASURED = Until(steps=20, seconds=1.0)
-"""How many steps are measured: whichever comes first, and one at least."""
+"""How many steps are measured: whichever comes first, but at least one."""
 
 
 class Clock(Hook):
@@ -40,17 +39,17 @@ class Clock(Hook):
 
     @property
     def step_seconds(self) -> float:
-        """Of a step with its data; of several without the first, which starts the workers."""
+        """The mean of a step with its data; without the first, which starts the workers, if there are more."""
         first = 1 if len(self._at) > 2 else 0
         return (self._at[-1] - self._at[first]) / max(1, len(self._at) - 1 - first)
 
 
 def step_seconds(trainer: Trainer, train: Loader) -> float:
-    """What a step takes. It takes some, and changes the weights.
+    """The seconds of a step with its data. Takes steps, so the weights change.
 
     Args:
-        trainer: Has taken steps, so that what is done once is done.
-        train: Draws whole batches.
+        trainer: Has taken steps before, so that what happens once is not measured.
+        train: Draws the batches of the whole run.
     """
     clock = Clock()
     with unheard():
@@ -67,14 +66,20 @@ def step_seconds(trainer: Trainer, train: Loader) -> float:
 
 
 def _recovery(trainer: Trainer) -> Recovery:
-    """Passes over what the run does; it has no checkpoint to go back to."""
+    """Skips what the run would skip; where it would roll back it skips, too, for want of a checkpoint."""
     given = trainer.recovery
     policy: Literal["stop", "skip"] = "stop" if given.on_non_finite == "stop" else "skip"
     return Recovery(on_non_finite=policy, on_step_error=given.on_step_error)
 
 
 def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Loader], split: str) -> float:
-    """What an evaluation of all sets of a split takes, by the few batches of a shortened trainer."""
+    """The seconds of evaluating all sets of a split, estimated from the few batches that are left of each.
+
+    Args:
+        trainer: Shortened, see `excerpt.shorten`.
+        whole: Its loaders before that.
+        split: valid or test.
+    """
     seconds = 0.0
     for name, loader in trainer.loaders.items():
         if name.partition("/")[0] == split and isinstance(loader, ShortLoader):
@@ -83,15 +88,3 @@ def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Loader], split: str
                 trainer.evaluate(name)
             seconds += (perf_counter() - begun) * whole[name].plan.num_samples / loader.num_samples
     return seconds
-
-
-@contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """What is printed here was printed before; after an error it is printed again."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said):
-            yield
-    except BaseException:
-        print(said.getvalue(), end="", flush=True)
-        raise

@@ -1,21 +1,27 @@
-"""A walk from one thing to the next, each told in a line when it is done."""
+"""The stages of a check, each told in a line when it is done."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from roost.package.checked import Line, Thing, Writer
+from roost.package.checked import Line, Stage, Writer
 
 
 class Walk:
-    """Tells what is done and how long it took, and writes it down for the operation.
+    """Prints each stage with the time it took, and writes it down for the operation.
 
-    A thing that is done several times is told the first time alone.
+    A stage that comes several times is printed the first time only.
 
     Args:
-        package: The folder of the package that is walked through.
+        package: The folder of the package that is checked.
+
+    Raises:
+        OSError: The file for the operation cannot be made, or later written.
     """
 
     def __init__(self, package: Path) -> None:
@@ -23,45 +29,45 @@ class Walk:
         self._name, self._since = "", 0.0
         self._told: set[str] = set()
         self.seconds: dict[str, float] = {}
-        """What each thing took, all its times together."""
+        """What each stage took, all its times together."""
 
     def begin(self, name: str) -> None:
-        """Begins a thing; what was begun before is dropped."""
+        """Begins a stage; one that was not ended is dropped."""
         self.drop()
         self._name, self._since = name, perf_counter()
-        self._writer.write(Line(thing=Thing(name=name, state="begun")))
+        self._writer.write(Line(stage=Stage(name=name, state="begun")))
 
     def drop(self) -> None:
-        """Ends the thing without a word: there was nothing to do, or it goes on later."""
+        """Ends the stage without a word: there was nothing to do, or it goes on later."""
         if self._name:
             self.seconds[self._name] = self._took() + self.seconds.get(self._name, 0.0)
         self._name = ""
 
     def done(self, seen: str = "") -> None:
-        """Ends the thing and tells it."""
+        """Ends the stage and prints it; ``seen`` says in a few words what came of it."""
         name = self._name
         self.drop()
         self.tell(name, seen)
 
     def tell(self, name: str, seen: str = "", *, seconds: float | None = None) -> None:
-        """Tells a thing, with the time that it has taken."""
+        """Prints a stage that is over; what it took is known if it was begun here."""
         if name not in self._told:
             self._told.add(name)
             took = self.seconds.get(name, 0.0) if seconds is None else seconds
-            self._say(Thing(name=name, state="done", seconds=round(took, 6), seen=seen))
+            self._say(Stage(name=name, state="done", seconds=round(took, 6), seen=seen))
 
     def fail(self) -> None:
-        """Ends the thing: whatever is raised next is why."""
+        """Ends the stage as failed; the error is told by whoever catches it."""
         if self._name:
-            self._say(Thing(name=self._name, state="failed", seconds=round(self._took(), 6)))
+            self._say(Stage(name=self._name, state="failed", seconds=round(self._took(), 6)))
         self._name = ""
 
     def warn(self, text: str, *, is_told: bool = False) -> None:
-        """A thing that the run would do badly, and go on.
+        """Something that the run would get wrong without ending.
 
         Args:
             text: In one line.
-            is_told: Somebody has printed it already.
+            is_told: Whether it was printed already.
         """
         if not is_told:
             print(f"warning: {text}", flush=True)
@@ -74,7 +80,19 @@ class Walk:
     def _took(self) -> float:
         return perf_counter() - self._since
 
-    def _say(self, thing: Thing) -> None:
-        seen = "failed" if thing.state == "failed" else thing.seen
-        print(f"{thing.name:<11}{thing.seconds:8.2f} s  {seen}".rstrip(), flush=True)
-        self._writer.write(Line(thing=thing))
+    def _say(self, stage: Stage) -> None:
+        seen = "failed" if stage.state == "failed" else stage.seen
+        print(f"{stage.name:<11}{stage.seconds:8.2f} s  {seen}".rstrip(), flush=True)
+        self._writer.write(Line(stage=stage))
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Keeps back what is printed inside, because it was printed before; after an error it is printed."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            yield
+    except BaseException:
+        print(said.getvalue(), end="", flush=True)
+        raise
