@@ -81,7 +81,9 @@ def test_what_is_linked_is_there() -> None:
 def test_the_commands_that_take_json_are_those_that_say_so() -> None:
     folder = ROOT / "src" / "roost" / "cli" / "commands"
     reads = {file.stem for file in folder.glob("*.py") if '"--json"' in file.read_text()}
-    assert reads - {"run"} == {"analyze", "check", "ls", "show", "verify"}, "change README, CONTRIBUTING and guide too"
+    assert reads - {"run"} == {"analyze", "check", "ls", "show", "verify"}, (
+        "change README, CONTRIBUTING and guide too"
+    )
 
 
 def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roost.train.hook import Phase as Phase
     from roost.train.loader import Loader as Loader
     from roost.train.media import Media as Media
-    from roost.train.optimizers import Optim as Optim
+    from roost.train.optim import Optim as Optim
     from roost.train.plan import BatchPlan as BatchPlan
     from roost.train.progress import Progress as Progress
     from roost.train.stepper import Stepper as Stepper
@@ -46,7 +46,7 @@ _HOME = {
     "Hook": "roost.train.hook",
     "Phase": "roost.train.hook",
     "Loader": "roost.train.loader",
-    "Optim": "roost.train.optimizers",
+    "Optim": "roost.train.optim",
     "BatchPlan": "roost.train.plan",
     "Progress": "roost.train.progress",
     "Stepper": "roost.train.stepper",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.duration import duration
+from roost.base.duration import duration, precise_duration
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,11 @@ from roost.base.duration import duration
 )
 def test_durations(seconds: float | None, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0, "0 ms"), (0.0031416, "3.14 ms"), (0.999, "999 ms"), (0.9996, "1.0s"), (61, "1m 01s")],
+)
+def test_durations_below_a_second(seconds: float, shown: str) -> None:
+    assert precise_duration(seconds) == shown

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.size import size
+from roost.base.size import memory, size
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,8 @@ from roost.base.size import size
 )
 def test_sizes(num_bytes: float, text: str) -> None:
     assert size(num_bytes) == text
+
+
+@pytest.mark.parametrize(("mb", "text"), [(0, "0 MB"), (511.6, "512 MB"), (1536, "1.5 GB")])
+def test_memory(mb: float, text: str) -> None:
+    assert memory(mb) == text

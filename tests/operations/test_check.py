@@ -8,7 +8,7 @@ import pytest
 
 from roost.base import process
 from roost.base.errors import ConfigError, NotFound
-from roost.operations.check import CheckRequest, check, outcome
+from roost.operations.check import CheckRequest, check
 from roost.operations.running import follow
 from roost.package.sessions import Session
 from tests.operations.packages import project
@@ -33,10 +33,10 @@ def test_what_came_of_it(place: Path, tmp_path: Path) -> None:
         assert started.running.package.parent.parent == place and started.root == config.parent / "runs"
         *_, session = follow(started.running)
         assert isinstance(session, Session) and started.process.wait(20) == 0
-        found = outcome(started, session)
+        found = started.outcome(session)
     assert (found.is_ready, found.state, found.exit_code, found.failed) == (True, "succeeded", 0, None)
     assert found.estimate is not None and found.estimate.total_steps == 96 and found.estimate.fits
-    assert found.warnings == [] and found.found.measured["device"] == "cpu"
+    assert found.warnings == [] and found.findings.measured["device"] == "cpu"
     assert list(place.iterdir()) == [] and not (config.parent / "runs").exists()
 
 

@@ -3,25 +3,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from roost.package import checked
-from roost.package.checked import Line, Thing, Writer
+from roost.package.checked import Line, Stage, Writer
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
-    writer.write(Line(thing=Thing(name="data", state="begun")))
-    writer.write(Line(thing=Thing(name="data", state="done", seconds=0.5, seen="train 3")))
+    writer.write(Line(stage=Stage(name="data", state="begun")))
+    writer.write(Line(stage=Stage(name="data", state="done", seconds=0.5, seen="train 3")))
     writer.write(Line(warning="slow"))
     writer.write(Line(measured={"a": 1, "b": float("nan")}))
     writer.write(Line(measured={"a": 2}))
-    writer.write(Line(thing=Thing(name="save", state="begun")))
+    writer.write(Line(stage=Stage(name="save", state="begun")))
     found = checked.read(tmp_path)
-    assert found.things == [Thing(name="data", state="done", seconds=0.5, seen="train 3")]
+    assert found.stages == [Stage(name="data", state="done", seconds=0.5, seen="train 3")]
     assert found.last == "save", "in which it may have died"
     assert found.warnings == ["slow"] and found.measured == {"a": 2, "b": None}
 
 
 def test_what_is_torn_or_not_there(tmp_path: Path) -> None:
-    assert checked.read(tmp_path).things == []
+    assert checked.read(tmp_path).stages == []
     Writer(tmp_path).write(Line(warning="one"))
     with (tmp_path / checked.NAME).open("ab") as file:
         file.write(b'{"warning": "t')

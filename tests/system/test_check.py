@@ -49,15 +49,14 @@ def test_a_project_that_is_fine(place: Path, tmp_path: Path) -> None:
     before = contents(config.parent)
     said = roost("check", config, "max_epochs=20", "-CPU")
     assert said.returncode == 0, said.stdout + said.stderr
-    *things, ready, disk, memory = said.stdout.splitlines()
-    names = [line[:11].strip() for line in things]
-    assert names == [
-        *("copy", "imports", "data", "model", "samples", "start", "first step", "row", "save", "last step"),
-        *("validation", "speed", "load"),
-    ]
+    *stages, ready, disk, memory = said.stdout.splitlines()
+    assert ", ".join(line[:11].strip() for line in stages) == (
+        "copy, imports, data, model, samples, start, first step, row, save, last step, validation, speed, "
+        "load"
+    )
     assert ready.startswith("ready: 32 steps an epoch, about ") and "whole run of 640 steps about " in ready
     assert disk.startswith("disk: up to 5 checkpoints of 1") and said.stderr == ""
-    assert memory.startswith("memory: at most ") and memory.endswith(" apart")
+    assert memory.startswith("memory: at most ") and memory.endswith(" loader workers")
     assert contents(config.parent) == before, "nothing is written into save_root"
     assert contents(place) == []
 
@@ -68,9 +67,11 @@ def test_as_json_with_a_disk_that_will_not_do(place: Path, tmp_path: Path) -> No
     assert said.returncode == 0, said.stdout + said.stderr
     found = json.loads(said.stdout)
     assert found["is_ready"] and found["exit_code"] == 0 and found["failed"] is None
-    assert found["things"][0]["name"] == "copy" and found["things"][-1]["name"] == "load"
+    assert found["stages"][0]["name"] == "copy" and found["stages"][-1]["name"] == "load"
     (warning,) = found["warnings"]
-    assert warning.startswith(f"the disk of {tmp_path / 'project' / 'runs'} is too small: up to 1,000,000,0")
+    assert warning.startswith(
+        f"the disk of {tmp_path / 'project' / 'runs'} is too small for up to 1,000,000,0"
+    )
     estimate = found["estimate"]
     assert estimate["disk_bytes"] > estimate["free_bytes"] > 0 and estimate["total_steps"] == 32_000_000_000
     assert "first step" in said.stderr

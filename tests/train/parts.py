@@ -27,7 +27,7 @@ from roost.train.guard import Guard
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, EarlyStop, Records, Save, Schedule, Validate
 from roost.train.loader import Loader
-from roost.train.optimizers import Optim
+from roost.train.optim import Optim
 from roost.train.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper

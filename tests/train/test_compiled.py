@@ -161,10 +161,10 @@ class Warms(MLP):
 
 def test_numbers_that_change_seldom_or_lie_in_tensors(traced: None) -> None:
     """More epochs than torch keeps kernels by itself."""
-    runner, plainly = built(Warms), built(Warms)
-    trainer = plain(runner, Still(24), until="12ep", stepper=stepper_of(runner))
+    runner, plainly, data = built(Warms), built(Warms), Still(48)
+    trainer = plain(runner, data, until="20ep", stepper=stepper_of(runner))
     assert trainer.fit() == "finished"
-    plain(plainly, Still(24), until="12ep", stepper=stepper_of(plainly, "eager")).fit()
+    plain(plainly, data, until="20ep", stepper=stepper_of(plainly, "eager")).fit()
     assert weights(runner) == weights(plainly)
 
 

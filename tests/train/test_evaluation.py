@@ -137,6 +137,8 @@ class Types(MLP):
         return super().evaluate(batch)
 
     def visualize(self, batch: Any) -> Mapping[str, str]:
+        assert self._trainer is not None
+        self._trainer.evaluate("valid")
         self.note("visualize", batch[0])
         return {}
 

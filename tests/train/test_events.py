@@ -15,7 +15,7 @@ from roost.train import events
 from roost.train.events import Events
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Schedule
-from roost.train.optimizers import Optim
+from roost.train.optim import Optim
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Still, built, plain
 from tests.train.reads import CountsReads

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from roost.base import tree
+from roost.base.errors import ContractError
 from roost.train.optim import LR_SCALE, Optim
 from tests.train.parts import bits
 
@@ -20,6 +21,14 @@ def with_gradients(module: nn.Module) -> nn.Module:
     for number, parameter in enumerate(module.parameters(), 1):
         parameter.grad = torch.full_like(parameter, 0.5 * number)
     return module
+
+
+def test_what_cannot_be_meant() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    with pytest.raises(ContractError, match=r"counts step, epoch, validation; received 'epochs'.*'epoch'\?"):
+        Optim(optimizer, unit="epochs")
+    with pytest.raises(ContractError, match=r"every_n_steps is 1 or more; received 0"):
+        Optim(optimizer, every_n_steps=0)
 
 
 def test_parameters_are_those_of_now() -> None:

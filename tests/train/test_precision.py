@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from roost.train.checkpoints import Checkpoints
 from roost.train.hooks import Records, Save
 from roost.train.optim import Optim
 from roost.train.stepper import Stepper
-from tests.train.parts import MLP, Still, bits, built, plain
+from tests.train.parts import MLP, Gan, Still, bits, built, plain
 
 CPU = torch.device("cpu")
 
@@ -98,15 +99,17 @@ def test_an_overflow_is_a_skipped_step_with_a_smaller_scale() -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_fused_sgd_may_overflow_in_its_first_step(momentum: float) -> None:
-    """Torch's own scaler lets it take what lies in the memory for its momentum."""
+    """Torch's own scaler lets it take what lies in the memory for its momentum: NaN in this test."""
 
     def trained(fused: bool) -> list[Tensor]:
         module = line()
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum, fused=fused)
         stepper = Stepper(optimizer, precision="fp16")
-        junk = [torch.full((1, 3), 1e30) for _ in range(64)]
-        del junk  # the memory that is taken next
-        skipped = [flag(stepper.run(steep(module), [X])) for _ in range(12)]
+        torch.use_deterministic_algorithms(True)
+        try:
+            skipped = [flag(stepper.run(steep(module), [X])) for _ in range(12)]
+        finally:
+            torch.use_deterministic_algorithms(False)
         assert skipped[0] and not skipped[-1]
         return [p.detach() for p in module.parameters()]
 
@@ -160,6 +163,26 @@ def test_several_optimizers_on_one_loss_share_the_scaler_of_the_first() -> None:
     assert moved[0] == (False, False) and moved[1] == (True, False), "the first does not overflow"
     assert moved[-2:] == [(False, True), (True, True)]
     assert scale_of(stepper, "a") < 2.0**16 == scale_of(stepper, "b")
+
+
+class Uneven(Gan):
+    """Whose first optimizer overflows, and whose second does not."""
+
+    def d_loss(self, batch: Any) -> Tensor:
+        return 1e4 * super().d_loss(batch).float()
+
+
+def test_a_step_is_skipped_when_one_of_its_optimizers_is_kept_back() -> None:
+    runner = built(Uneven)
+    optims = {
+        name: Optim(torch.optim.SGD(getattr(runner, name).parameters(), lr=1e-9), max_grad_norm=1.0)
+        for name in ("d", "g")
+    }
+    trainer = plain(runner, Still(), until=20, stepper=Stepper(optims, precision="fp16"))
+    trainer.fit()
+    row = trainer.events.row()
+    halved = {name: 16 - math.log2(scale_of(trainer.stepper, name)) for name in optims}
+    assert row["skipped"] == halved["d"] > halved["g"] and math.isfinite(row["d_grad_norm"])
 
 
 def test_a_step_that_fails_halfway_leaves_a_scaler_that_works() -> None:

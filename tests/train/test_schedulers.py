@@ -16,8 +16,8 @@ from roost.base import tree
 from roost.base.errors import CheckpointError, ConfigError
 from roost.config.build import build, forget
 from roost.config.interpolation import fill
-from roost.train.optim import LR_SCALE
-from roost.train.optimizers import Optim, build_optimizers
+from roost.train.optim import LR_SCALE, Optim
+from roost.train.optimizers import build_optimizers
 from roost.train.schedulers import Warmup, check_schedules
 from tests.train.test_optimizers import TOTALS, Net, settings
 

@@ -153,3 +153,20 @@ def test_scales_of_an_optimizer_and_of_a_group(whole: float) -> None:
     trained(ours, optim)
     assert weights(ours) == weights(by_hand)
     assert [group["lr"] for group in optim.optimizer.param_groups] == [rate] * 2
+
+
+def test_a_schedule_counts_the_steps_of_the_run_however_seldom_the_optimizer_moves() -> None:
+    """Without torch's warning that it begins before the optimizer: warnings are errors here."""
+    by_hand = built(MLP)
+    optimizer = sgd(by_hand)
+    number = 0
+    for epoch in epochs():
+        for batch in epoch:
+            number += 1
+            if number % 4 == 0:
+                step(by_hand, optimizer, batch)
+            optimizer.param_groups[0]["lr"] *= 0.9
+    ours = built(MLP)
+    falling = {"class": SCHEDULERS + "ExponentialLR", "gamma": 0.9}
+    trained(ours, from_config(ours, every_n_steps=4, scheduler=falling))
+    assert weights(ours) == weights(by_hand)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ContractError
-from roost.train.optimizers import Optim
-from roost.train.stepper import Stepper, Window
+from roost.train.loss import Window
+from roost.train.optim import Optim
+from roost.train.stepper import Stepper
 from tests.train.parts import MLP, STEPS_PER_EPOCH, Gan, Still, bits, built, loader, plain, weights
 
 
@@ -208,6 +209,27 @@ def test_nothing_is_computed_when_it_is_nobodys_turn() -> None:
 
     found = [stepper.run(loss, [torch.ones(size, 3)]) for size in (1, 2, 3, 4)]
     assert calls == [2, 4] and [bool(values) for values in found] == [False, True, False, True]
+
+
+def test_who_evaluates_the_loss_by_itself_is_clipped_and_scaled_each_time() -> None:
+    module, by_hand = line(), line()
+    groups = [{"params": module.parameters(), "lr_scale": 0.5}]
+    optim = Optim(torch.optim.LBFGS(groups, lr=1.0, max_iter=3), max_grad_norm=0.1)
+    optimizer = torch.optim.LBFGS(by_hand.parameters(), lr=0.5, max_iter=3)
+    x, losses = torch.randn(4, 3), []
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = by_hand(x).square().mean()
+        loss.backward()
+        losses.append((loss.detach(), nn.utils.clip_grad_norm_(by_hand.parameters(), 0.1)))
+        return loss
+
+    optimizer.step(closure)  # type: ignore[arg-type]
+    values = Stepper(optim).run(lambda batch: module(batch).square().mean(), [x])
+    assert bits(dict(module.state_dict())) == bits(dict(by_hand.state_dict()))
+    assert len(losses) > 1 and (values["loss"], values["grad_norm"]) == losses[0]
+    assert optim.optimizer.param_groups[0]["lr"] == 1.0
 
 
 def test_of_several_one_may_not_evaluate_the_loss_by_itself() -> None:

@@ -23,7 +23,7 @@ from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Console, Records, Save, Validate
 from roost.train.hooks.best import Rule
-from roost.train.optimizers import Optim
+from roost.train.optim import Optim
 from roost.train.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from roost.train.stepper import Stepper, Window
+from roost.train.loss import Window
+from roost.train.stepper import Stepper
 from roost.train.timing import DATA, TO_DEVICE
 from roost.train.trainer import Trainer
 from roost.train.windows import Windows, undrawn

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import torch
 
 from roost.analysis import folder
 from roost.base.errors import NotFound
-from roost.package import sessions
 from roost.package.package import Package
 from roost.worker import analysis
 from roost.worker.__main__ import main
@@ -92,44 +89,3 @@ def test_scripts_that_fail(
     assert "src/roost/" not in printed, "no frame of roost's own"
     error = folder.read_result(place)["error"]
     assert error["traceback"] is None or "look.py" in error["traceback"].splitlines()[0]
-
-
-WATCHED = """
-import json, sys, threading
-from roost.worker import analysis
-caller = json.loads(sys.argv[1])
-analysis.end_with(caller)
-print("watching", flush=True)
-threading.Event().wait()
-"""
-
-SUPERVISES = """
-import signal, subprocess, sys
-signal.signal(signal.SIGQUIT, lambda *_: (child.kill(), print("ended", flush=True), sys.exit(0)))
-child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
-child.wait()
-signal.pause()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_ends_with_who_asked_for_it() -> None:
-    caller = subprocess.Popen(["sleep", "60"])
-    identity = {**sessions.identity(), "pid": caller.pid, "start_ticks": None}
-    watched = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISES, WATCHED, json.dumps(identity)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert watched.stdout is not None
-        assert watched.stdout.readline() == "watching\n"
-        assert watched.poll() is None
-        caller.send_signal(signal.SIGKILL)
-        caller.wait()
-        assert watched.stdout.readline() == "ended\n"
-        assert watched.wait(10) == 0
-    finally:
-        for process in (caller, watched):
-            process.kill()
-            process.wait()
-        assert watched.stdout is not None
-        watched.stdout.close()

@@ -14,7 +14,8 @@ from roost.package import blackbox
 from roost.package.blackbox import Box, Note, Visit
 from roost.train import seeding
 from roost.train.blackbox import BlackBox, samples_of
-from roost.train.stepper import Stepper, Window
+from roost.train.loss import Window
+from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.worker.arrival import Arrival, place_of
 from roost.worker.replay import Start

@@ -17,13 +17,13 @@ Made = Callable[..., Any]
 
 
 class Place(NamedTuple):
-    """Of a spec, for messages."""
+    """Where a spec stands, for messages."""
 
     setting: str | None
     where: Callable[[str], object]
 
     def of(self, name: str | None = None) -> dict[str, Any]:
-        """Setting and place of the spec, or of one of its keys."""
+        """Setting and place of the spec, or of one of its keys, as a `ConfigError` takes them."""
         key = ".".join(filter(None, (self.setting, name))) or None
         return {"setting": key, "where": self.where(key) if key is not None else None}
 

@@ -106,7 +106,7 @@ class _Builder(NamedTuple):
         runtime: Mapping[str, Any],
         offered: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
-        """See `build`; a spec inside of another one takes of what roost gave the outer one what it can."""
+        """See `build`; a spec inside another one takes what it can of ``offered``, that of the outer one."""
         place, path = Place(setting, self.where), spec.get("class")
         if not isinstance(path, str):
             raise ConfigError(
@@ -115,8 +115,9 @@ class _Builder(NamedTuple):
         made = locate(path, root=self.root, **place.of("class"))
         given = {name: value for name, value in spec.items() if name != "class"}
         runtime = {**runtime, **{n: value for n, value in offered.items() if arguments.takes(made, n)}}
-        for name in (name for name in given if name in runtime):
-            raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
+        for name in given:
+            if name in runtime:
+                raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
         arguments.check_names(path, made, given, runtime, place)
         whole = {
             name: self._object(value, place.of(name)["setting"], {**offered, **runtime})

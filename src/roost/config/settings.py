@@ -80,7 +80,7 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
     ] = None
     grad_norm_type: Annotated[Annotated[float, Meta(gt=0)], _about("p of the norm")] = 2.0
     fused: Annotated[bool | Literal["auto"], _about("whether one kernel does the whole step")] = "auto"
-    every_n_steps: Annotated[_Positive, _about("it moves in every n-th step alone")] = 1
+    every_n_steps: Annotated[_Positive, _about("it moves in every n-th step only")] = 1
     lr_scale: Annotated[
         Annotated[float, Meta(gt=0)], _about("learning rate times this, whatever the scheduler says")
     ] = 1.0

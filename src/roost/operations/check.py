@@ -1,4 +1,4 @@
-"""``check``: the whole way of a run in miniature, before hours go into it."""
+"""``check``: a whole run in miniature, before hours go into the real one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roost.operations.running import Running, ask, session_of
 from roost.operations.scratch import scratch, sweep
 from roost.operations.starting import limits, supervise
 from roost.package import checked
-from roost.package.checked import Found
+from roost.package.checked import Findings
 from roost.package.prepared import PreparedTraining, prepare_training
 from roost.package.sessions import Session
 
@@ -53,10 +53,37 @@ class Checking:
     notes: list[str] = field(default_factory=list)
     """What a person should hear about it, one line each."""
 
+    def outcome(self, ended: Session) -> Outcome:
+        """What came of it; to be asked before its block is left.
+
+        Args:
+            ended: Its session, with the supervisor's record.
+        """
+        record = ended.record or {}
+        findings = checked.read(self.running.package)
+        code = record.get("exit_code")
+        is_ready = ended.state == "succeeded"
+        estimate = self._estimate(findings.measured) if is_ready else None
+        return Outcome(
+            is_ready=is_ready,
+            state=ended.state,
+            exit_code=code if isinstance(code, int) else 1,
+            reason=record.get("reason"),
+            error=ended.error,
+            failed=None if is_ready else findings.last or None,
+            findings=findings,
+            warnings=[*findings.warnings, *_disk(estimate, self.root)],
+            estimate=estimate,
+        )
+
+    def _estimate(self, measured: Mapping[str, Any]) -> Estimate:
+        free_bytes = shutil.disk_usage(_existing(self.root)).free
+        return estimated(self.settings, measured, free_bytes=free_bytes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of it."""
+    """What came of a check."""
 
     is_ready: bool
     state: str
@@ -65,18 +92,19 @@ class Outcome:
     error: str | None
     """In one line."""
     failed: str | None
-    """The thing that failed, or in which the process died."""
-    found: Found
+    """The stage that failed, or in which the process died."""
+    findings: Findings
     warnings: list[str]
+    """Those of the findings, and what is wrong with the estimate."""
     estimate: Estimate | None
-    """None where it did not get so far."""
+    """None unless it is ready."""
 
 
 @contextmanager
 def check(request: CheckRequest) -> Iterator[Checking]:
-    """Copies the project as `run` would, into a place that is removed at the end, and starts the walk there.
+    """Copies the project as `run` would, to a folder that is removed at the end, and starts the check there.
 
-    Nothing is written into ``save_root``. The walk ends with the block, and when this process is gone.
+    Nothing is written into ``save_root``. The check ends with the block, and when this process is gone.
 
     Raises:
         NotFound: There is no such config.
@@ -129,49 +157,25 @@ def _start(request: CheckRequest, plan: PreparedTraining, place: Path, lock_fd: 
     return Checking(running, process, plan.settings, plan.root, plan.left_out())
 
 
-def outcome(started: Checking, session: Session) -> Outcome:
-    """What came of a check that has ended; to be asked before its block is left."""
-    record = session.record or {}
-    found = checked.read(started.running.package)
-    code = record.get("exit_code")
-    is_ready = session.state == "succeeded"
-    estimate = _estimate(started, found.measured) if is_ready else None
-    return Outcome(
-        is_ready=is_ready,
-        state=session.state,
-        exit_code=code if isinstance(code, int) else 1,
-        reason=record.get("reason"),
-        error=session.error,
-        failed=None if is_ready else found.last or None,
-        found=found,
-        warnings=[*found.warnings, *_disk(estimate, started.root)],
-        estimate=estimate,
-    )
-
-
-def _estimate(started: Checking, measured: Mapping[str, Any]) -> Estimate:
-    return estimated(started.settings, measured, free_bytes=shutil.disk_usage(_there(started.root)).free)
-
-
 def _disk(estimate: Estimate | None, root: Path) -> list[str]:
     if estimate is None or estimate.fits:
         return []
     return [
-        f"the disk of {root} is too small: up to {estimate.checkpoints:,} checkpoints stand there at one "
-        "time; keep fewer (checkpoint.fast, slow, best), or choose another save_root"
+        f"the disk of {root} is too small for up to {estimate.checkpoints:,} checkpoints at one time; keep "
+        "fewer (checkpoint.fast, slow, best), or choose another save_root"
     ]
 
 
-def _there(root: Path) -> Path:
-    """The folder itself, or the one above it that there is."""
+def _existing(root: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
     return next(path for path in (root, *root.parents) if path.exists())
 
 
 def _require_writable(root: Path) -> None:
-    """Makes sure that `run` could make a package there, by a folder that stands for an instant, with a name
-    that every reader passes over: the rights alone do not tell.
+    """Makes sure that `run` could make a package there. It makes a folder for an instant, because the rights
+    alone do not tell; no reader takes its name for a package.
 
     Raises:
         OSError: It could not.
     """
-    durable.discard(durable.make_staging_folder(_there(root) / root.name))
+    durable.discard(durable.make_staging_folder(_existing(root) / root.name))

@@ -1,4 +1,4 @@
-"""What a run will take, by what a check has measured."""
+"""What a run will take, from what a check has measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roost.config.settings import Settings
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a whole run. Times are in seconds."""
+    """Time and disk of a whole run."""
 
     steps_per_epoch: int
     total_steps: int | None
@@ -24,15 +24,15 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole run; no more than ``max_time``."""
     checkpoint_bytes: int
     checkpoints: int
-    """So many at most stand on the disk at one time, the one that is being written among them."""
+    """The most that are on the disk at one time, the one that is being written included."""
     disk_bytes: int
-    """What they take together."""
+    """What these take together."""
     free_bytes: int
     """What the disk of ``save_root`` has left."""
 
     @property
     def fits(self) -> bool:
-        """Whether the checkpoints find place."""
+        """Whether the disk has room for the checkpoints."""
         return self.disk_bytes <= self.free_bytes
 
 
@@ -74,23 +74,22 @@ def estimated(settings: Settings, measured: Mapping[str, Any], *, free_bytes: in
 
 def _per_epoch(every: list[str | int], steps_per_epoch: int, step_seconds: float) -> float:
     """How often something that has these intervals is due in an epoch."""
-    found = 0.0
-    for one in every:
-        interval = Interval.parse(one, setting="every")
-        found += (
-            steps_per_epoch / interval.steps
-            if interval.steps
-            else 1 / interval.epochs
-            if interval.epochs
-            else min(interval.per_epoch, steps_per_epoch)
-            if interval.per_epoch
-            else steps_per_epoch * step_seconds / interval.seconds
-        )
-    return found
+    intervals = [Interval.parse(one, setting="every") for one in every]
+    return sum(_times(interval, steps_per_epoch, step_seconds) for interval in intervals)
+
+
+def _times(interval: Interval, steps_per_epoch: int, step_seconds: float) -> float:
+    if interval.steps:
+        return steps_per_epoch / interval.steps
+    if interval.epochs:
+        return 1 / interval.epochs
+    if interval.per_epoch:
+        return min(interval.per_epoch, steps_per_epoch)
+    return steps_per_epoch * step_seconds / interval.seconds
 
 
 def _most_kept(settings: Settings, saves: int) -> int:
-    """Checkpoints that stand at one time: what the tracks keep, the newest two, and the one that is being
+    """Checkpoints at one time: what the tracks keep, at least the newest two, and the one that is being
     written, because an old one goes only after it."""
     given = settings.checkpoint
     tracks = max(2, given.fast) + given.slow + given.held + sum(one.top_k for one in given.best)

@@ -1,4 +1,4 @@
-"""Folders for what is needed while one command runs, and is of no use afterwards."""
+"""Folders that one command needs while it runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PREFIX = "roost-check-"
 
 @contextmanager
 def scratch() -> Iterator[tuple[Path, int]]:
-    """A new folder in the system's place for them (TMPDIR), which is removed at the end.
+    """A new folder below TMPDIR, which is removed at the end.
 
     Yields:
-        The folder; and the descriptor that holds its lock. Whoever works there, and may outlive this
-        process, gets a copy: as long as one is open, `sweep` leaves the folder alone.
+        The folder, and the descriptor that holds its lock. A process that works there and may outlive this
+        one gets a copy of it: as long as one is open, `sweep` leaves the folder alone.
 
     Raises:
         OSError: It cannot be made.
@@ -37,7 +37,7 @@ def _made() -> tuple[Path, int]:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        if os.fstat(fd).st_nlink:  # else a sweep came between, which takes what nobody holds
+        if os.fstat(fd).st_nlink:  # else a sweep has taken it before it was locked
             return path, fd
         os.close(fd)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from roost.base.duration import duration
+from roost.base.size import memory
 from roost.package.records import PERF, Columns
 
 OF_A_STEP = ("data", "to device", "forward", "backward", "optimizer")
@@ -20,7 +21,8 @@ OTHER = "other"
 
 
 def column(part: str) -> str:
-    """Of a part that each step has the mean in ms a step, of the others the seconds since the row before."""
+    """The column of a part: ``perf/forward_ms``, its mean in a step; ``perf/save_s``, its sum since the last
+    row."""
     return f"{PERF}{part.replace(' ', '_')}_{'s' if part in PARTS[len(OF_A_STEP) :] else 'ms'}"
 
 
@@ -33,8 +35,8 @@ _S = {part: column(part) for part in PARTS[len(OF_A_STEP) :]}
 class Span:
     """What a stretch of training took, and how far it came.
 
-    ``parts`` are seconds by the names of `PARTS`; what they leave of ``seconds`` went elsewhere. ``host_mb``
-    is the memory at its end, ``gpu_mb`` the most that was allocated; 0 where nobody knows.
+    ``parts`` are seconds by the names of `PARTS`; the rest of ``seconds`` went elsewhere. ``host_mb`` is the
+    memory at its end, ``gpu_mb`` the most that was allocated; 0 where it is unknown.
     """
 
     seconds: float = 0.0
@@ -63,7 +65,7 @@ class Span:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of each part that took any time, and of what is left, from 0 to 1."""
+        """The share, from 0 to 1, of each part that took any time, and of what is left."""
         # On a GPU the parts are measured in some of the steps, so together they may come out too long.
         whole = max(self.seconds, sum(self.parts.values()))
         left = whole - sum(self.parts.values())
@@ -75,18 +77,14 @@ class Span:
         rate = f", {self.samples_per_second:,.0f} samples/s" if self.samples else ""
         shares = [f"{part} {share:.0%}" for part, share in self.shares.items()]
         known = {"memory": self.host_mb, "GPU memory": self.gpu_mb}
-        memory = [f"{name} {_size(mb)}" for name, mb in known.items() if mb]
-        return "  ".join([f"{duration(self.seconds)}{rate}", *shares, *memory])
-
-
-def _size(mb: float) -> str:
-    return f"{mb:.0f} MB" if mb < 1000 else f"{mb / 1024:.1f} GB"
+        used = [f"{name} {memory(mb)}" for name, mb in known.items() if mb]
+        return "  ".join([f"{duration(self.seconds)}{rate}", *shares, *used])
 
 
 def of_records(columns: Columns) -> Span | None:
-    """What all rows of a run tell together; None where they tell nothing.
+    """What all rows of a run tell together; None where no row has times.
 
-    Not in it is what came after the newest row, and what a session did that a later one did again.
+    It leaves out what came after the newest row, and the steps of a session that a later one took again.
     """
     steps = [step for step, _ in _finite(columns, _MS[OTHER])]
     if not steps:

@@ -11,6 +11,7 @@ import torch
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings
+from roost.package import skipped
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.retention import policy_of
@@ -23,7 +24,8 @@ from roost.train.checkpoints import Checkpoints
 from roost.train.guard import Guard
 from roost.train.hook import Hook
 from roost.train.loader import Loader
-from roost.train.optimizers import Optim, build_optimizers
+from roost.train.optim import Optim
+from roost.train.optimizers import build_optimizers
 from roost.train.parameters import check_owners
 from roost.train.plan import BatchPlan
 from roost.train.recovery import Recovery
@@ -36,8 +38,16 @@ MEASURING = ("dry", "no_optim")
 """Modes that train nothing."""
 
 
-def assemble(experiment: Experiment, package: Package, *, session: int) -> Trainer:
+def assemble(
+    experiment: Experiment, package: Package, *, session: int, has_black_box: bool = True
+) -> Trainer:
     """The Trainer of a package, with roost's own hooks as the settings ask, and the project's.
+
+    Args:
+        experiment: The parts of the project.
+        package: Takes what the run leaves.
+        session: Number of the session.
+        has_black_box: Whether the step at which the run ends by an error is kept, for `roost debug`.
 
     Raises:
         ConfigError: A setting does not fit the data or the model.
@@ -63,8 +73,8 @@ def assemble(experiment: Experiment, package: Package, *, session: int) -> Train
             on_non_finite=settings.on_non_finite,
             on_step_error=settings.on_step_error,
             max_skipped_steps=settings.max_skipped_steps,
-            box=BlackBox(package.blackbox, session),
-            log=package.path / "skipped.jsonl",
+            box=BlackBox(package.blackbox, session) if has_black_box else None,
+            log=package.path / skipped.NAME,
             session=session,
         ),
         evaluation_precision=settings.evaluation_precision,
@@ -184,7 +194,7 @@ def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
 
 
 def _guard(settings: Settings, runner: Runner) -> Guard | None:
-    """What lets a step be passed over: it looks, or it only keeps the buffers in case of an error."""
+    """What a step needs that may be skipped: it looks at loss and gradients, or only keeps the buffers."""
     looks = settings.on_non_finite != "stop"
     return Guard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None
 

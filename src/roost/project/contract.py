@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from roost.base.errors import ContractError
 from roost.train.events import Value
 from roost.train.media import Media
-from roost.train.optimizers import Optim
+from roost.train.optim import Optim
 from roost.train.progress import Progress
 from roost.train.stepper import Stepper
 

@@ -2,8 +2,8 @@
 
 On a small model a quarter of a step is spent around the work: in ranges for a profiler that does not run, in
 looking for arguments that nobody gave. What is here does the same operations in the same order, to the same
-bits, and steps aside for torch's own functions where somebody could tell the difference: a hook on the optimizer,
-a step that was wrapped, a profiler, a tensor of another class.
+bits, and steps aside for torch's own functions where somebody could tell the difference: a hook on the
+optimizer, a step that was wrapped, a profiler, a tensor of another class.
 """
 
 from __future__ import annotations

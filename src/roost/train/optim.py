@@ -29,13 +29,13 @@ class Optim:
     its learning rate times that, whatever the scheduler makes of the rate.
 
     Args:
-        optimizer: Any optimizer of torch's kind.
+        optimizer: A torch optimizer.
         scheduler: Changes its learning rates; none when None.
         unit: What the scheduler counts.
         monitor: The metric that the scheduler looks at.
         max_grad_norm: Norm to which the gradients of its parameters are clipped together.
         grad_norm_type: p of that norm.
-        every_n_steps: It moves each time it was asked that often, on the loss of that time alone.
+        every_n_steps: It moves at each n-th call only, on the loss of that call alone.
 
     Raises:
         ContractError: There is no such unit, or it would never move.
@@ -49,9 +49,9 @@ class Optim:
     grad_norm_type: float = 2.0
     every_n_steps: int = 1
     scaler: torch.amp.GradScaler | None = field(init=False, default=None)
-    """Of the loss it moves on, where the numbers need one; its `Stepper` gives it."""
+    """Of the loss it moves on; set by its `Stepper` in fp16."""
     asked: int = field(init=False, default=0)
-    """How often it was asked to move; counted where it does not always."""
+    """How often it was asked to move; counted only when ``every_n_steps`` is more than 1."""
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -72,14 +72,13 @@ class Optim:
 
     @property
     def is_fused(self) -> bool:
-        """Whether one kernel does the whole step, which looks by itself at a flag on the device that keeps it
-        back."""
+        """Whether one kernel does the whole step; it looks at a flag on the device that may keep it back."""
         return bool(getattr(self.optimizer, "_step_supports_amp_scaling", False))
 
     @property
     def begins_momentum(self) -> bool:
-        """Whether a fused SGD makes its momentum in this step: kept back, it would take what lies in the
-        memory for it."""
+        """Whether a fused SGD makes its momentum in this step. If that were kept back, its buffer would hold
+        whatever lay in the memory."""
         if not (self.is_fused and isinstance(self.optimizer, torch.optim.SGD)):
             return False
         state = self.optimizer.state
@@ -110,12 +109,6 @@ class Optim:
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
-
-    def forget(self) -> None:
-        """Forgets all that a step has left which failed before it moved."""
-        self.clear()
-        if self.scaler is not None:
-            self.scaler._per_optimizer_states.clear()  # it would refuse to unscale once more
 
     def clip(self) -> Tensor:
         """Clips the gradients to `max_grad_norm`; () their norm before."""
@@ -165,7 +158,11 @@ class Optim:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Takes over what `state_dict` gave.
+
+        Raises:
+            CheckpointError: It is the state of another optimizer.
+        """
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         # After the scheduler: building or loading one may write a learning rate into the groups.

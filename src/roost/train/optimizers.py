@@ -16,8 +16,7 @@ from roost.base.errors import ConfigError
 from roost.base.listed import listed
 from roost.config import arguments, build, interpolation, sections
 from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
-from roost.train.optim import LR_SCALE
-from roost.train.optim import Optim as Optim
+from roost.train.optim import LR_SCALE, Optim
 from roost.train.parameters import MOST_NAMES, Parameters
 from roost.train.schedulers import Warmup, build_scheduler
 
@@ -99,7 +98,7 @@ S = TypeVar("S", OptimizerSettings, GroupSettings, SchedulerSettings)
 
 @dataclass(frozen=True)
 class _Builder:
-    """Of one entry of ``optimizers``; ``key`` is its dotted name."""
+    """Builds one entry of ``optimizers``; ``key`` is its dotted name."""
 
     key: str
     parameters: Parameters
@@ -167,12 +166,14 @@ class _Builder:
         elif arguments.takes(made, "fused"):
             spec["fused"] = one.fused
         elif one.fused:
-            fix = f"remove it: {one.class_} has no fused kernel"
-            raise ConfigError("there is none", received=True, **self.at("fused"), fix=fix)
+            raise ConfigError(
+                f"{one.class_} has no fused kernel", received=True, **self.at("fused"), fix="remove it"
+            )
         taken = {self._first(one, made): groups}
         optimizer: Any = build.build(spec, self.root, self.key, self.where, **taken, **assumed)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ConfigError("is no optimizer", received=one.class_, **self.at("class"))
+            fix = "name a subclass of torch.optim.Optimizer, or a function that makes one"
+            raise ConfigError("is no optimizer", received=one.class_, **self.at("class"), fix=fix)
         return optimizer
 
     def _first(self, one: OptimizerSettings, made: arguments.Made) -> str:
@@ -197,7 +198,7 @@ class _Builder:
             )
             mine = {name: left.pop(name) for name in names if name in left}
             if not mine:
-                said = f"the groups before it have taken all that it matches ({listed(names, MOST_NAMES)})"
+                said = f"earlier groups have taken all that it matches ({listed(names, MOST_NAMES)})"
                 print(f"{at['setting']}: {said}; it is left out", flush=True)
                 continue
             own = self._own_arguments(one, group, number, mine)
@@ -209,8 +210,8 @@ class _Builder:
     def _own_arguments(
         self, one: OptimizerSettings, group: GroupSettings, number: int, mine: Mapping[str, Tensor]
     ) -> Mapping[str, Any]:
-        """A group's arguments with their right types, tried on an optimizer that is thrown away: torch looks
-        at those of all groups together alone, and takes any name for a group's."""
+        """A group's arguments with their right types, tried on an optimizer that is thrown away: torch checks
+        only the arguments that all groups share, and takes any name in a group."""
         if not group.arguments or ".py:" in one.class_:
             return group.arguments
         spec = {"class": one.class_, **one.arguments, **group.arguments}
@@ -221,7 +222,7 @@ class _Builder:
     # ---- what torch would refuse later, or never ---------------------------------------------------------
 
     def _check_places(self, one: OptimizerSettings, made: arguments.Made) -> None:
-        """A setting in the wrong section would be taken for an argument."""
+        """Refuses a setting in the wrong section, which would be taken for an argument."""
         self._refuse_misplaced(one.arguments, made, "")
         for number, group in enumerate(one.groups):
             self._refuse_misplaced(group.arguments, made, f"groups.{number}.")
@@ -231,13 +232,14 @@ class _Builder:
 
     def _refuse_misplaced(self, given: Mapping[str, Any], made: arguments.Made, prefix: str) -> None:
         homes = {"": OptimizerSettings, "scheduler.": SchedulerSettings}
-        for name in (name for name in given if not arguments.takes(made, name)):
-            for section in (section for section, struct in homes.items() if name in sections.parts(struct)):
-                at, fix = self.at(prefix + name), f"write it as {self.key}.{section}{name}"
+        for name in given:
+            right = [section for section, struct in homes.items() if name in sections.parts(struct)]
+            if right and not arguments.takes(made, name):
+                at, fix = self.at(prefix + name), f"write it as {self.key}.{right[0]}{name}"
                 raise ConfigError("stands in the wrong section", received=given[name], **at, fix=fix)
 
     def _check_kinds(self, one: OptimizerSettings, made: arguments.Made, chosen: Sequence[str]) -> None:
-        """What a class of torch would refuse of its parameters without their names, or in the first step."""
+        """Refuses by name the parameters that a class of torch would refuse unnamed, or in the first step."""
         if not inspect.isclass(made):
             return
         kinds = {kind.__name__ for kind in made.__mro__ if kind.__module__.startswith("torch.optim")}
@@ -255,19 +257,22 @@ class _Builder:
 
     def _refuse(self, names: Sequence[str], one: OptimizerSettings, why: str) -> None:
         if names:
-            fix = "choose others in `params`, and give these to another optimizer"
-            raise ConfigError(f"{one.class_} {why}: {listed(names, MOST_NAMES)}", **self.at("params"), fix=fix)
+            raise ConfigError(
+                f"{one.class_} {why}: {listed(names, MOST_NAMES)}",
+                **self.at("params"),
+                fix="choose others in `params`, and give these to another optimizer",
+            )
 
     def _can_fuse(self, one: OptimizerSettings, made: arguments.Made, chosen: Sequence[str]) -> bool:
-        """``fused: auto`` takes the fused kernel where the class has one: on a tiny model it saves a quarter
-        of the step, at the price of other rounding than the plain one."""
+        """Whether ``fused: auto`` takes the fused kernel. It saves a quarter of the step of a tiny model, and
+        rounds otherwise than the plain one."""
         if not arguments.takes(made, "fused") or ".py:" in one.class_:
             return False
         if any(one.arguments.get(name) for name in ("foreach", "differentiable")):
             return False
         if not self.parameters.sparse().isdisjoint(chosen):
             return False
-        # Of Adagrad there was none for CUDA for long.
+        # Older torch has none of Adagrad's for CUDA.
         devices = ("cpu",) if one.class_.endswith(".Adagrad") else ("cpu", "cuda")
         return all(p.is_floating_point() and p.device.type in devices for p in self._tensors(chosen))
 
@@ -305,7 +310,7 @@ def _described(optim: Optim) -> str:
 
 
 def _shown(group: Mapping[str, Any], scale: float) -> dict[str, str]:
-    """Of a group what a config gives, in words; its learning rate as it is used."""
+    """What a config may give to a group, in words; the learning rate as it is used."""
     ours = ("params", LR_SCALE, "initial_lr")
     shown = {name: str(value) for name, value in group.items() if name not in ours}
     return {**shown, "lr": f"{float(group['lr']) * scale:g}"} if "lr" in group else shown

@@ -56,7 +56,7 @@ class Parameters:
         examples = [next(name for name in among if name.partition(".")[0] == head) for head in heads[:6]]
         fix = f"{_meant(pattern, among)}the names are like {', '.join(examples)}"
         if found and len(frozen) == len(found):
-            fix = f"it matches frozen ones alone ({listed(frozen, MOST_NAMES)}): {fix}"
+            fix = f"it matches only frozen ones ({listed(frozen, MOST_NAMES)}): {fix}"
         elif found:
             fix = f"choose them in the optimizer's own `params` too ({listed(found, MOST_NAMES)}): {fix}"
         raise ConfigError(
@@ -85,7 +85,7 @@ class Parameters:
 
 
 def _meant(pattern: str, names: Sequence[str]) -> str:
-    """What a glob that matches nothing was probably to be."""
+    """The glob that was probably meant, as the beginning of a fix."""
     modules = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
     if pattern in modules:
         meant: str | None = f"{pattern}.*"
@@ -97,8 +97,8 @@ def _meant(pattern: str, names: Sequence[str]) -> str:
 
 
 def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
-    """Says aloud what may be a mistake in optimizers that were made by hand, or may be meant: a parameter
-    that two of them move, one that none moves, a tensor that is no parameter of the module."""
+    """Prints what may be a mistake in optimizers that were made by hand, or may be meant: a parameter that
+    two of them move, one that none moves, a tensor that is no parameter of the module."""
     names = {id(p): name for name, p in module.named_parameters()}
     owners: dict[str, list[str]] = {name: [] for name, p in module.named_parameters() if p.requires_grad}
     for optimizer, optim in optims.items():

@@ -22,7 +22,7 @@ _SMALLEST_SCALE = 2.0**-24
 
 def forward(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context of a forward pass: torch's autocast for ``bf16`` and ``fp16``. The weights stay float32;
-    what autocast holds for safe, matrix products above all, computes in 16 bits. It may be entered again
+    what autocast considers safe, matrix products above all, is computed in 16 bits. It may be entered again
     after it was left."""
     return torch.autocast(device.type, _TYPES[precision]) if precision in _TYPES else _EXACT
 
@@ -40,7 +40,8 @@ def overflows(scaler: torch.amp.GradScaler, optims: Iterable[Optim]) -> Tensor |
 
 
 def keep_back(scaler: torch.amp.GradScaler, optims: Iterable[Optim], bad: Tensor) -> None:
-    """Where ``bad``, the scaler keeps them back and makes its scale smaller, as at an overflow."""
+    """Where ``bad``, () a flag on a device, is true, the scaler will keep them back and lower its scale, as
+    after an overflow. No synchronisation."""
     for optim in optims:
         for flag in _flags(scaler, optim):
             flag.copy_(torch.maximum(flag, bad.to(flag)))
@@ -48,10 +49,10 @@ def keep_back(scaler: torch.amp.GradScaler, optims: Iterable[Optim], bad: Tensor
 
 def move(scaler: torch.amp.GradScaler, optim: Optim) -> None:
     """Lets an optimizer whose gradients are unscaled move, unless the scaler keeps it back. A synchronisation
-    where no fused kernel does it, and in a fused SGD's first step, which torch would spoil."""
+    where no fused kernel does it, and when a fused SGD makes its momentum (see `Optim.begins_momentum`)."""
     flags = _flags(scaler, optim)
     if not optim.begins_momentum:
-        if flags:  # without a gradient there is nothing to do, which scaler.step holds for an error
+        if flags:  # without any gradient scaler.step raises
             scaler.step(optim.optimizer)
     elif not any(bool(flag) for flag in flags):
         optim.move()

@@ -129,12 +129,9 @@ class Recovery:
             return trainer.take(window)
         guard.forget()
         values = trainer.take(window)
-        if guard.flag is None:
-            return values
-        self._flags.add(number, guard.flag)
-        # Of several losses one may be good; and fp16 keeps a step back for a reason of its own.
-        flag, own = guard.flag.float(), values.get("skipped", 0.0)
-        return {**values, "skipped": torch.maximum(flag, torch.as_tensor(own).to(flag))}
+        if guard.flag is not None:
+            self._flags.add(number, guard.flag)
+        return values
 
     def _failed(
         self, trainer: Trainer, window: Sequence[Any] | None, error: Exception
@@ -163,7 +160,7 @@ class Recovery:
             self._notes.keep(trainer, note, window, with_state=True)
             raise self._too_many(note) from error
         for optim in trainer.stepper.optimizers.values():
-            optim.forget()
+            optim.clear()
         _free(error)
         if isinstance(error, torch.OutOfMemoryError):
             trainer.note_inexact(f"step {note.step} was skipped for want of memory")
@@ -247,9 +244,10 @@ class Recovery:
         note = self._notes.of(trainer, step, "rollback", _NOT_FINITE)
         if len(self.passed_over) == MAX_ROLLBACKS or step in self.passed_over:
             self._notes.keep(trainer, note, None, with_state=False)
+            steps = sorted(self.passed_over)
+            times = "a rollback (step" if len(steps) == 1 else f"{len(steps)} rollbacks (steps"
             raise TrainingError(
-                f"step {step} is not finite either, after {len(self.passed_over)} rollbacks (steps "
-                f"{', '.join(map(str, sorted(self.passed_over)))})",
+                f"step {step} is not finite either, after {times} {', '.join(map(str, steps))})",
                 fix="make the learning rate smaller or clip with max_grad_norm: it is not the data of a step",
             )
         progress, rank = trainer.progress, RankState()

@@ -19,7 +19,7 @@ from roost.config.settings import SchedulerSettings, Where
 from roost.train.optim import LR_SCALE, Optim
 
 _TRIED_STEPS = 3
-"""Of a scheduler before the run: torch refuses many values only when it steps, which may be after hours."""
+"""Steps of a scheduler before the run: many values fail only when it steps, perhaps after hours."""
 
 
 def build_scheduler(
@@ -50,7 +50,8 @@ def build_scheduler(
     scheduler: Any = build.build(spec, root, key, where, optimizer=optimizer)
     lacks = [name for name in ("step", "state_dict", "load_state_dict") if not hasattr(scheduler, name)]
     if lacks:
-        raise ConfigError(f"is no scheduler: it has no {lacks[0]}()", received=settings.class_, **at)
+        fix = "write a class with step(), state_dict() and load_state_dict()"
+        raise ConfigError(f"is no scheduler: it has no {lacks[0]}()", received=settings.class_, **at, fix=fix)
     at_monitor = {"setting": f"{key}.monitor", "where": where(f"{key}.monitor")}
     _check_metric(scheduler, settings.unit, settings.monitor, at, at_monitor)
     _check_length(settings, scheduler, totals, at)
@@ -204,7 +205,7 @@ def _needs_metric(scheduler: Any) -> bool:
 def _check_metric(
     scheduler: Any, unit: str, monitor: str | None, at: dict[str, Any], at_monitor: dict[str, Any]
 ) -> None:
-    """A metric comes with a validation, for a scheduler that looks at one."""
+    """Refuses a scheduler without the metric that it looks at, and a metric that it does not look at."""
     name = type(scheduler).__name__
     if _needs_metric(scheduler) and (unit != "validation" or monitor is None):
         fix = "set unit: validation and monitor: valid/loss"
@@ -217,7 +218,7 @@ def _check_metric(
 
 
 def check_schedules(optims: Mapping[str, Optim]) -> None:
-    """Makes sure of schedulers that were made by hand what `build_scheduler` does of the config's.
+    """Looks over schedulers that were made by hand, as `build_scheduler` does those of a config.
 
     Raises:
         ConfigError: A metric is missing, or nobody looks at it: torch would fail at the end of the epoch.
@@ -232,7 +233,7 @@ def check_schedules(optims: Mapping[str, Optim]) -> None:
 def _inside(
     scheduler: Any, spec: Mapping[str, Any], key: str
 ) -> Iterator[tuple[Any, Mapping[str, Any], str]]:
-    """The scheduler with its spec and that one's key, and those of a library's that it holds."""
+    """The scheduler with its spec and the key of that, and likewise those of a library that it holds."""
     if ".py:" in spec["class"]:
         return  # one of the project may look at more of an optimizer than there is of a stand-in
     yield scheduler, spec, key
@@ -242,7 +243,7 @@ def _inside(
 
 
 def _check_sequence(scheduler: Any, key: str, where: Where) -> None:
-    """What torch refuses at a milestone: it starts a scheduler there by a method that some do not have."""
+    """Refuses what would fail at a milestone: torch starts a scheduler there by a method that some lack."""
     if not isinstance(scheduler, lr_scheduler.SequentialLR):
         return
     for number, one in enumerate(scheduler._schedulers):
@@ -259,7 +260,7 @@ def _check_sequence(scheduler: Any, key: str, where: Where) -> None:
 def _check_length(
     settings: SchedulerSettings, scheduler: Any, totals: Mapping[str, int], at: dict[str, Any]
 ) -> None:
-    """A OneCycleLR fails in the first step after its last one."""
+    """Refuses a OneCycleLR that is shorter than the run: it would fail in the step after its last one."""
     total = totals.get("total_steps")
     ones = scheduler._schedulers if isinstance(scheduler, lr_scheduler.ChainedScheduler) else [scheduler]
     if total is None or settings.unit == "validation":

@@ -18,7 +18,6 @@ from roost.train.compiled import Compiled, keep_outside
 from roost.train.events import Value
 from roost.train.guard import Guard, move_unless, waits
 from roost.train.loss import LossFunction
-from roost.train.loss import Window as Window
 from roost.train.optim import Optim
 from roost.train.precision import Precision
 from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER, Timing
@@ -262,12 +261,11 @@ class Stepper:
                 scaler.unscale_(optim.optimizer)
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
-        bad = None
-        loss = torch.as_tensor(values[target.loss_name])
+        bad, loss = None, values[target.loss_name]
         if self.guard is not None and self.guard.looks:
             # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
             sizes = [] if scaler else [_size(optim, values, prefix) for prefix, optim in moving.items()]
-            bad = self.guard.look(loss, sizes)
+            bad = self.guard.look(torch.as_tensor(loss), sizes)
             if scaler is not None:
                 numbers.keep_back(scaler, moving.values(), bad)
         self.has_moved = True
@@ -279,8 +277,10 @@ class Stepper:
                 _step(optim, scaler, bad)
         if scaler is not None and (overflows := numbers.overflows(scaler, moving.values())) is not None:
             scaler.update()
-            # The gradients of a loss that is not finite are no overflow, and no smaller scale mends them.
-            self._note_skipped(values, overflows if bad is not None else overflows * loss.isfinite())
+            if bad is None:
+                # The gradients of a loss that is not finite are no overflow, and no smaller scale mends them.
+                overflows = overflows * torch.as_tensor(loss).isfinite()
+            self._note_skipped(values, overflows)
         elif bad is not None:
             self._note_skipped(values, bad.float())
 

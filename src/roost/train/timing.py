@@ -16,12 +16,12 @@ from roost.package.performance import GPU_MB, HOST_MB, OTHER, PARTS, RATE, Span,
 from roost.train.device_clock import DeviceClock
 
 DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, VALIDATE, SAVE = range(7)
-"""The parts, by their place in `Timing.spent`."""
+"""The places of the parts in `Timing.spent`."""
 
 _COLUMNS = [column(part) for part in PARTS]
 _OTHER = column(OTHER)
 _MEMORY_SECONDS = 1.0
-"""Looking at the memory costs 10 µs, on a GPU 100 µs: not in each row where there are many."""
+"""At least between two looks at the memory, which cost 10 µs each, on a GPU 100 µs."""
 
 
 class Timing:
@@ -46,7 +46,7 @@ class Timing:
         self.spent = [0.0] * len(PARTS)
         """Host seconds of each part since the last row, always in this same list."""
         self.device: DeviceClock | None = None
-        """On CUDA the clock that must hear where a step begins and where each of its parts ends."""
+        """On CUDA; it must be told when a step begins and when each of its parts ends."""
         self._gpu = torch.device(device) if torch.device(device).type == "cuda" else None
         if self._gpu is not None:
             stream = functools.partial(torch.cuda.current_stream, self._gpu)
@@ -71,7 +71,7 @@ class Timing:
             self.device.read(len(PARTS))
 
     def went_back(self, steps: int, samples: int) -> None:
-        """The run went back by so many; the time that they took stays counted, and so do they."""
+        """The run went back by so many steps and samples. They stay counted, as does the time they took."""
         self._begun, self._row = (
             (step - steps, count - samples, now) for step, count, now in (self._begun, self._row)
         )

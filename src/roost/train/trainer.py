@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -101,8 +101,7 @@ class Trainer:
         runner.attach(self)
         self.take = stepper.of(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
-        self.autocast = precision.forward(evaluation_precision or stepper.precision, runner.device)
-        """Entered around each forward pass that is no training."""
+        self._evaluation_precision = evaluation_precision or stepper.precision
 
     # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
 
@@ -229,6 +228,10 @@ class Trainer:
 
     # ---- evaluation -------------------------------------------------------------------------------------
 
+    def autocast(self) -> AbstractContextManager[object]:
+        """Entered around each forward pass that is no training; a new one, as one may lie inside another."""
+        return precision.forward(self._evaluation_precision, self.runner.device)
+
     def evaluate(self, split: str = "valid") -> dict[str, float]:
         """Metrics of a split by full name (``valid/loss``), averaged over its samples; leaves every random
         generator and the training mode as they were.
@@ -250,7 +253,7 @@ class Trainer:
             seeding.isolated(seeding.mix(self.seed, split, self.progress.step)),
         ):
             for name, loader in evaluation.loaders_of(self.loaders, split).items():
-                values = evaluation.run(self.runner, loader, name, stop=look, forward=self.autocast)
+                values = evaluation.run(self.runner, loader, name, stop=look, forward=self.autocast())
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         self.stepper.timing.spent[VALIDATE] += perf_counter() - begun
         return results
@@ -265,7 +268,7 @@ class Trainer:
         known: set[str] | None = set()
         with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, "probe")):
             for name, loader in evaluation.loaders_of(self.loaders, split).items():
-                found, left_out = evaluation.probe(self.runner, loader, forward=self.autocast)
+                found, left_out = evaluation.probe(self.runner, loader, forward=self.autocast())
                 known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
                 for key in left_out:
                     print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)

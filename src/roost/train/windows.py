@@ -7,7 +7,7 @@ from contextlib import closing
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from roost.train.stepper import Window
+from roost.train.loss import Window
 from roost.train.timing import DATA, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Drawn = tuple[list[Any], int, bool]
 
 
 class Windows:
-    """The windows of a trainer, from wherever it is on."""
+    """The windows of a trainer, from where it is on."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -49,7 +49,7 @@ class Windows:
 
 
 def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
-    """The windows from where the trainer is on, without end, on its device; an epoch's last may be short."""
+    """The windows from where the trainer is on, endlessly, on its device; an epoch's last may be short."""
     progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
     move, window = trainer.runner.to_device, Window()
     spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
@@ -77,7 +77,7 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
 
 
 def undrawn(trainer: Trainer) -> Drawn:
-    """What stands for a window that could not be drawn, and is passed over."""
+    """The place holder of a window that could not be drawn and is passed over."""
     left = len(trainer.loaders["train"]) - trainer.progress.batch
     num_batches = min(left, trainer.stepper.batches_per_step)
     return [None] * num_batches, 0, num_batches == left

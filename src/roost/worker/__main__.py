@@ -1,6 +1,16 @@
-"""The process that does one task, started by a supervisor: ``python -P -m roost.worker PACKAGE SESSION``, or
-``PACKAGE FOLDER`` for an analysis, or ``PACKAGE check`` for a check. ``PACKAGE debug VISIT`` has no
-supervisor: the command of a person has become this process."""
+"""The process that does one task: ``python -P -m roost.worker PACKAGE TASK``.
+
+==================  ================================================================================
+TASK                what is done
+==================  ================================================================================
+a number            the session of that number: training
+a folder            the analysis whose request lies there
+``check``           a run in miniature
+``debug VISIT``     a visit to a step, on the terminal of the person whose command became this process
+==================  ================================================================================
+
+All but ``debug`` are started by a supervisor, and report their end to it.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +29,31 @@ from roost.worker.stop import StopSignals
 if TYPE_CHECKING:
     from roost.worker.failure import Failure
 
+_LEAVE_SECONDS = 10.0
+
 
 def main(arguments: list[str]) -> int:
-    """Does the task and reports its end; gives the exit code."""
-    if arguments[1:2] == ["debug"]:
+    """Does the task; gives the exit code."""
+    path, task, *rest = arguments
+    if task == "debug":
         from roost.worker import debug
 
-        return debug.main(arguments[0], arguments[2])
+        return debug.main(path, *rest)
+    return _supervised(path, task)
+
+
+def _supervised(path: str, task: str) -> int:
+    """Does a task and reports its end."""
     output.protect()
     stacks.register()
     report = Report()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:
-        reason = _run(*arguments)
+        reason = _do(path, task)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - told, then reported
         if debugger.was_left(error):
             return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
-        end = _told(error, *arguments)
+        end = _told(error, path, task)
         if end.reason == "exception":
             debugger.look_at(error)
         return report.final("failed", exit_code=end.exit_code, reason=end.reason, error=end.error)
@@ -44,51 +62,52 @@ def main(arguments: list[str]) -> int:
     return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)
 
 
-_LEAVE_SECONDS = 10.0
-_CHECK = "check"
-
-
-def _told(error: BaseException, path: str, task: str) -> Failure:
-    from roost.worker import failure  # costs a successful run nothing
-
-    package = Path(path).absolute()
-    if task == _CHECK:
-        from roost.worker import check
-
-        return check.told(error, package)
+def _do(path: str, task: str) -> str:
+    """Gives "finished", or why the task was stopped."""
     if task.isdecimal():
-        own, file = [package], package / "sessions" / f"{task}.traceback.txt"
-    else:
-        from roost.analysis import folder
+        return _train(path, int(task))
+    from roost.package.package import Package
 
-        own = [package, folder.script_folder(Path(task))]
-        file = Path(task) / folder.TRACEBACK
-    return failure.told(error, own=own, package=package, file=file)
+    package = Package.open(path)
+    if task == "check":
+        from roost.worker.check import check
+
+        return check(package)
+    from roost.worker.analysis import analyze
+
+    return analyze(package, Path(task))
 
 
-def _run(path: str, task: str) -> str:
-    # Before the long imports: a stop that comes during them is not lost. An analysis has nothing to save, so
-    # a signal ends it.
-    stop = StopSignals() if task.isdecimal() else None
+def _train(path: str, number: int) -> str:
+    # Before the long imports, so that a stop that comes during them is not lost. The other tasks have nothing
+    # to save: there a signal ends the process.
+    stop = StopSignals()
     from roost.package import progress
     from roost.package.package import Package
 
     package = Package.open(path)
-    if task == _CHECK:
-        from roost.worker.check import check
-
-        return check(package)
-    if stop is None:
-        from roost.worker.analysis import analyze
-
-        return analyze(package, Path(task))
     progress.reset(package.progress)
     from roost.worker.training import train  # imports torch, a second or two
 
-    found = [session for session in package.sessions() if session.number == int(task)]
-    if not found:
-        raise NotFound(f"there is no session {task}", where=package.path)
-    return train(package, found[0], stop)
+    session = next((one for one in package.sessions() if one.number == number), None)
+    if session is None:
+        raise NotFound(f"there is no session {number}", where=package.path)
+    return train(package, session, stop)
+
+
+def _told(error: BaseException, path: str, task: str) -> Failure:
+    """Explains an error of a task, tells it, and keeps the whole traceback."""
+    from roost.worker import failure  # costs a successful run nothing
+
+    package = Path(path).absolute()
+    own, file = [package], None  # of a check nothing is kept: its package is removed
+    if task.isdecimal():
+        file = package / "sessions" / f"{task}.traceback.txt"
+    elif task != "check":
+        from roost.analysis import folder
+
+        own, file = [package, folder.script_folder(Path(task))], Path(task) / folder.TRACEBACK
+    return failure.told(error, own=own, package=package, file=file)
 
 
 def leave(code: int) -> NoReturn:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +9,12 @@ import msgspec
 
 from roost.analysis import folder, script
 from roost.analysis.perform import Asked, perform
-from roost.base import process
 from roost.base.errors import NotFound
 from roost.package.package import Package
 from roost.project import native
 from roost.project.device import choose_device
 from roost.worker import determinism
-
-_LOOK_SECONDS = 0.5
+from roost.worker.caller import end_with
 
 
 def analyze(package: Package, place: Path) -> str:
@@ -57,20 +50,3 @@ def began_on(package: Package) -> dict[str, Any] | None:
     except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return None
     return found
-
-
-def end_with(caller: Mapping[str, Any]) -> None:
-    """From now on this process, and all that it started, ends when ``caller`` is gone: unlike a run, an
-    analysis that nobody waits for is of no use.
-
-    Args:
-        caller: The identity of a process of this machine, as `sessions.identity` gives it.
-    """
-
-    def look() -> None:
-        supervisor = os.getppid()
-        while process.alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
-            time.sleep(_LOOK_SECONDS)
-        os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills the whole tree, us included
-
-    threading.Thread(target=look, name="end-with-the-caller", daemon=True).start()

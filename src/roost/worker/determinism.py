@@ -14,6 +14,8 @@ from roost.config.settings import Settings
 _VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _REPEATABLE = (":4096:8", ":16:8")
 """The workspaces with which cuBLAS adds up in one order; torch refuses to multiply with any other."""
+_NEVER, _WARN = 0, 1
+"""Of `torch.get_deterministic_debug_mode`."""
 
 
 def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -> None:
@@ -48,7 +50,7 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
     # use_deterministic_algorithms imports torch.compile's back end, which takes a second.
     torch.set_deterministic_debug_mode("warn" if on_cpu else "default")
     if on_cpu:
-        # To fill what torch.empty gives would cost at each.
+        # Filling what torch.empty gives costs time at each call.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -63,10 +65,6 @@ def inexact(device: str) -> list[str]:
     if kind == "cpu" and mode == _NEVER and torch.get_num_threads() > 1:
         return ["several threads without deterministic algorithms (determinism: seeded sets them)"]
     return []
-
-
-_NEVER, _WARN = 0, 1
-"""Of `torch.get_deterministic_debug_mode`."""
 
 
 def _set_threads(settings: Settings, before: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from roost.cli.commands.check import _not_ready, _plain, _ready
 from roost.operations.check import Outcome
 from roost.operations.estimate import Estimate
-from roost.package.checked import Found, Thing
+from roost.package.checked import Findings, Stage
 from tests.cli.programs import roost
 
 ESTIMATE = Estimate(
@@ -30,7 +30,7 @@ ESTIMATE = Estimate(
 def came(**changed: Any) -> Outcome:
     said = changed.pop("said", [])
     measured = {"peak_host_mb": 512.0, "peak_gpu_mb": changed.pop("gpu", None)}
-    things = [Thing(name="data", state="done", seconds=0.1, seen="train 3")]
+    stages = [Stage(name="data", state="done", seconds=0.1, seen="train 3")]
     given: dict[str, Any] = {
         "is_ready": True,
         "state": "succeeded",
@@ -38,7 +38,7 @@ def came(**changed: Any) -> Outcome:
         "reason": "finished",
         "error": None,
         "failed": None,
-        "found": Found(things=things, last="data", warnings=said, measured=measured),
+        "findings": Findings(stages=stages, last="data", warnings=said, measured=measured),
         "warnings": said,
         "estimate": ESTIMATE,
     }
@@ -46,26 +46,26 @@ def came(**changed: Any) -> Outcome:
 
 
 def test_ready() -> None:
-    ready, disk, memory = _ready(came())
+    ready, disk, memory = _ready(came(), ESTIMATE)
     assert ready == (
         "ready: 1,200 steps an epoch, about 12.3 ms each; an epoch takes about 15.0s, "
         "the whole run of 120,000 steps about 25m 04s"
     )
     assert disk == "disk: up to 5 checkpoints of 3 MB, 15 MB of the 70 GB that are free"
-    assert memory == "memory: at most 537 MB on the host, its loader workers apart"
-    assert _ready(came(gpu=1000.0))[2].endswith("apart, 1.049 GB on the GPU")
+    assert memory == "memory: at most 512 MB on the host without loader workers"
+    assert _ready(came(gpu=1280.0), ESTIMATE)[2].endswith("workers, 1.2 GB on the GPU")
 
 
 def test_ready_with_warnings() -> None:
     """Those of the worker stand above already, that of the disk is not known to it."""
-    assert _ready(came(said=["a"]))[0].startswith("ready (with 1 warning above): ")
-    warning, ready, *_ = _ready(came(said=["a"], warnings=["a", "the disk"]))
+    assert _ready(came(said=["a"]), ESTIMATE)[0].startswith("ready (with 1 warning above): ")
+    warning, ready, *_ = _ready(came(said=["a"], warnings=["a", "the disk"]), ESTIMATE)
     assert warning == "warning: the disk" and ready.startswith("ready (with 2 warnings above): ")
 
 
 def test_a_mode_that_saves_nothing_and_a_run_that_time_ends() -> None:
     estimate = msgspec.structs.replace(ESTIMATE, total_steps=None, checkpoints=0)
-    ready, memory = _ready(came(estimate=estimate))
+    ready, memory = _ready(came(estimate=estimate), estimate)
     assert "the whole run about 25m 04s" in ready and memory.startswith("memory")
 
 
@@ -88,9 +88,9 @@ def test_not_ready(changed: dict[str, Any], was_told: bool, text: str) -> None:
 
 def test_for_programs() -> None:
     found = _plain(came())
-    assert found["things"] == [{"name": "data", "state": "done", "seconds": 0.1, "seen": "train 3"}]
+    assert found["stages"] == [{"name": "data", "state": "done", "seconds": 0.1, "seen": "train 3"}]
     assert found["measured"]["peak_host_mb"] == 512 and found["estimate"]["checkpoints"] == 5
-    assert "found" not in found
+    assert "findings" not in found
 
 
 def test_without_a_config() -> None:

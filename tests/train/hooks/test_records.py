@@ -169,16 +169,42 @@ def test_a_full_disk_is_said_once_and_no_row_is_lost(
     assert capsys.readouterr().out.count("records not written: ") == 1
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_after_its_row(tmp_path: Path) -> None:
+def test_a_rollback_on_a_full_disk_is_written_when_there_is_space(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook = Records(tmp_path, "1")
+    trainer = plain(built(MLP), Still(), [hook])
+    hook.on_start(trainer)
+
+    def at(step: int) -> None:
+        trainer.progress.step = step
+
+    def fail(operation: str, path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for step in (1, 2, 3):
+        at(step)
+        hook.write(trainer, {"train/loss": float(step)})
+    at(1)
+    durable.fault = fail
+    hook.on_rollback(trainer)
+    durable.fault = None
+    at(2)
+    hook.write(trainer, {"train/loss": 20.0})
+    hook.on_stop(trainer, "test")
+    assert [row["train/loss"] for row in records.fold(tmp_path).rows] == [1.0, 20.0]
+    assert capsys.readouterr().out.count("records not written: ") == 1
+
+
+@pytest.mark.parametrize("name", ["side_loss", "grad_norm"])
+def test_what_must_be_finite_ends_the_run_after_its_row(tmp_path: Path, name: str) -> None:
     class Infinite(MLP):
         def loss(self, batch: Any) -> Any:
-            return {**super().loss(batch), "side_loss": torch.tensor(float("inf")), "ratio": float("nan")}
+            return {**super().loss(batch), name: torch.tensor(float("inf")), "ratio": float("nan")}
 
-    with pytest.raises(TrainingError, match=r"train/side_loss is inf in the row of step 2"):
+    with pytest.raises(TrainingError, match=rf"train/{name} is inf in the row of step 2, first in step 1 "):
         plain(built(Infinite), Still(), [Records(tmp_path, "2")], until=4).fit()
-    row = lines(tmp_path)[1]
-    assert row["train/side_loss"] is None and row["train/ratio"] is None
-    assert row["nonfinite"] == {"train/side_loss": "inf", "train/ratio": "nan"}
+    assert lines(tmp_path)[1]["nonfinite"] == {f"train/{name}": "inf", "train/ratio": "nan"}
 
 
 def test_a_validation_on_request_has_its_row(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler
 from roost.base.errors import ConfigError
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Schedule, Validate
-from roost.train.optimizers import Optim
+from roost.train.optim import Optim
 from roost.train.schedulers import Warmup
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -86,8 +86,10 @@ def test_a_warm_up_by_steps_beside_a_scheduler_by_another_unit(unit: str) -> Non
     assert found == [rate * factor for rate, factor in zip(after, [0.25, 0.5, 0.75, *[1.0] * 6], strict=True)]
 
 
-@pytest.mark.parametrize("unit", ["step", "epoch", "validation"])
-@pytest.mark.parametrize("step", [2, 3, 4, 9])
+@pytest.mark.parametrize(
+    ("unit", "step"),
+    [("step", 2), ("step", 3), ("epoch", 4), ("epoch", 9), ("validation", 2), ("validation", 9)],
+)
 def test_a_run_stopped_in_its_warm_up_goes_on_exactly(unit: str, step: int, tmp_path: Path) -> None:
     def make(name: str, *hooks: Hook) -> Trainer:
         trainer = Recipe(unit=unit).make(tmp_path / name, *hooks)

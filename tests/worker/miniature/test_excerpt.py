@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends, looks, sample_of, shorten
 from roost.train.hook import Hook
 from roost.train.loader import Loader
 from roost.train.plan import BatchPlan
 from roost.train.trainer import Trainer
+from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends, looks, sample_of, shorten
 from tests.train.parts import MLP, Still, built, plain
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roost.base.errors import CheckpointError
-from roost.worker.miniature.fingerprints import differing, num_bytes, fingerprints
+from roost.worker.miniature.fingerprints import differing, fingerprints
 
 
 def states(**changed: Any) -> dict[str, Any]:
@@ -30,8 +30,3 @@ def test_the_same_and_another() -> None:
 def test_what_no_checkpoint_can_hold() -> None:
     with pytest.raises(CheckpointError, match="neither plain data"):
         fingerprints(states(weight=object()))
-
-
-def test_bytes_of_a_nest() -> None:
-    nest = {"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.float64), (torch.zeros(1), "x")], "c": 4}
-    assert num_bytes(nest) == 12 + 16 + 4

@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import CheckpointError, ConfigError, Refused
 from roost.package import checked, checkpoint
-from roost.package.checked import Found
+from roost.package.checked import Findings
 from roost.package.package import Package
 from roost.worker.miniature.run import Miniature
 from roost.worker.miniature.walk import Walk
@@ -33,7 +33,7 @@ def walked(
     monkeypatch: pytest.MonkeyPatch,
     error: type[Exception] | None = None,
     **request: Any,
-) -> tuple[Found, str]:
+) -> tuple[Findings, str]:
     """Walks; gives what was written down, and what was raised in one text with its notes."""
     monkeypatch.chdir(package.path)
     number = package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
@@ -50,8 +50,8 @@ def walked(
     return checked.read(package.path), said
 
 
-def names(found: Found, state: str = "done") -> list[str]:
-    return [thing.name for thing in found.things if thing.state == state]
+def names(found: Findings, state: str = "done") -> list[str]:
+    return [stage.name for stage in found.stages if stage.state == state]
 
 
 BEST = {"best": [{"monitor": "valid/loss", "mode": "min"}]}
@@ -77,22 +77,11 @@ def test_a_project_that_is_fine(
         optimizers={"main": {"class": "torch.optim.Adam", "lr": 0.1, "scheduler": scheduler}},
     )
     found, _ = walked(package, monkeypatch)
-    assert names(found) == [
-        *(
-            "imports",
-            "data",
-            "model",
-            "samples",
-            "start",
-            "first step",
-            "row",
-            "save",
-            "last step",
-            "validation",
-        ),
-        *("test", "hooks", "visualize", "speed", "schedule", "load"),
-    ]
-    seen = {thing.name: thing.seen for thing in found.things}
+    assert ", ".join(names(found)) == (
+        "imports, data, model, samples, start, first step, row, save, last step, validation, test, hooks, "
+        "visualize, speed, schedule, load"
+    )
+    seen = {stage.name: stage.seen for stage in found.stages}
     assert seen["data"] == "train 44, valid 44, test 44" and seen["model"] == "19 parameters on cpu"
     assert seen["samples"].startswith("train float32 (1, 4), float32 (1,); valid ")
     assert seen["start"] == "decides by valid/loss"
@@ -112,7 +101,7 @@ def test_a_project_that_is_fine(
     assert min(measured[f"{name}_seconds"] for name in ("step", "validate", "test", "save")) > 0
     assert measured["test"]["test/loss"] > 0 and measured["validation"]["valid/loss"] > 0
     lines = capfd.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(found.things), "and the line of the hook that tests"
+    assert len(lines) == 1 + len(found.stages), "and the line of the hook that tests"
 
 
 BATCH_NORM = RUNNER.replace("nn.Dropout(0.5)", "nn.BatchNorm1d(width)")
@@ -294,7 +283,7 @@ def test_a_schedule_is_moved_as_often_as_in_the_run(
     main = {"class": "torch.optim.SGD", "lr": 1.0, "scheduler": scheduler}
     package = project(tmp_path, max_epochs=5, max_steps=None, optimizers={"main": main})
     found, _ = walked(package, monkeypatch)
-    (seen,) = (thing.seen for thing in found.things if thing.name == "schedule")
+    (seen,) = (stage.seen for stage in found.stages if stage.name == "schedule")
     assert seen == ("lr of main 0.5 to 0.0312" if unit == "epoch" else "lr of main 0.5 to 0.5")
 
 
@@ -314,7 +303,7 @@ def test_runs_of_other_shapes(
     found, _ = walked(project(tmp_path, dataset=dataset(), **given), monkeypatch)
     assert [name for name in names(found) if name.endswith("step")] == steps
     assert found.warnings == []
-    (seen,) = (thing.seen for thing in found.things if thing.name == "load")
+    (seen,) = (stage.seen for stage in found.stages if stage.name == "load")
     same = ", the next step gives the same bits" if len(steps) == 2 else ""
     assert seen == f"built anew: every bit as saved{same}"
 

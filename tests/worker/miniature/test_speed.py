@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends
 from roost.train.loader import Loader
 from roost.train.trainer import Trainer
-from roost.worker.miniature.speed import Clock, evaluation_seconds, step_seconds, unheard
+from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends
+from roost.worker.miniature.speed import Clock, evaluation_seconds, step_seconds
 from tests.train.parts import MLP, Still, built, loader, plain
 
 
@@ -20,7 +18,7 @@ def trainer_of() -> tuple[Trainer, dict[str, Loader]]:
 def test_steps_and_evaluations_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     trainer, whole = trainer_of()
     trainer.fit()
-    assert 0 < step_seconds(trainer, whole["train"]) < 1
+    assert step_seconds(trainer, whole["train"]) > 0
     both = evaluation_seconds(trainer, whole, "valid")
     assert both > 0 and evaluation_seconds(trainer, whole, "test") == 0
     assert capsys.readouterr().out == ""
@@ -32,13 +30,3 @@ def test_the_first_of_several_steps_does_not_count() -> None:
     assert clock.step_seconds == 1.0
     clock._at = [0.0, 5.0]
     assert clock.step_seconds == 5.0
-
-
-def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with unheard():
-        print("a")
-    assert capsys.readouterr().out == ""
-    with pytest.raises(ValueError, match="x"), unheard():
-        print("b")
-        raise ValueError("x")
-    assert capsys.readouterr().out == "b\n" and sys.stdout is not None

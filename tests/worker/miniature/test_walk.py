@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from roost.package import checked
-from roost.worker.miniature.walk import Walk
+from roost.worker.miniature.walk import Walk, unheard
 
 
-def test_each_thing_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_stage_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     walk = Walk(tmp_path)
     walk.tell("copy", "3 files", seconds=0.25)
     walk.begin("save")
@@ -30,9 +30,18 @@ def test_each_thing_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [line.split()[0] for line in lines] == ["copy", "save", "hooks", "warning:", "test"]
     assert lines[-1].endswith("failed")
     found = checked.read(tmp_path)
-    assert [(thing.name, thing.state) for thing in found.things] == [
-        *(("copy", "done"), ("save", "done"), ("hooks", "done"), ("test", "failed")),
-    ]
+    ended = [f"{stage.name} {stage.state}" for stage in found.stages]
+    assert ended == ["copy done", "save done", "hooks done", "test failed"]
     assert found.last == "test" and found.warnings == ["too slow", "inexact: x"]
     assert found.measured == {"steps": 3}
-    assert walk.seconds["save"] > found.things[1].seconds, "all its times"
+    assert walk.seconds["save"] > found.stages[1].seconds, "all its times"
+
+
+def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with unheard():
+        print("a")
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match="x"), unheard():
+        print("b")
+        raise ValueError("x")
+    assert capsys.readouterr().out == "b\n"

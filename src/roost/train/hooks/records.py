@@ -65,8 +65,8 @@ class Records(Hook):
         Args:
             trainer: Where it is.
             row: The metrics.
-            times: What stands beside them and is told to nobody: the newest metrics are part of a checkpoint,
-                and times differ between two runs that are equal.
+            times: Written beside the metrics, but not given to `Trainer.tell`: what is told is part of a
+                checkpoint, and two runs that are equal differ in their times.
         """
         trainer.tell(row)
         if self._writer is None:

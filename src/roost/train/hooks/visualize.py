@@ -51,7 +51,7 @@ class Visualize(Hook):
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
             batch = trainer.runner.to_device(next(trainer.loaders[names[0]].once()).value)
-            with trainer.autocast:
+            with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
         folder, files = self._folder / str(trainer.progress.step), []
         folder.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from roost.base.listed import listed
 from roost.base.raised import Raised
-from roost.worker.causes.cause import Cause, Row, Scene, said, some
+from roost.worker.causes.cause import Cause, Row, Scene, said
 
 _REFUSED = re.compile(r"Unsupported (?:global: GLOBAL|class) (\S+)")
 _KEYS = re.compile(r'"([^"]+)"')
@@ -41,19 +42,19 @@ def do_not_fit(raised: Raised, scene: Scene) -> Cause | None:
     if match is None or not raised.is_a("RuntimeError"):
         return None
     missing, unexpected = (
-        _listed(raised.text, f"{word} key(s) in state_dict: ") for word in ("Missing", "Unexpected")
+        _keys_after(raised.text, f"{word} key(s) in state_dict: ") for word in ("Missing", "Unexpected")
     )
     sizes = [
         f"{name} is {_shape(theirs)} in the file and {_shape(ours)} here"
         for name, theirs, ours in _MISMATCH.findall(raised.text)
     ]
-    parts = [f"not in the file: {some(missing)}"] if missing else []
-    parts += [f"only in the file: {some(unexpected)}"] if unexpected else []
-    parts += [some(sizes, 2)] if sizes else []
+    parts = [f"not in the file: {listed(missing)}"] if missing else []
+    parts += [f"only in the file: {listed(unexpected)}"] if unexpected else []
+    parts += [listed(sizes, 2)] if sizes else []
     return Cause(f"the weights do not fit {match[1]}: {'; '.join(parts)}", _how_to_fit(unexpected, sizes))
 
 
-def _listed(text: str, title: str) -> list[str]:
+def _keys_after(text: str, title: str) -> list[str]:
     _, found, rest = text.partition(title)
     return _KEYS.findall(rest.partition("\n")[0]) if found else []
 

@@ -49,7 +49,7 @@ class Excerpt(BatchPlan):
 
 
 def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
-    """The batches of an epoch's first window and of its last, which may be short; once if they are the same."""
+    """The batches of an epoch's first window, and of its last if that is another one; it may be short."""
     last = (num_batches - 1) // batches_per_step * batches_per_step
     windows = [range(min(batches_per_step, num_batches)), range(last, num_batches)]
     return windows[: 2 if last else 1]
@@ -86,7 +86,7 @@ class ShortLoader(Loader):
 
 
 def sample_of(loader: Loader) -> str:
-    """What a set's first sample looks like, as a batch of one; drawn by a loader worker if the set has any."""
+    """What a set's first sample looks like, in a batch of one; a loader worker draws it if there are any."""
     one = ShortLoader(loader, BatchPlan(1, 1, seed=loader.plan.seed, shuffle=False))
     one.num_workers = min(1, loader.num_workers)
     with closing(one.once()) as batches:
@@ -98,7 +98,7 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
     """Makes a trainer take only the first and the last window of each epoch, and end after ``steps`` steps,
     when everything that has an interval is due.
 
-    What the project reads (``total_steps``, ``progress.fraction``, the schedules) stays that of the whole run.
+    What the project reads (``total_steps``, ``progress.fraction``, schedules) stays that of the whole run.
 
     Args:
         trainer: As it was assembled, before `fit`.

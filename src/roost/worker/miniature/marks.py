@@ -112,7 +112,7 @@ class Notices:
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
             with evaluation.mode(trainer.runner):
                 for name, loader in evaluation.loaders_of(trainer.loaders, "valid").items():
-                    _, left_out = evaluation.probe(trainer.runner, loader, forward=trainer.autocast)
+                    _, left_out = evaluation.probe(trainer.runner, loader, forward=trainer.autocast())
                     for key in left_out:
                         self._walk.warn(f"{name}/{key} becomes no metric", is_told=True)
 

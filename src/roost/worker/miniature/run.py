@@ -23,7 +23,6 @@ from roost.project.native import Experiment
 from roost.train import hooks, timing
 from roost.train.hook import Hook
 from roost.train.loader import Loader
-from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
 from roost.worker.miniature.excerpt import sample_of, shorten
@@ -53,9 +52,9 @@ class Miniature:
 
     def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
         self._package, self._walk = package, walk
-        self._project = str(request["project"])
+        self._where = native.places(package)
         self._device = choose_device(str(request["device"]))
-        self._values, self._settings = native.resolved(package, self._project)
+        self._values, self._settings = native.resolved(package, str(request["project"]))
         determinism.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
@@ -67,7 +66,7 @@ class Miniature:
         """
         own = self._imports()
         data = self._data()
-        trainer = self._trainer(data, own)
+        trainer = self._model(data, own)
         whole = trainer.loaders
         self._samples(whole)
         notices = self._walk_through(trainer)
@@ -89,45 +88,40 @@ class Miniature:
     # ---- building ---------------------------------------------------------------------------------------
 
     def _imports(self) -> list[Hook]:
-        settings, root, where = self._settings, self._package.path, native.places(self._package)
-        native.dataset_class(settings, root, where)
-        native.runner_class(settings, root, where)
+        settings = self._settings
+        native.dataset_class(settings, self._package.path, self._where)
+        native.runner_class(settings, self._package.path, self._where)
         own = self._own_hooks()
         self._walk.done(", ".join([settings.runner, settings.dataset, *settings.hooks]))
         return own
 
     def _own_hooks(self) -> list[Hook]:
-        where = native.places(self._package)
-        return native.own_hooks(self._settings, self._package.path, self._values, where)
+        return native.own_hooks(self._settings, self._package.path, self._values, self._where)
 
     def _data(self) -> Data:
         self._walk.begin("data")
-        where = native.places(self._package)
-        dataset = native.dataset_class(self._settings, self._package.path, where)(self._values)
-        data = native.build_data(dataset, self._settings)
+        made = native.dataset_class(self._settings, self._package.path, self._where)
+        data = native.build_data(made(self._values), self._settings)
         self._walk.done(", ".join(f"{name} {len(one):,}" for name, one in assemble.sets(data).items()))
         return data
 
-    def _trainer(self, data: Data, own: list[Hook], *, session: int = 1) -> Trainer:
-        """As a session of a run builds it, from data that are built once."""
-        settings, root, where = self._settings, self._package.path, native.places(self._package)
-        self._walk.begin("model" if session == 1 else "load")
-        made = native.runner_class(settings, root, where)
-        runner = native.build_runner(made, self._values, settings, info=data.info, device=self._device)
-        trainer = assemble.assemble(Experiment(runner, data, own, settings), self._package, session=session)
-        trainer.recovery = Recovery(  # without a black box: nobody could look into it afterwards
-            on_non_finite=settings.on_non_finite,
-            on_step_error=settings.on_step_error,
-            max_skipped_steps=settings.max_skipped_steps,
-            log=self._package.path / skipped.NAME,
-            session=session,
-        )
-        if session == 1:
-            total = sum(p.numel() for p in runner.parameters())
-            self._walk.done(f"{total:,} parameters on {runner.device}")
-            for reason in determinism.inexact(self._device):
-                trainer.note_inexact(reason)
+    def _model(self, data: Data, own: list[Hook]) -> Trainer:
+        self._walk.begin("model")
+        trainer = self._trainer(data, own, session=1)
+        total = sum(p.numel() for p in trainer.runner.parameters())
+        self._walk.done(f"{total:,} parameters on {trainer.runner.device}")
+        for reason in determinism.inexact(self._device):
+            trainer.note_inexact(reason)
         return trainer
+
+    def _trainer(self, data: Data, own: list[Hook], *, session: int) -> Trainer:
+        """As a session of a run builds it, from data that are built once."""
+        settings = self._settings
+        made = native.runner_class(settings, self._package.path, self._where)
+        runner = native.build_runner(made, self._values, settings, info=data.info, device=self._device)
+        experiment = Experiment(runner, data, own, settings)
+        # Nobody could look into a black box: the package is removed.
+        return assemble.assemble(experiment, self._package, session=session, has_black_box=False)
 
     def _samples(self, loaders: Mapping[str, Loader]) -> None:
         self._walk.begin("samples")
@@ -219,6 +213,7 @@ class Miniature:
         """Builds everything anew and goes on from the checkpoint of the first step; gives the reasons why a
         run that is continued would not be exact."""
         assert notices.saved is not None
+        self._walk.begin("load")
         saved = fingerprints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
         with unheard():
             trainer = self._trainer(data, self._own_hooks(), session=2)
@@ -276,4 +271,3 @@ def _note_the_excerpt(error: BaseException) -> None:
         trace = trace.tb_next
     if "summarize" in names:
         error.add_note("the check gives summarize() the first and the last batch of a set alone")
-

@@ -39,7 +39,7 @@ class Clock(Hook):
 
     @property
     def step_seconds(self) -> float:
-        """The mean of a step with its data; without the first, which starts the workers, if there are more."""
+        """The mean of a step with its data; the first one, which starts the workers, only if it is alone."""
         first = 1 if len(self._at) > 2 else 0
         return (self._at[-1] - self._at[first]) / max(1, len(self._at) - 1 - first)
 
