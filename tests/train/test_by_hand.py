@@ -16,7 +16,18 @@ from roost.train.optim import Optim
 from roost.train.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
-from tests.train.parts import MLP, Classifier, Gan, Still, bits, built, plain, weights
+from tests.train.parts import (
+    MLP,
+    STEPS_PER_EPOCH,
+    Classifier,
+    Gan,
+    Still,
+    bits,
+    built,
+    loader,
+    plain,
+    weights,
+)
 
 Batch = tuple[Tensor, Tensor]
 Epochs = Sequence[Sequence[Batch]]
@@ -268,8 +279,6 @@ def skipping(net: Any, optims: Optims, epochs: Epochs) -> None:
 
 
 class Case(NamedTuple):
-    """One feature."""
-
     loop: Callable[[Any, Optims, Epochs], None]
     optims: Callable[[Any], Optims] = adamw
     runner: type[Any] = MLP
@@ -347,3 +356,44 @@ def test_a_trainer_equals_a_loop_by_hand(case: Case) -> None:
     assert weights(ours) == weights(by_hand)
     for name in theirs:
         assert state(optims[name]) == state(theirs[name]), name
+
+
+class Doubles(MLP):
+    """In float64, without dropout; weighs its samples, or not."""
+
+    weighs = False
+
+    def build(self) -> None:
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+    def loss(self, batch: Any) -> Mapping[str, Tensor]:
+        x = batch[0].double()
+        losses = (self.net(x).squeeze(1) - x.sum(1)).square()
+        if not self.weighs:
+            return {"loss": losses.mean()}
+        weights = x[:, 0].abs()
+        return {"loss": (losses * weights).sum() / weights.sum(), "weight": weights.sum()}
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_trainer_that_accumulates_equals_one_with_large_batches(count: int, weighs: bool) -> None:
+    """Over epochs whose last window is short, with clipping, momentum, and the means of a row."""
+
+    def trained(accumulation: int, batch_size: int) -> tuple[Doubles, dict[str, float]]:
+        runner = built(Doubles)
+        runner.weighs = weighs
+        optimizer = torch.optim.SGD(runner.parameters(), lr=0.02, momentum=0.9)
+        stepper = Stepper(Optim(optimizer, max_grad_norm=2.0), accumulation=accumulation)
+        loaders = {"train": loader(Still(), batch_size)}
+        trainer = plain(runner, Still(), until="3ep", stepper=stepper, loaders=loaders)
+        trainer.fit()
+        assert trainer.progress.step == 3 * -(-STEPS_PER_EPOCH // count)
+        return runner, trainer.events.row()
+
+    ours, row = trained(count, 4)
+    by_hand, wanted = trained(1, 4 * count)
+    for one, other in zip(ours.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    assert row == pytest.approx(wanted, abs=1e-12)
+    assert row["grad_norm"] > 2.0, "nothing was clipped"

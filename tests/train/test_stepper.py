@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from roost.base.errors import ContractError
 from roost.train.loss import Window
 from roost.train.optim import Optim
 from roost.train.stepper import Stepper
-from tests.train.parts import MLP, STEPS_PER_EPOCH, Gan, Still, bits, built, loader, plain, weights
+from tests.train.parts import MLP, Gan, Still, bits, built, plain, weights
 
 
 def line(**dtype: Any) -> nn.Linear:
@@ -76,47 +76,6 @@ def test_a_window_equals_one_big_batch(sizes: tuple[int, ...], weight: str) -> N
     assert float(values["loss"]) == pytest.approx(whole["loss"].item(), abs=1e-12)
     assert float(values["size"]) == pytest.approx(whole["size"].item(), abs=1e-12)
     assert float(values["weight"]) == pytest.approx(float(whole.get("weight", sum(sizes))))
-
-
-class Doubles(MLP):
-    """In float64, without dropout; weighs its samples, or not."""
-
-    weighs = False
-
-    def build(self) -> None:
-        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)).double()
-
-    def loss(self, batch: Any) -> Mapping[str, Tensor]:
-        x = batch[0].double()
-        losses = (self.net(x).squeeze(1) - x.sum(1)).square()
-        if not self.weighs:
-            return {"loss": losses.mean()}
-        weights = x[:, 0].abs()
-        return {"loss": (losses * weights).sum() / weights.sum(), "weight": weights.sum()}
-
-
-@pytest.mark.parametrize("weighs", [False, True])
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_a_trainer_that_accumulates_equals_one_with_large_batches(count: int, weighs: bool) -> None:
-    """Over epochs whose last window is short, with clipping, momentum, and the means of a row."""
-
-    def trained(accumulation: int, batch_size: int) -> tuple[Doubles, dict[str, float]]:
-        runner = built(Doubles)
-        runner.weighs = weighs
-        optimizer = torch.optim.SGD(runner.parameters(), lr=0.02, momentum=0.9)
-        stepper = Stepper(Optim(optimizer, max_grad_norm=2.0), accumulation=accumulation)
-        loaders = {"train": loader(Still(), batch_size)}
-        trainer = plain(runner, Still(), until="3ep", stepper=stepper, loaders=loaders)
-        trainer.fit()
-        assert trainer.progress.step == 3 * -(-STEPS_PER_EPOCH // count)
-        return runner, trainer.events.row()
-
-    ours, row = trained(count, 4)
-    by_hand, wanted = trained(1, 4 * count)
-    for one, other in zip(ours.parameters(), by_hand.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-    assert row == pytest.approx(wanted, abs=1e-12)
-    assert row["grad_norm"] > 2.0, "nothing was clipped"
 
 
 @pytest.mark.parametrize("cut", [slice(2), slice(1, None), slice(None, None, -1)])
@@ -359,6 +318,21 @@ def test_a_loss_of_another_type_trains_as_torch_does(kind: torch.dtype) -> None:
         (by_hand(x).mean().to(kind) / 2).backward()
     torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
     assert bits(dict(module.state_dict())) == bits(dict(by_hand.state_dict()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "cudagraph"}, r"no such mode; received 'cudagraph'.*use eager, compile, dry, no_optim"),
+        ({"mode": "fast"}, r"no such mode; received 'fast'"),
+        ({"precision": 16}, r"no such precision; received 16.*use 32, \"bf16\" or \"fp16\""),
+        ({"precision": "32"}, r"no such precision; received '32'"),
+        ({"accumulation": 0}, r"one batch at least; received 0"),
+    ],
+)
+def test_options_that_there_are_not(options: Any, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        Stepper(torch.optim.SGD(line().parameters(), lr=0.1), **options)
 
 
 # --- modes ------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from roost.train.loss import LossFunction
 
 MAX_SHAPES = 8
 """Shapes of batches that get kernels of their own."""
+_MOST_KEPT = 32
+"""Loss functions whose compiled forms are kept."""
 _SPARE, _EVERY = 16, 50
 """Kernels that a function may have at first, and after how many calls another one. What changes once an epoch
 costs a compilation each time; what changes in each step is an error, and soon."""
@@ -78,6 +80,28 @@ class Compiled:
                 "a few lengths in collate",
             )
         self._shapes.add(shape)
+
+
+class Kernels:
+    """The compiled forms of loss functions, made when they are first asked for.
+
+    Args:
+        dynamic: One kernel for all shapes.
+    """
+
+    def __init__(self, *, dynamic: bool) -> None:
+        self._dynamic = dynamic
+        self._made: dict[LossFunction, Compiled] = {}
+
+    def of(self, fn: LossFunction) -> Compiled:
+        """The compiled form of ``fn``, always the same one. Functions that are made anew in each step are not
+        all kept; what torch has compiled for their code serves the next one."""
+        found = self._made.get(fn)
+        if found is None:
+            if len(self._made) == _MOST_KEPT:
+                self._made.clear()
+            found = self._made[fn] = Compiled(fn, dynamic=self._dynamic)
+        return found
 
 
 def keep_outside(runner: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, overload
 
+import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
@@ -114,6 +115,15 @@ def check_values(values: Mapping[str, Value]) -> None:
 def single(weight: Value) -> Value:
     """The weight without dimensions."""
     return weight.reshape(()) if isinstance(weight, Tensor) and weight.dim() else weight
+
+
+def plus(total: Value | None, value: Value, share: Value) -> Value:
+    """total + share x value; one operation on the device where torch has one."""
+    if total is None:
+        return value * share
+    if isinstance(value, Tensor) and not isinstance(share, Tensor) and isinstance(total, Tensor):
+        return torch.add(total, value, alpha=share) if value.is_floating_point() else total + value * share
+    return total + value * share
 
 
 def check_update(values: object, *, has_run: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from roost.base.errors import ConfigError, TrainingError
+from roost.base.errors import ConfigError, ContractError, TrainingError
 from roost.train.optim import Optim
 
 Precision = Literal[32, "bf16", "fp16"]
@@ -23,8 +23,16 @@ _SMALLEST_SCALE = 2.0**-24
 def forward(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context of a forward pass: torch's autocast for ``bf16`` and ``fp16``. The weights stay float32;
     what autocast considers safe, matrix products above all, is computed in 16 bits. It may be entered again
-    after it was left."""
-    return torch.autocast(device.type, _TYPES[precision]) if precision in _TYPES else _EXACT
+    after it was left.
+
+    Raises:
+        ContractError: There is no such precision.
+    """
+    if precision == 32:
+        return _EXACT
+    if precision not in _TYPES:
+        raise ContractError("there is no such precision", received=precision, fix='use 32, "bf16" or "fp16"')
+    return torch.autocast(device.type, _TYPES[precision])
 
 
 def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler | None:

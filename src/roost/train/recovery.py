@@ -95,9 +95,6 @@ class Recovery:
                 fix="give it: Stepper(..., guard=Guard(runner))",
             )
         self._is_careful = guard is not None or bool(self.passed_over)
-        for optim in trainer.stepper.optimizers.values() if guard is not None else ():
-            # After a first step that is skipped torch would warn that its schedule goes on all the same.
-            optim.optimizer._opt_called = True  # type: ignore[attr-defined]
         self._notes.begin()
 
     def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], Drawn]:

@@ -65,6 +65,7 @@ def save(trainer: Trainer, reason: str, *, scheduled: int | None = None) -> bool
 
 def save_at_end(trainer: Trainer) -> None:
     """Saves the state in which the run ends, unless a checkpoint of just that state stands."""
+    trainer.recovery.look(trainer)  # also where nobody cuts rows or saves
     newest = trainer.checkpoints.newest if trainer.checkpoints else None
     stands = newest is not None and newest.step == trainer.progress.step and not trainer.agenda.pending
     if trainer.progress.step and not stands:

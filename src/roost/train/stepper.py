@@ -14,7 +14,7 @@ from roost.base.errors import ContractError
 from roost.train import lean
 from roost.train import loss as losses
 from roost.train import precision as numbers
-from roost.train.compiled import Compiled, keep_outside
+from roost.train.compiled import Kernels, keep_outside
 from roost.train.events import Value
 from roost.train.guard import Guard, move_unless, waits
 from roost.train.loss import LossFunction
@@ -23,8 +23,8 @@ from roost.train.precision import Precision
 from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER, Timing
 
 Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
-_MOST_COMPILED = 32
-"""Loss functions whose compiled forms are kept."""
+_MODES = ("eager", "compile", "dry", "no_optim")
+"""Those that there are: cudagraph has not been run on a GPU yet."""
 
 
 class _Target(NamedTuple):
@@ -70,6 +70,12 @@ class Stepper:
         compile_dynamic: bool = False,
         guard: Guard | None = None,
     ) -> None:
+        if mode not in _MODES:
+            raise ContractError("there is no such mode", received=mode, fix=f"use {', '.join(_MODES)}")
+        if accumulation < 1:
+            raise ContractError(
+                "a step takes one batch at least", received=accumulation, fix="accumulation=1"
+            )
         named = optimizers if isinstance(optimizers, Mapping) else {"main": optimizers}
         self.optimizers = {n: o if isinstance(o, Optim) else Optim(o) for n, o in named.items()}
         self.every_optimizer = tuple(self.optimizers)
@@ -92,8 +98,7 @@ class Stepper:
         for line in waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
             if device.type != "cpu":
                 print(line, flush=True)
-        self._compiled: dict[LossFunction, LossFunction] = {}
-        self._compile_dynamic = compile_dynamic
+        self._kernels = Kernels(dynamic=compile_dynamic) if mode == "compile" else None
         self._targets: dict[str | tuple[str, ...], _Target] = {}
         self._checked: set[str] = set()
         self._kept_back: list[Tensor] | None = None
@@ -105,7 +110,7 @@ class Stepper:
         """The step of a runner: takes a window of micro-batches, gives what is recorded."""
         if self.mode == "dry":
             return _only_take
-        if self.mode == "compile":
+        if self._kernels is not None:
             keep_outside(runner)
         return functools.partial(self._update, runner)
 
@@ -150,8 +155,8 @@ class Stepper:
             moving = {prefix: optim for prefix, optim in moving.items() if optim.is_due()}
             if not moving:
                 return {}
-        if self.mode == "compile":
-            fn = self._compiled.get(fn) or self._compile(fn)
+        if self._kernels is not None:
+            fn = self._kernels.of(fn)
         if self.guard is not None:
             self.guard.begin()
         if self._needs_closure(moving):
@@ -162,13 +167,6 @@ class Stepper:
             self._move(moving, values, target)
         self._ends(OPTIMIZER, begun)
         return values
-
-    def _compile(self, fn: LossFunction) -> LossFunction:
-        if (
-            len(self._compiled) == _MOST_COMPILED
-        ):  # one that is made anew in each step is another one each time
-            self._compiled.clear()
-        return self._compiled.setdefault(fn, Compiled(fn, dynamic=self._compile_dynamic))
 
     # ---- forward and backward ---------------------------------------------------------------------------
 
@@ -207,7 +205,7 @@ class Stepper:
                 total = total + share
             self._backward(loss, share, target)
             for name, value in values.items():
-                sums[name] = _plus(sums.get(name), value, share)
+                sums[name] = losses.plus(sums.get(name), value, share)
         if weighted:
             parameters = (p for optim in target.optims.values() for p in optim.parameters)
             if gradients := [p.grad for p in parameters if p.grad is not None]:
@@ -358,15 +356,6 @@ class Stepper:
 
 def _only_take(batches: Sequence[Any]) -> Mapping[str, Value]:
     return {}
-
-
-def _plus(total: Value | None, value: Value, share: Value) -> Value:
-    """total + share x value; one operation on the device where torch has one."""
-    if total is None:
-        return value * share
-    if isinstance(value, Tensor) and not isinstance(share, Tensor) and isinstance(total, Tensor):
-        return torch.add(total, value, alpha=share) if value.is_floating_point() else total + value * share
-    return total + value * share
 
 
 def _scaler(optims: Mapping[str, Optim]) -> torch.amp.GradScaler:
