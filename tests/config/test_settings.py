@@ -163,6 +163,7 @@ WRONG = [
         "step_mode: is not there yet: nobody has run it on a GPU so far, and what was never run is not "
         "offered; received 'cudagraph' (at config.yaml:9). To mend it: use eager or compile",
     ),
+    ({"compile_dynamic": True}, "compile_dynamic: is for step_mode: compile alone; received True"),
     ({"precision": 16}, "precision: expected 32 or 'bf16' or 'fp16'; received 16"),
     ({"test_at_end": "never"}, "test_at_end: expected 'best' or 'last' or 'none'; received 'never'"),
     ({"hooks": "Hooks.py:Rules"}, "hooks: expected a list, each a text; received 'Hooks.py:Rules'"),

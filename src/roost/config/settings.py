@@ -267,6 +267,14 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
 def _check(settings: Settings, where: Where) -> None:
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         raise ConfigError("nothing ends the run", fix="set max_epochs, max_steps or max_time")
+    if settings.compile_dynamic and settings.step_mode != "compile":
+        raise ConfigError(
+            "is for step_mode: compile alone",
+            setting="compile_dynamic",
+            received=True,
+            where=where("compile_dynamic"),
+            fix="set step_mode: compile, or leave it out",
+        )
     if settings.step_mode == "cudagraph":
         raise ConfigError(
             "is not there yet: nobody has run it on a GPU so far, and what was never run is not offered",
