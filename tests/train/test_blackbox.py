@@ -14,8 +14,9 @@ import torch
 
 from roost.base import durable
 from roost.package import blackbox, checkpoint
+from roost.package.blackbox import Note
 from roost.train import seeding
-from roost.train.blackbox import BlackBox, Note, samples_of, window_again
+from roost.train.blackbox import BlackBox, samples_of, window_again
 from roost.train.hook import Hook, Phase
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper

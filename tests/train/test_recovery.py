@@ -428,6 +428,23 @@ def test_a_run_that_was_cut_skips_the_same(
         assert [step for _, step, _ in lines_of(folder)] == [3, 4, 9]
 
 
+@pytest.mark.parametrize(("how", "policy"), [("nan", SKIP), ("nan", BACK), ("loss", PASS)])
+def test_a_run_that_ended_by_it_goes_on_with_another_policy(
+    tmp_path: Path, how: str, policy: dict[str, Any]
+) -> None:
+    """As if it had had that policy from its beginning."""
+    fails(**{how: [6]})
+    recipe = replace(RECIPE, save=4, log=3)
+    with pytest.raises((TrainingError, ValueError)):
+        recipe.make(tmp_path / "met").fit()
+    mended = replace(recipe, recovery=policy)
+    rest = mended.make(tmp_path / "met")
+    assert rest.fit() == "finished"
+    whole = mended.make(tmp_path / "whole")
+    whole.fit()
+    assert_equal(outcome(rest, tmp_path / "met"), outcome(whole, tmp_path / "whole"))
+
+
 class HalfBadGan(Gan):
     """The loss of one of the two is not finite in step 2."""
 
@@ -537,6 +554,7 @@ def never_met(recipe: Recipe, folder: Path, *steps: int) -> dict[str, Any]:
         ([4, 5], {"log": 7, "save": 100}),  # several in the time of one row
         ([3, 6, 12], {"save": 2, "log": 5}),
         ([6], {"unit": "epoch", "validate": 2}),
+        ([7], {"unit": "validation", "validate": 2, "save": 3, "log": 8}),
         ([4], {"accumulation": 2, "log": 3}),  # the short last window
         ([3, 6], {"accumulation": 3, "log": 1, "until": "3ep"}),
         ([9], {"runner": FailingCNN, "dataset": Pictures}),

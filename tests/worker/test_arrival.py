@@ -17,7 +17,7 @@ from roost.train.blackbox import BlackBox, samples_of
 from roost.train.loss import Window
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
-from roost.worker.arrival import Arrival, place_of
+from roost.worker.arrival import Arrival
 from roost.worker.replay import Start
 from roost.worker.standing import Left
 from tests.train.parts import MLP, Points, bits, built, plain
@@ -65,14 +65,6 @@ def window_of(trainer: Trainer) -> list[Any]:
     with pytest.raises(Left):
         trainer.fit()
     return list(seen[0])
-
-
-def test_where_a_step_lies() -> None:
-    note = Note(step=3, epoch=2, batch=12, samples=[5, 1])
-    assert place_of(note) == "epoch 2, batch 12, samples 5, 1"
-    many = Note(step=3, epoch=2, batch=12, num_batches=4, samples=list(range(40)))
-    assert place_of(many).startswith("epoch 2, 4 batches from 12, samples 0, 1, 2")
-    assert place_of(many).endswith("15, … 40 in all")
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

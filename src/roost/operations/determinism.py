@@ -9,8 +9,7 @@ import msgspec
 
 from roost.base import regular
 from roost.operations.intact import DamagedPackage, printable
-
-_FILE = "environment.json"
+from roost.package import environment
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,11 @@ def read(package: Path) -> DeterminismShown | None:
         DamagedPackage: The file is not as roost writes it.
     """
     try:
-        found = msgspec.json.decode(regular.read(package / _FILE), type=_Environment)
+        found = msgspec.json.decode(regular.read(package / environment.NAME), type=_Environment)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise DamagedPackage(package, _FILE, str(error)) from error
+        raise DamagedPackage(package, environment.NAME, str(error)) from error
     stack = found.stack
     precisions = {
         "matrix products": stack.matmul_precision,

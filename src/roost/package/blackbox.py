@@ -15,6 +15,8 @@ from roost.package import checkpoint
 STATE = ("model", "optimizers", "trainer", "rank-0")
 """Without all of these a box holds no state."""
 BATCH, NOTE = "batch", "note"
+_MOST_SAMPLES = 8
+"""As many are named where a step is told."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,16 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be kept, and why."""
     stack: dict[str, Any] = {}
     """Where it failed, as `roost.package.environment.stack` tells it."""
+
+    @property
+    def place(self) -> str:
+        """Where in the data: ``epoch 3, batch 12, samples 18, 244``."""
+        several = self.num_batches > 1
+        batches = f"{self.num_batches} batches from {self.batch}" if several else f"batch {self.batch}"
+        named = [str(one) for one in self.samples[:_MOST_SAMPLES]]
+        if len(self.samples) > _MOST_SAMPLES:
+            named.append(f"… {len(self.samples)} in all")
+        return f"epoch {self.epoch}, {batches}, samples {', '.join(named)}"
 
 
 class Box(NamedTuple):

@@ -13,8 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from roost import __version__
+import msgspec
 
+from roost import __version__
+from roost.base.errors import Refused
+
+NAME = "environment.json"
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -184,6 +188,25 @@ def capture(device: str, *, seed: int, determinism: str) -> dict[str, Any]:
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "packages": dict(sorted(packages.items())),
     }
+
+
+def began_on(package: Path) -> dict[str, Any] | None:
+    """What the run began on, as `capture` gave it; None before its first session has written that.
+
+    Raises:
+        Refused: The file is damaged, so nobody can tell what the rest of the run must be like.
+    """
+    path = package / NAME
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        int(found["stack"]["threads"])
+    except FileNotFoundError:
+        return None
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise Refused(
+            f"is damaged: {error}", where=path, fix="remove it; this machine then counts as the first one"
+        ) from error
+    return found
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -15,8 +15,7 @@ import torch
 
 from roost.base import durable, tree
 from roost.package import checkpoint, environment
-from roost.package.blackbox import BATCH, NOTE, STATE
-from roost.package.blackbox import Note as Note
+from roost.package.blackbox import BATCH, NOTE, STATE, Note
 from roost.package.checkpoint import Info
 from roost.train import seeding
 from roost.train.loader import Loader
@@ -24,8 +23,8 @@ from roost.train.loader import Loader
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-MOST = 3
-"""Boxes that stay in a package."""
+_MAX_BOXES = 3
+"""That stay in a package."""
 _RANK = "rank-0"
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray)
 _COLLECTIONS: tuple[type, ...] = (list, tuple, set, frozenset)
@@ -119,7 +118,7 @@ class BlackBox:
             time=round(time.time(), 3),
         )
         checkpoint.write(self.folder, trees, info)
-        for id in checkpoint.ids(self.folder)[:-MOST]:
+        for id in checkpoint.ids(self.folder)[:-_MAX_BOXES]:
             durable.remove_folder(checkpoint.folder_of(self.folder, id))
         return checkpoint.folder_of(self.folder, info.id)
 

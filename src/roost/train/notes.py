@@ -12,10 +12,11 @@ import torch
 
 from roost.base.raised import raised
 from roost.package import skipped
+from roost.package.blackbox import Note
 from roost.package.checkpoint import Info
 from roost.package.skipped import Kind, Skipped
 from roost.train import seeding
-from roost.train.blackbox import BlackBox, Note, samples_of, window_again
+from roost.train.blackbox import BlackBox, samples_of, window_again
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -63,7 +64,7 @@ class Notes:
 
     # ---- notes ------------------------------------------------------------------------------------------
 
-    def of(self, trainer: Trainer, step: int, kind: Kind, error: str) -> Note:
+    def of(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> Note:
         """Where a step's window lies, which follows from its number: each takes as many micro-batches as the
         others but the last of an epoch."""
         loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
@@ -138,8 +139,7 @@ def said(error: Exception) -> str:
 
 def place(note: Note) -> str:
     """``step 5 (epoch 0, batch 4, samples 17, 3)``"""
-    named = ", ".join(map(str, note.samples[:8])) + (", …" if len(note.samples) > 8 else "")
-    return f"step {note.step} (epoch {note.epoch}, batch {note.batch}, samples {named})"
+    return f"step {note.step} ({note.place})"
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -11,7 +11,8 @@ import torch
 
 from roost.base.errors import ContractError, Damaged, NotFound, RoostError, TrainingError
 from roost.package import checkpoint, skipped
-from roost.train.blackbox import BlackBox, Note
+from roost.package.blackbox import Note
+from roost.train.blackbox import BlackBox
 from roost.train.events import Value
 from roost.train.flags import Flags
 from roost.train.module_state import ModuleState

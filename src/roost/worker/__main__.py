@@ -55,7 +55,7 @@ def _supervised(path: str, task: str) -> int:
             return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
         end = _told(error, path, task)
         if end.reason == "exception":
-            debugger.look_at(error)
+            debugger.look_at(error, Path(path))
         return report.final("failed", exit_code=end.exit_code, reason=end.reason, error=end.error)
     if reason == "finished":
         return report.final("succeeded", exit_code=0, reason=reason)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from roost.analysis import folder, script
 from roost.analysis.perform import Asked, perform
-from roost.base.errors import NotFound
+from roost.base.errors import NotFound, Refused
+from roost.package import environment
 from roost.package.package import Package
 from roost.project import native
 from roost.project.device import choose_device
@@ -43,10 +42,8 @@ def analyze(package: Package, place: Path) -> str:
 
 
 def began_on(package: Package) -> dict[str, Any] | None:
-    """environment.json of the session that began the run; None where nobody can tell."""
+    """What the run began on (`roost.package.environment.began_on`); None where nobody can tell."""
     try:
-        found = msgspec.json.decode((package.path / "environment.json").read_bytes(), type=dict[str, Any])
-        int(found["stack"]["threads"])
-    except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        return environment.began_on(package.path)
+    except (OSError, Refused):
         return None
-    return found

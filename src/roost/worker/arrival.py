@@ -7,7 +7,7 @@ import copy
 import io
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,17 +15,17 @@ import torch
 from roost.base import tree
 from roost.base.duration import duration
 from roost.base.errors import CheckpointError, NotFound
-from roost.base.frames import Own, in_one_line
+from roost.base.frames import Own
 from roost.base.harmless import harmless
-from roost.base.raised import raised
 from roost.package import blackbox, checkpoint, environment
 from roost.package.blackbox import Box, Note, Visit
 from roost.project.contract import moved
 from roost.train import seeding
-from roost.train.blackbox import samples_of, window_again
+from roost.train.blackbox import window_again
 from roost.train.hook import Hook, Phase
 from roost.train.loss import Window
 from roost.train.module_state import ModuleState
+from roost.train.notes import Notes, said
 from roost.train.trainer import Trainer
 from roost.worker import standing
 from roost.worker.replay import Start
@@ -33,7 +33,6 @@ from roost.worker.standing import Left
 from roost.worker.watch import NotFinite, Watch
 
 _TICK_SECONDS = 0.5
-_MOST_SAMPLES = 16
 
 
 class Earlier(BaseException):
@@ -57,24 +56,13 @@ class Arrival(Hook):
         start: Where the replay begins.
         own: Which files are the person's.
         hunts: Whether the step fails by a value that is not finite, which nobody raises.
-        seconds_per_step: As the run took; None when nobody knows.
     """
 
     phase = Phase.REPORT  # after the project's own, the last of all
 
-    def __init__(
-        self,
-        visit: Visit,
-        box: Box | None,
-        start: Start,
-        own: Own,
-        *,
-        hunts: bool,
-        seconds_per_step: float | None = None,
-    ) -> None:
+    def __init__(self, visit: Visit, box: Box | None, start: Start, own: Own, *, hunts: bool) -> None:
         self.visit, self.box, self.start, self.own, self.hunts = visit, box, start, own, hunts
         self.exit_code = 0
-        self._seconds_per_step = seconds_per_step
         self._began = self._told = 0.0
         self._first = 0
         self._is_here = self._was_compiled = False
@@ -92,10 +80,9 @@ class Arrival(Hook):
     def on_start(self, trainer: Trainer) -> None:
         self._first, self._began = trainer.progress.step, time.monotonic()
         self._told = self._began
-        left, takes = self.visit.step - 1 - self._first, self._seconds_per_step
+        left = self.visit.step - 1 - self._first
         if left:
-            about = f", about {duration(left * takes)}" if takes is not None else ""
-            _say(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}{about}")
+            _say(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}")
         elif not self.start.is_box:
             _say(f"from {self.start.name}, which is just before it")
         if self.hunts and trainer.recovery.on_non_finite == "stop":
@@ -135,7 +122,7 @@ class Arrival(Hook):
     def _arrive(self, trainer: Trainer) -> None:
         note = self.box.note if self.box is not None else None
         if note is None:
-            _say(f"step {self.visit.step}: {place_of(self._place(trainer))}")
+            _say(f"step {self.visit.step}: {self._place(trainer).place}")
         for reason in dict.fromkeys([*trainer.inexact, *(note.inexact if note else [])]):
             _say(f"not exactly as it was: {reason}")
         for reason in note.left_out if note else []:
@@ -146,7 +133,7 @@ class Arrival(Hook):
             trainer.stepper.mode, self._was_compiled = "eager", True
             _say("this step is taken without torch.compile, whose code has no lines to stop at")
         try:
-            with _uncompiled():
+            with torch.compiler.set_stance("force_eager"):  # what the project has compiled by itself
                 values = self._take(trainer)
         except Exception as error:  # noqa: BLE001  - it is what the person came for
             self._tell_error(error, note)
@@ -197,15 +184,7 @@ class Arrival(Hook):
     # ---- its micro-batches ------------------------------------------------------------------------------
 
     def _place(self, trainer: Trainer) -> Note:
-        loader, position = trainer.loaders["train"], trainer.progress
-        number = min(trainer.stepper.batches_per_step, len(loader) - position.batch)
-        return Note(
-            step=position.step + 1,
-            epoch=position.epoch,
-            batch=position.batch,
-            num_batches=number,
-            samples=samples_of(loader, position.epoch, position.batch, number),
-        )
+        return Notes().of(trainer, self.visit.step)
 
     def _window(self, trainer: Trainer) -> list[Any]:
         """As the step got them: drawn anew, or those of the box where these differ or cannot be drawn."""
@@ -215,7 +194,7 @@ class Arrival(Hook):
         except Exception as error:
             if kept is None:
                 raise
-            _say(f"the batch is that of the box; the set does not give it any more: {_one_line(error)}")
+            _say(f"the batch is that of the box; the set does not give it any more: {said(error)}")
             found = kept
         if kept is not None and not _same(kept, found):
             if trainer.loaders["train"].ignores_seeding():
@@ -239,16 +218,15 @@ class Arrival(Hook):
         try:
             _, states = checkpoint.read(self.box.path, only=[blackbox.BATCH])
         except (CheckpointError, NotFound, OSError) as error:
-            _say(f"the batch of the box cannot be read: {_one_line(error)}")
+            _say(f"the batch of the box cannot be read: {said(error)}")
             return None
         return list(moved(states[blackbox.BATCH]["window"], trainer.runner.device))
 
     # ---- telling ----------------------------------------------------------------------------------------
 
     def _tell_error(self, error: Exception, note: Note | None) -> None:
-        now = _one_line(error)
         then = note is not None and note.kind == "error" and note.error.split(":")[0] != type(error).__name__
-        _say(f"it fails{', and otherwise than then' if then else ''}: {now}")
+        _say(f"it fails{', and otherwise than then' if then else ''}: {said(error)}")
 
     def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: Note | None) -> None:
         shown = _shown(values)
@@ -272,26 +250,11 @@ class Arrival(Hook):
             _say(f"  what differs from then: {reason}")
 
 
-def place_of(note: Note) -> str:
-    """``epoch 3, batch 12, samples 18, 244, …``."""
-    named = [str(one) for one in note.samples[:_MOST_SAMPLES]]
-    if len(note.samples) > _MOST_SAMPLES:
-        named.append(f"… {len(note.samples)} in all")
-    batches = (
-        f"batch {note.batch}" if note.num_batches == 1 else f"{note.num_batches} batches from {note.batch}"
-    )
-    return f"epoch {note.epoch}, {batches}, samples {', '.join(named)}"
-
-
 def _shown(values: Mapping[str, Any]) -> str:
     """What a step records, the losses first."""
     names = sorted(values, key=lambda name: not name.endswith("loss"))
     found = [(name, values[name]) for name in names if name != "weight"]
     return ", ".join(f"{n} {float(v):.4g}" for n, v in found if not torch.is_tensor(v) or v.numel() == 1)
-
-
-def _one_line(error: Exception) -> str:
-    return in_one_line(raised(error))
 
 
 def _say(text: str, *, end: str = "\n") -> None:
@@ -307,20 +270,10 @@ def _copied(window: list[Any]) -> list[Any]:
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     try:
-        (said, ours), (told, theirs) = tree.pack(list(one)), tree.pack(list(other))
+        (skeleton, storages), (other_skeleton, others) = tree.pack(list(one)), tree.pack(list(other))
     except CheckpointError:
         return False
-    return said == told and all(ours[name] == theirs[name] for name in ours)
-
-
-@contextlib.contextmanager
-def _uncompiled() -> Iterator[None]:
-    """What the project has compiled by itself runs as it is written, too."""
-    if "torch._dynamo" not in sys.modules:  # importing that takes a second
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    return skeleton == other_skeleton and all(storages[name] == others[name] for name in storages)
 
 
 class _Nowhere(io.TextIOBase):

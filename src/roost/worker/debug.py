@@ -15,13 +15,13 @@ import msgspec
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, UsageError
 from roost.base.frames import Own
-from roost.package import blackbox, progress
+from roost.package import blackbox
 from roost.package.blackbox import Box, Visit
 from roost.package.package import Package
 from roost.project import native
 from roost.project.device import choose_device
 from roost.worker import analysis, determinism, failure, replay, standing
-from roost.worker.arrival import Arrival, Earlier, place_of
+from roost.worker.arrival import Arrival, Earlier
 from roost.worker.debugger import Debugger
 from roost.worker.replay import AsOf
 from roost.worker.standing import Left
@@ -76,9 +76,7 @@ def _once(package: AsOf, visit: Visit, box: Box | None, *, device: str, hunts: b
     if start.is_box and box is not None:
         _say(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
     known = box if box is not None and box.note.step == visit.step else None
-    arrival = Arrival(
-        visit, known, start, Own([package.path]), hunts=hunts, seconds_per_step=_seconds_per_step(package)
-    )
+    arrival = Arrival(visit, known, start, Own([package.path]), hunts=hunts)
     with replay.trainer(package, visit, start, device=device, hook=arrival) as trainer:
         try:
             with arrival.quiet():
@@ -93,12 +91,7 @@ def _tell(box: Box) -> None:
     note = box.note
     what = "failed" if note.kind == "error" else "was not finite"
     _say(f"step {note.step} of session {note.session} {what}: {note.error}")
-    _say(place_of(note))
-
-
-def _seconds_per_step(package: Package) -> float | None:
-    found = progress.read(package.progress)
-    return found.seconds / found.step if found is not None and found.step else None
+    _say(note.place)
 
 
 def _say(text: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from roost.base.errors import Refused
+from roost.base.frames import Own
 
 _FIX = "start it with --pdb (roost run --pdb, roost continue --pdb), or take the breakpoint out"
 
@@ -47,9 +49,10 @@ class Debugger:
         bdb = sys.modules.get("bdb")
         return self._has_terminal and bdb is not None and isinstance(error, bdb.BdbQuit)
 
-    def look_at(self, error: BaseException) -> None:
-        """Opens pdb where ``error`` was raised, if somebody is there; `q` leaves it."""
-        if self._has_terminal and error.__traceback__ is not None:
-            import pdb  # noqa: T100  - likewise
+    def look_at(self, error: BaseException, package: Path) -> None:
+        """Opens pdb at the line of the package where ``error`` came from, if somebody is there; `q` leaves
+        it."""
+        if self._has_terminal:
+            from roost.worker import standing  # imports torch, which not every error has waited for
 
-            pdb.post_mortem(error.__traceback__)
+            standing.look_at(error, Own([package]))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from roost.base import durable
-from roost.base.errors import Refused
 from roost.config.settings import Settings
 from roost.package import checkpoint, environment
 from roost.package.package import Package
@@ -31,9 +29,8 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     device = choose_device(str(request.get("device", "auto")))
     project = str(request.get("project", ""))
     _, settings = native.resolved(package, project)
-    before = package.path / "environment.json"
     # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
-    first = _first(before) if checkpoint.ids(package.checkpoints) else None
+    first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
     determinism.apply(settings, device=device, first=first)
     trainer = build(package, session, project, device)
     compare_stack(package, trainer, device, settings, first)
@@ -41,24 +38,6 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
         trainer.note_inexact(reason)
     stop.attach(trainer)
     return trainer.fit(checkpoint=session.checkpoint)
-
-
-def _first(path: Path) -> dict[str, Any] | None:
-    """What the first session ran on; None in the first one.
-
-    Raises:
-        Refused: The file is damaged, so nobody can tell what the rest of the run must be like.
-    """
-    if not path.is_file():
-        return None
-    try:
-        found = msgspec.json.decode(path.read_bytes())
-        int(found["stack"]["threads"])
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        raise Refused(
-            f"is damaged: {error}", where=path, fix="remove it; this machine then counts as the first one"
-        ) from error
-    return dict(found)
 
 
 def build(package: Package, session: Session, project: str, device: str) -> Trainer:
@@ -83,7 +62,7 @@ def compare_stack(
     if first is None:
         body = {**now, "git": package.request.get("git")}
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
-        durable.write(package.path / "environment.json", data)
+        durable.write(package.path / environment.NAME, data)
     else:
         for reason in environment.differences(first["stack"], now["stack"]):
             trainer.note_inexact(reason)

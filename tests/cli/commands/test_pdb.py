@@ -48,14 +48,16 @@ def test_a_breakpoint(tmp_path: Path, terminals: list[Terminal]) -> None:
 
 
 def test_an_error_opens_pdb_where_it_was_raised(tmp_path: Path, terminals: list[Terminal]) -> None:
-    terminal = Terminal("run", with_line(tmp_path / "p", "cause = 41; 1 / 0"), "--pdb")
+    """At the person's own line, wherever in a library that was."""
+    line = "cause = 41; __import__('json').loads('{')"
+    terminal = Terminal("run", with_line(tmp_path / "p", line), "--pdb")
     terminals.append(terminal)
-    terminal.wait_for("(Pdb) ")
-    os.write(terminal.fd, b"p cause + 1\n")
-    terminal.wait_for("42")
+    assert "pdb stands at Model/Runner.py:" in terminal.wait_for("(Pdb) ")
+    os.write(terminal.fd, b"p 'cause', cause + 1\n")
+    terminal.wait_for("('cause', 42)")
     os.write(terminal.fd, b"q\n")
     code, shown = terminal.end()
-    assert code == 1 and "ZeroDivisionError" in shown
+    assert code == 1 and "JSONDecodeError" in shown
     assert only(tmp_path / "p").state() == "failed"
 
 

@@ -14,17 +14,22 @@ if TYPE_CHECKING:
 
 class Validate(Hook):
     """Validates at an interval and on request; a stop that comes meanwhile drops the validation, and the
-    session that goes on does it first."""
+    session that goes on does it first.
+
+    Args:
+        every: The interval, such as ``"1ep"``.
+        probes: Whether one batch of each set is looked at before training begins, to know what it gives.
+    """
 
     phase = Phase.EVAL
     serves = "validate"
 
-    def __init__(self, every: str | int = "1ep") -> None:
-        self.every = every
+    def __init__(self, every: str | int = "1ep", *, probes: bool = True) -> None:
+        self.every, self.probes = every, probes
 
     def on_start(self, trainer: Trainer) -> None:
         note_clock(trainer, "validation", self.every)
-        known = trainer.probe("valid")
+        known = trainer.probe("valid") if self.probes else None
         for hook in trainer.calls.hooks:
             for setting, monitor in hook.monitors(trainer).items():
                 if known is not None:
