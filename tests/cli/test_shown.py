@@ -15,6 +15,7 @@ from roost.operations.show import show
 from roost.package import skipped
 from roost.package.skipped import Skipped
 from tests.operations.packages import ROWS, TIMES, VALUES, package
+from tests.package.test_blackbox import box
 
 
 def text(path: Path) -> str:
@@ -49,6 +50,15 @@ def test_skipped_steps_have_one_line(tmp_path: Path) -> None:
         )
         skipped.append(made.path / skipped.NAME, told)
         assert [one for one in text(made.path).splitlines() if " skipped" in one] == [line]
+
+
+def test_the_black_box_has_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = package(tmp_path / "runs", state="failed")
+    assert "black box" not in text(made.path)
+    box(made.blackbox, 0, 7, error="ValueError: \x1b[2J")
+    monkeypatch.chdir(tmp_path)
+    line = "black box: step 7, ValueError: \\x1b[2J; to stop there: roost debug runs/one"
+    assert line in text(made.path).splitlines()
 
 
 def test_values_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 
-from roost.operations.curves import picture
+from roost.operations.curves import Run, picture
 from roost.operations.drawing import draw
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
@@ -51,6 +52,26 @@ def test_as_many_names_as_one_may_have_runs(tmp_path: Path, panels: int) -> None
     made = [package(tmp_path / "runs", f"{'x' * 110}-{i}", rows=[row]) for i in range(40)]
     width, height = size(draw(picture(made), "png"))
     assert height > 150 * 40 * 0.12 and width >= 150 * 5
+
+
+@pytest.mark.parametrize("panels", [2, 4])
+def test_without_a_best_checkpoint_the_panels_keep_their_size(panels: int, tmp_path: Path) -> None:
+    """Squeezed panels warn, which pytest makes an error."""
+    row = {"step": 1, "epoch": 0, "valid/loss": 1.0, **{f"train/metric{i}": 1.0 for i in range(panels - 1)}}
+    run = Run("a", checkpoints=[], best=[], session_starts=[], steps_per_epoch=3)
+    drawn = picture([package(tmp_path / "runs", rows=[row])])
+    assert draw(replace(drawn, runs=[run]), "png").startswith(b"\x89PNG")
+    run = replace(run, checkpoints=[1, 2])
+    assert draw(replace(drawn, runs=[run]), "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_learning_rates_of_several_optimizers_are_told_apart(runs: int, tmp_path: Path) -> None:
+    rows = [{"step": n, "epoch": 0, "train/loss": 1.0, "lr": 0.1, "lr/head": 0.2} for n in (1, 2)]
+    made = [package(tmp_path / "runs", f"run {number}", rows=rows) for number in range(runs)]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        found = texts(draw(picture(made), "svg"))
+    assert found.count("lr/head") == 1 and found.count("lr") == 2, "the panel's title, and the legend"
 
 
 def size(png: bytes) -> tuple[int, int]:

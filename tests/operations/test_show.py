@@ -9,11 +9,12 @@ import pytest
 
 from roost.analysis import folder
 from roost.base.errors import NotFound
-from roost.operations.show import show
+from roost.operations.show import BlackBoxShown, show
 from roost.package import skipped
 from roost.package.package import Package
 from roost.package.skipped import Skipped
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
+from tests.package.test_blackbox import box
 
 
 def test_a_run_that_ended(tmp_path: Path) -> None:
@@ -64,6 +65,16 @@ def test_steps_that_were_skipped(tmp_path: Path) -> None:
     record_rows(made, 2, 20, [])
     assert [one.step for one in show(made.path).skipped] == [7, 12]
     assert msgspec.json.decode(msgspec.json.encode(show(made.path)))["skipped"][1]["samples"] == [3]
+
+
+def test_the_step_that_failed_last(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="failed")
+    assert show(made.path).black_box is None
+    for number, step in enumerate((7, 9)):
+        box(made.blackbox, number, step)
+    assert show(made.path).black_box == BlackBoxShown(
+        9, 0, "ValueError: no", [3, 1], str(made.blackbox / "state_1.ckpt")
+    )
 
 
 def test_a_run_that_runs_tells_its_pid(tmp_path: Path) -> None:

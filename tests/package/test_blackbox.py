@@ -15,11 +15,11 @@ from roost.package.blackbox import Note
 from roost.package.checkpoint import Info
 
 
-def box(folder: Path, id: int, step: int, **parts: Any) -> Path:
+def box(folder: Path, id: int, step: int, *, error: str = "ValueError: no", **parts: Any) -> Path:
     """A box with these parts beside its note."""
     if not folder.exists():
         durable.make_folder(folder)
-    note = Note(step=step, epoch=0, batch=step - 1, samples=[3, 1], error="ValueError: no")
+    note = Note(step=step, epoch=0, batch=step - 1, samples=[3, 1], error=error)
     checkpoint.write(
         folder, {**parts, "note": msgspec.to_builtins(note)}, Info(id=id, step=step - 1, epoch=0, batch=0)
     )

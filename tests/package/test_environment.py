@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import roost
+from roost.base.errors import Refused
 from roost.package import environment
 
 STACK = {
@@ -64,6 +65,17 @@ def test_what_stands_around_a_secret_stays() -> None:
 
 def test_a_huge_text_is_redacted_in_good_time() -> None:
     assert "hunter2" not in environment.redact(("x" * 100 + "\n") * 20_000 + "password=hunter2")
+
+
+def test_what_a_run_began_on(tmp_path: Path) -> None:
+    assert environment.began_on(tmp_path) is None
+    found = {"stack": {"threads": 2}}
+    (tmp_path / environment.NAME).write_text(json.dumps(found))
+    assert environment.began_on(tmp_path) == found
+    for damaged in ("", "[]", '{"stack": {"threads": "x"}}', '{"stack": 3}'):
+        (tmp_path / environment.NAME).write_text(damaged)
+        with pytest.raises(Refused, match="this machine then counts as the first one"):
+            environment.began_on(tmp_path)
 
 
 def test_equal_stacks_do_not_differ() -> None:

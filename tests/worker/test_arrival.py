@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -140,6 +140,29 @@ def test_one_that_failed_then_and_not_now_names_what_differs(
     assert "what differs from then: number of threads was 99, is" in said
     assert "what differs from then: NumPy's generator" in said
     assert "what differs from then: the steps before it were taken anew" in said
+
+
+class Looks(MLP):
+    """Notes whether its loss is being compiled."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def loss(self, batch: Any) -> Any:
+        self.seen.append(torch.compiler.is_compiling())
+        return super().loss(batch)
+
+
+@pytest.mark.parametrize("hunts", [False, True])
+def test_a_step_that_was_compiled_is_taken_as_it_is_written(
+    hunts: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = built(Looks)
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), mode="compile")
+    with pytest.raises(Left):
+        arrival(hunts=hunts).before_step(make(runner, stepper=stepper))
+    said = capsys.readouterr().err
+    assert "without torch.compile" in said and "step 1 went through: loss 0." in said
+    assert Looks.seen.pop() is False and not Looks.seen
 
 
 def _fields(note: Note) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from roost.package.blackbox import Box, Note, Visit
 from roost.package.package import Package
 from roost.project.inside import inside
 from roost.train.hook import Hook, Phase
+from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
 from roost.worker import replay
 from roost.worker.replay import AsOf
@@ -219,5 +220,7 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
     start = replay.find(package, visit(7), None)
     with inside(made), replay.trainer(package, visit(7), start, device="cpu", hook=hook) as trainer:
         assert trainer.recovery.passed_over == {5}
+        (validate,) = (one for one in trainer.calls.hooks if isinstance(one, Validate))
+        assert not validate.probes, "a validation set's first batch may fail as the step does"
         with pytest.raises(Here):
             trainer.fit()

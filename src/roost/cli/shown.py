@@ -52,6 +52,9 @@ def _head(shown: Shown) -> Iterator[str]:
         last, number = shown.skipped[-1], len(shown.skipped)
         steps = "1 step skipped:" if number == 1 else f"{number} steps skipped, the last:"
         yield f"{steps} {last.step}, {terminal.harmless(last.error)}"
+    if shown.black_box is not None:
+        failed = f"step {shown.black_box.step}, {terminal.harmless(shown.black_box.error)}"
+        yield f"black box: {failed}; to stop there: roost debug {terminal.short(Path(shown.path))}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
 

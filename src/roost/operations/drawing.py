@@ -36,6 +36,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "valid": {"linewidth": 1.8},
     "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
 }
+_LINES = ("-", "--", ":", "-.")
 _FEW_POINTS = 40
 _LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
 """The room that one entry of the legend takes, each letter of it, and each of its lines."""
@@ -113,7 +114,9 @@ def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]
     look = dict(_LOOKS.get(curve.split, {"linewidth": 1.4}))
     if curve.part:
         sets = [part for split, part in parts if split == curve.split]
-        look["linestyle"] = ("-", "--", ":", "-.")[sets.index(curve.part) % 4]
+        look["linestyle"] = _LINES[sets.index(curve.part) % 4]
+    if curve.split not in SPLITS:
+        look["linestyle"] = _LINES[_others(parts).index(curve.split) % 4]
     if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
         look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
     axes.plot(curve.steps, curve.values, color=colour, **look)
@@ -124,6 +127,11 @@ def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]
         axes.plot(
             curve.gaps, [0.98] * len(curve.gaps), "x", color=_BAD, markersize=5, transform=top, clip_on=False
         )
+
+
+def _others(parts: Sequence[tuple[str, str]]) -> list[str]:
+    """The curves of a panel that belong to no split: ``lr`` and ``lr/head``."""
+    return [split for split, _ in parts if split not in SPLITS]
 
 
 def _marks(axes: Any, run: Run, colour: str) -> None:
@@ -140,6 +148,8 @@ def _marks(axes: Any, run: Run, colour: str) -> None:
         transform=on_axis,
         zorder=5,
     )
+    if not run.best:
+        return  # a line without points that is not clipped has no place, and upsets the whole layout
     axes.plot(
         run.best,
         [0.0] * len(run.best),
@@ -182,7 +192,23 @@ def _entries(picture: Picture) -> list[Any]:
         colour = _colour(example, parts, single=True) if single else _INK
         label = _written(f"{split}/{part}" if part else split)
         handles.append(Line2D([], [], color=colour, label=label, **_LOOKS[split]))
-    return handles + _mark_handles(picture, any(c.gaps for c in curves))
+    return handles + _other_handles(picture, single=single) + _mark_handles(picture, any(c.gaps for c in curves))
+
+
+def _other_handles(picture: Picture, *, single: bool) -> list[Any]:
+    """Of the curves that belong to no split, where several share a panel."""
+    from matplotlib.lines import Line2D
+
+    handles: list[Any] = []
+    for panel in picture.panels:
+        parts = sorted({(curve.split, curve.part) for curve in panel.curves})
+        others = _others(parts)
+        for number, name in enumerate(others if len(others) > 1 else []):
+            example = next(curve for curve in panel.curves if curve.split == name)
+            colour = _colour(example, parts, single=True) if single else _INK
+            line = _LINES[number % 4]
+            handles.append(Line2D([], [], color=colour, linewidth=1.4, linestyle=line, label=_written(name)))
+    return handles
 
 
 def _columns(entries: Sequence[Any], inches: float) -> int:

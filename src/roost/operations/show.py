@@ -12,7 +12,7 @@ from roost.operations import determinism, intact
 from roost.operations.determinism import DeterminismShown
 from roost.operations.row import Row
 from roost.operations.summary import summarize
-from roost.package import checkpoint, environment, performance, skipped
+from roost.package import blackbox, checkpoint, environment, performance, skipped
 from roost.package.package import Package
 from roost.package.performance import Span
 from roost.package.sessions import Session
@@ -76,6 +76,19 @@ class AnalysisShown:
 
 
 @dataclass(frozen=True)
+class BlackBoxShown:
+    """The step that failed last, where `roost debug` stops."""
+
+    step: int
+    session: int
+    error: str
+    """One line."""
+    samples: list[int]
+    """Indices of the training set."""
+    folder: str
+
+
+@dataclass(frozen=True)
 class Shown:
     """One package."""
 
@@ -97,6 +110,8 @@ class Shown:
     """Where the time of all its rows went."""
     skipped: list[Skipped]
     """Steps that were passed over, because of an error or of what was not finite."""
+    black_box: BlackBoxShown | None
+    """None where no step ended a session."""
     checkpoints: list[CheckpointShown]
     set_aside: list[str]
     """Damaged checkpoints that the run found and put away."""
@@ -131,6 +146,7 @@ def show(package: Path | str) -> Shown:
         metrics=columns.last(),
         time=performance.of_records(columns),
         skipped=skipped.read(opened.path / skipped.NAME, columns.starts),
+        black_box=_black_box(opened),
         checkpoints=_checkpoints(opened),
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in intact.analyses(opened.path)],
@@ -166,6 +182,14 @@ def _session(session: Session) -> SessionShown:
         description=request.get("description"),
         peak_memory_mb=record.get("peak_memory_mb"),
     )
+
+
+def _black_box(package: Package) -> BlackBoxShown | None:
+    box = blackbox.newest(package.blackbox)
+    if box is None:
+        return None
+    step, session, error, samples = box.note.step, box.note.session, box.note.error, box.note.samples
+    return BlackBoxShown(step, session, error, samples, intact.printable(str(box.path)))
 
 
 def _analysis(package: Package, analysis: Session) -> AnalysisShown:

@@ -160,19 +160,9 @@ class Checkpoints:
         found, said = self._found(checkpoint.read, id)
         if found is None:
             return None, said
-        info, states = found
-        for name, part in parts.items():
-            if name not in states:
-                raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(states)}")
-            try:
-                part.load_state_dict(states[name])
-            except (KeyError, TypeError, AttributeError) as error:
-                raise CheckpointError(
-                    f"checkpoint {info.id}: the state of {name!r} does not fit this version: {error!r}",
-                    fix="continue it with the roost and the code that wrote it",
-                ) from error
-        self._parent = info
-        return info, said
+        fill(parts, *found)
+        self._parent = found[0]
+        return self._parent, said
 
     def go_on(self, *, at: Info | None = None) -> tuple[Info | None, list[str]]:
         """As `load`, but for loading: its bytes are compared, and the next save goes on from there.
@@ -211,3 +201,21 @@ class Checkpoints:
         """
         _, states = checkpoint.read(self.store.path(id), only=[name])
         part.load_state_dict(states[name])
+
+
+def fill(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -> None:
+    """Loads into ``parts`` what was read of a checkpoint.
+
+    Raises:
+        CheckpointError: It lacks a part, or one does not fit.
+    """
+    for name, part in parts.items():
+        if name not in states:
+            raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(states)}")
+        try:
+            part.load_state_dict(states[name])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"checkpoint {info.id}: the state of {name!r} does not fit this version: {error!r}",
+                fix="continue it with the roost and the code that wrote it",
+            ) from error

@@ -65,7 +65,7 @@ class Arrival(Hook):
         self.exit_code = 0
         self._began = self._told = 0.0
         self._first = 0
-        self._is_here = self._was_compiled = False
+        self._is_here = False
         self._quiet = contextlib.ExitStack()
 
     # ---- the way there ----------------------------------------------------------------------------------
@@ -130,10 +130,9 @@ class Arrival(Hook):
         if self.start.is_box:
             self._put_back(trainer)
         if trainer.stepper.mode == "compile":
-            trainer.stepper.mode, self._was_compiled = "eager", True
             _say("this step is taken without torch.compile, whose code has no lines to stop at")
         try:
-            with torch.compiler.set_stance("force_eager"):  # what the project has compiled by itself
+            with torch.compiler.set_stance("force_eager"):  # also what the project has compiled by itself
                 values = self._take(trainer)
         except Exception as error:  # noqa: BLE001  - it is what the person came for
             self._tell_error(error, note)
@@ -240,7 +239,7 @@ class Arrival(Hook):
         if not self.start.is_box and different:
             different.append("the steps before it were taken anew")
         different += note.inexact
-        if self._was_compiled:
+        if trainer.stepper.mode == "compile":
             different.append("torch.compile took the step then")
         if self.start.is_box:
             _say("  to go there by taking the steps before it once more: --replay")

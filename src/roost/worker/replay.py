@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,12 +19,10 @@ from roost.package.checkpoint import Info
 from roost.package.package import Package
 from roost.package.sessions import Session
 from roost.project import assemble, native
-from roost.train.checkpoints import Checkpoints
+from roost.train.checkpoints import Checkpoints, Stateful, fill
 from roost.train.hook import Hook
 from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
-
-T = TypeVar("T")
 
 
 class Start(NamedTuple):
@@ -133,13 +131,14 @@ class _Stage(Package):
 class _Given(Checkpoints):
     """Gives a trainer the states to begin with, and takes none: it has no checkpoints from then on."""
 
-    def __init__(self, stage: Package, trainer: Trainer, start: Start) -> None:
+    def __init__(self, stage: Package, trainer: Trainer, info: Info, states: Mapping[str, Any]) -> None:
         super().__init__(stage)
-        self._trainer, self._start = trainer, start
+        self._trainer, self._info, self._states = trainer, info, states
 
-    def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
+    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info, list[str]]:
+        fill(parts, self._info, self._states)
         self._trainer.checkpoints = None
-        return cast("T", (self._start.info, self._start.states)), []
+        return self._info, []
 
 
 @contextmanager
@@ -170,7 +169,7 @@ def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hoo
         stage.checkpoints.mkdir()
         made = assemble.assemble(experiment, stage, session=visit.session)
         made.until = dataclasses.replace(made.until, seconds=None)  # its clock is not that of the run
-        made.checkpoints = _Given(stage, made, start) if start.info is not None else None
+        made.checkpoints = _Given(stage, made, start.info, start.states) if start.info is not None else None
         made.recovery.passed_over |= _passed_over(package, visit)
         for one in made.calls.hooks:
             if isinstance(one, Validate):

@@ -25,9 +25,14 @@ class Rates(Hook):
 
     def __init__(self) -> None:
         self.rates: list[float] = []
+        self.told: list[float] = []
+        """What a row says of it afterwards, when the scheduler has gone on."""
 
     def before_step(self, trainer: Trainer) -> None:
         self.rates.append(trainer.stepper.optimizers["main"].lr)
+
+    def on_step(self, trainer: Trainer) -> None:
+        self.told.append(trainer.stepper.optimizers["main"].lr_of_the_step)
 
 
 def rates(
@@ -41,6 +46,7 @@ def rates(
     loaders = {"valid": loader(Still(8), 8, shuffle=False)}
     hooks = [Schedule(), Validate(every), seen]
     plain(runner, Still(), hooks, until=len(values), loaders=loaders, stepper=stepper).fit()
+    assert seen.told == seen.rates
     return seen.rates
 
 

@@ -30,6 +30,26 @@ def test_on_request_in_the_same_step() -> None:
     assert validating("3", Asks(3, "validate")) == [3, 6, 8], "once, though asked for and due"
 
 
+class Probed(MLP):
+    """Counts the batches that it evaluates."""
+
+    def build(self) -> None:
+        super().build()
+        self.evaluated = 0
+
+    def evaluate(self, batch: Any, **variant: Any) -> Any:
+        self.evaluated += 1
+        return super().evaluate(batch, **variant)
+
+
+@pytest.mark.parametrize("probes", [True, False])
+def test_a_batch_is_looked_at_first_unless_told_otherwise(probes: bool) -> None:
+    runner = built(Probed)
+    loaders = {"valid": loader(Still(), 8, shuffle=False)}
+    plain(runner, Still(), [Validate("100", probes=probes)], until=1, loaders=loaders).fit()
+    assert runner.evaluated == 4 + probes
+
+
 def test_without_a_validation_set() -> None:
     with pytest.raises(ConfigError, match=r"no split 'valid'; there are: train"):
         plain(built(MLP), Still(), [Validate("1")]).fit()

@@ -50,7 +50,7 @@ class Records(Hook):
         trainer.recovery.look(trainer)
         row = {f"train/{name}": value for name, value in trainer.events.row().items()}
         for name, optim in trainer.stepper.optimizers.items():
-            row["lr" if name == "main" else f"lr/{name}"] = optim.lr
+            row["lr" if name == "main" else f"lr/{name}"] = optim.lr_of_the_step
         # After the values were read: that has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
         self.write(trainer, {**row, **trainer.results}, times)
