@@ -741,6 +741,21 @@ def test_three_times_and_no_more(tmp_path: Path, bad: Any, log: int) -> None:
     assert all(step < fourth for step in steps_of(tmp_path))
 
 
+def test_a_sample_that_all_bad_steps_have_is_named(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, recovery=BACK, save=2, log=1, validate=100, until="5ep")
+    plan = recipe.make(tmp_path / "plan").loaders["train"].plan
+    fails(
+        nan=[
+            epoch * plan.num_batches + batch + 1
+            for epoch in range(4)
+            for batch, samples in enumerate(plan.batches(epoch))
+            if 17 in samples
+        ]
+    )
+    with pytest.raises(TrainingError, match="look at sample 17, in every one of these steps"):
+        recipe.make(tmp_path / "met").fit()
+
+
 class Poisons(Hook):
     """Breaks the weights after step 3, whatever its window was; or only when a rollback has come by."""
 

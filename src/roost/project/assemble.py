@@ -10,7 +10,7 @@ import torch
 
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
-from roost.config.settings import Settings
+from roost.config.settings import Settings, Where
 from roost.package import skipped
 from roost.package.package import Package
 from roost.package.progress import Board
@@ -54,7 +54,7 @@ def assemble(
     """
     settings = experiment.settings
     loaders = _loaders(experiment)
-    stepper = _stepper(experiment, loaders["train"], package)
+    stepper = _stepper(experiment, loaders["train"], places(package))
     if settings.step_mode in MEASURING:
         hooks, checkpoints = _measuring(settings, package, session), None
     else:
@@ -152,8 +152,8 @@ def loader(
     )
 
 
-def _stepper(experiment: Experiment, train: Loader, package: Package) -> Stepper:
-    settings, runner, where = experiment.settings, experiment.runner, places(package)
+def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
+    settings, runner = experiment.settings, experiment.runner
     accumulation = settings.gradient_accumulation_steps
     for key in ("precision", "evaluation_precision"):
         precision.require(getattr(settings, key) or 32, runner.device, setting=key, where=where(key))
@@ -175,8 +175,8 @@ def _stepper(experiment: Experiment, train: Loader, package: Package) -> Stepper
     steps_per_epoch = -(-len(train) // accumulation)
     total = until(settings).total_steps(steps_per_epoch)
     totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
-    optimizers = build_optimizers(runner, settings.optimizers, totals=totals, where=where, root=package.path)
-    return make(optimizers)
+    root = experiment.root
+    return make(build_optimizers(runner, settings.optimizers, totals=totals, where=where, root=root))
 
 
 def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:

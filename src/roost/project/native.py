@@ -29,6 +29,8 @@ class Experiment:
     data: Data
     hooks: list[Hook]
     settings: Settings
+    root: Path
+    """Where its code lies: class paths in the settings are relative to it."""
 
 
 def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
@@ -84,7 +86,7 @@ def load(package: Package, *, project: str, device: str) -> Experiment:
     hooks = own_hooks(settings, package.path, values, where)
     data = build_data(dataset, settings)
     runner = build_runner(made, values, settings, info=data.info, device=device)
-    return Experiment(runner, data, hooks, settings)
+    return Experiment(runner, data, hooks, settings, root=package.path)
 
 
 def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]:

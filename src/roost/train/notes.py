@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import torch
 
+from roost.base.listed import listed
 from roost.base.raised import raised
 from roost.package import skipped
 from roost.package.blackbox import Note
@@ -87,6 +88,16 @@ class Notes:
             checkpoint=older[0].id if older else None,
             inexact=list(trainer.inexact),
         )
+
+    def fix_of(self, trainer: Trainer, steps: Iterable[int]) -> str:
+        """What to do about several bad steps: their windows may have a sample in common."""
+        windows = [set(self.of(trainer, step).samples) for step in steps]
+        common = set.intersection(*windows) if len(windows) > 1 else set()
+        if not common:
+            return "make the learning rate smaller, clip with max_grad_norm, or look at the samples"
+        which = "sample" if len(common) == 1 else "samples"
+        named = listed([*map(str, sorted(common))])
+        return f"look at {which} {named}, in every one of these steps; or set on_non_finite: skip"
 
     def keep(self, trainer: Trainer, note: Note, window: Sequence[Any] | None, *, with_state: bool) -> None:
         """Puts a step into the black box: its window, and its begin's state where that is still there.

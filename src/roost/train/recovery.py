@@ -246,7 +246,7 @@ class Recovery:
             times = "a rollback (step" if len(steps) == 1 else f"{len(steps)} rollbacks (steps"
             raise TrainingError(
                 f"step {step} is not finite either, after {times} {', '.join(map(str, steps))})",
-                fix="make the learning rate smaller or clip with max_grad_norm: it is not the data of a step",
+                fix=self._notes.fix_of(trainer, {*steps, step}),
             )
         progress, rank = trainer.progress, RankState()
         far, samples = progress.step, progress.samples

@@ -119,7 +119,7 @@ class Miniature:
         settings = self._settings
         made = native.runner_class(settings, self._package.path, self._where)
         runner = native.build_runner(made, self._values, settings, info=data.info, device=self._device)
-        experiment = Experiment(runner, data, own, settings)
+        experiment = Experiment(runner, data, own, settings, root=self._package.path)
         # Nobody could look into a black box: the package is removed.
         return assemble.assemble(experiment, self._package, session=session, has_black_box=False)
 
