@@ -65,6 +65,7 @@ def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
         torch.zeros(3, 2, device="meta")
     )
     assert loss.device.type == "meta"
+    assert gan.evaluate(torch.zeros(3, 2, device="meta"))["gap"].shape == (3,)
 
 
 LINKS = re.compile(r"\]\(([^)#:]+)\)")

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from roost.package import progress
+from roost.cli.live import _metrics
+from roost.package import progress, skipped
 from roost.package.package import Package
+from roost.package.skipped import Skipped
 from tests.cli.programs import ROOST, Terminal, roost
-from tests.operations.packages import project
+from tests.operations.packages import package, project
 from tests.waiting import wait_for
 
 ENDLESS = {"max_epochs": "1000000", "validate_every": "200", "log_every": "50"}
@@ -64,6 +66,41 @@ def test_a_failed_run(tmp_path: Path) -> None:
     (row,) = json.loads(roost("ls", tmp_path / "p", "--json").stdout)
     assert row["state"] == "failed" and row["error"] == "ValueError: no good"
     assert "ValueError: no good" in roost("ls", tmp_path / "p").stdout
+
+
+def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path) -> None:
+    config = project(tmp_path / "p", max_epochs="2", log_every="1")
+    runner = tmp_path / "p" / "Model" / "Runner.py"
+    whole = runner.read_text()
+    bad = "if self.progress.step == 7: raise ValueError('no good')"
+    runner.write_text(whole.replace("x, y = batch", f"{bad}\n        x, y = batch"))
+    said = roost("run", config, "checkpoint.every=4", cwd=tmp_path)
+    (made,) = (tmp_path / "p" / "runs").iterdir()
+    last, shown = said.stderr.splitlines()[-1], made.relative_to(tmp_path)
+    assert f"own copy, {shown}/Model/Runner.py, then roost continue {shown} --force" in last
+    assert "in step 8 (epoch 1, batch 8, samples " in said.stdout and "failed at step 7" in said.stderr
+    runner.write_text(whole)
+    again = roost("continue", made)
+    assert (
+        again.returncode == 1 and "the project's Model/Runner.py differs; the package's own" in again.stderr
+    )
+    (made / "Model" / "Runner.py").write_text(whole)
+    assert roost("continue", made, "--force").returncode == 0
+    told = roost("verify", made)
+    assert told.returncode == 0 and "was forced to go on so; recorded as inexact" in told.stdout
+
+
+@pytest.mark.parametrize("newest", [2.0, 0.0])
+def test_skipped_steps_are_counted_over_the_whole_run(newest: float, tmp_path: Path) -> None:
+    rows = [{"step": 1, "epoch": 0, "valid/loss": 1.0, "train/skipped": newest}]
+    made = package(tmp_path / "runs", rows=rows, checkpoints=False)
+    assert _metrics(made) == "valid/loss 1" + ("  train/skipped 2" if newest else "")
+    for step in (1, 4, 7):
+        skipped.append(
+            made.path / skipped.NAME,
+            Skipped(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
+        )
+    assert _metrics(made) == "valid/loss 1  3 steps skipped"
 
 
 def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:

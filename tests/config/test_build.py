@@ -316,10 +316,10 @@ def test_wrong_arguments_name_argument_class_and_signature(project: Path) -> Non
         "made.it.lrr: torch.optim.AdamW takes no argument 'lrr'; received 0.1 (at config.yaml:7 made.it.lrr)"
         in message
     )
-    assert "did you mean 'lr'? it is torch.optim.AdamW(params" in message
+    assert "did you mean 'lr'? its arguments: params" in message
     message = bad_build({"class": "Model/Net.py:Net"}, project)
     assert "made.it.class: Model/Net.py:Net needs the argument 'width'" in message
-    assert "give it: it is Model/Net.py:Net(width, depth=2)" in message
+    assert "give it; its arguments: width, depth=2" in message
     assert "torch.optim.AdamW gets 'params' from roost" in bad_build(
         {"class": "torch.optim.AdamW", "params": 1}, params=[]
     )

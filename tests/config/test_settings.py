@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.layers import load, merge
-from roost.config.settings import Settings, defaults, describe, known_keys, typed, typed_state
+from roost.config.settings import Settings, allowed, defaults, describe, known_keys, typed, typed_state
 
 NEEDED: dict[str, Any] = {
     "runner": "Model/Runner.py:Runner",
@@ -127,6 +127,7 @@ def test_settings_are_frozen() -> None:
         {"early_stopping": None},
         {
             "anything": {"of": "mine"},
+            "epochs": 3,
             "model.width": 3,
             "lr": 3,
             "max_size": 3,
@@ -164,7 +165,19 @@ WRONG = [
         "offered; received 'cudagraph' (at config.yaml:9). To mend it: use eager or compile",
     ),
     ({"compile_dynamic": True}, "compile_dynamic: is for step_mode: compile alone; received True"),
-    ({"precision": 16}, "precision: expected 32 or 'bf16' or 'fp16'; received 16"),
+    (
+        {"precision": 16},
+        "precision: expected 32 or 'bf16' or 'fp16'; received 16 (at config.yaml:9). To mend it: did you "
+        "mean 'fp16'?",
+    ),
+    ({"evaluation_precision": "bf16-mixed"}, "To mend it: did you mean 'bf16'?"),
+    ({"precision": "32"}, "To mend it: did you mean 32?"),
+    (
+        {"step_mode": "compiled"},
+        "step_mode: expected 'eager' or 'compile' or 'dry' or 'no_optim'; received 'compiled' (at "
+        "config.yaml:9). To mend it: did you mean 'compile'?",
+    ),
+    ({"threads": "aut"}, "To mend it: did you mean 'auto'?"),
     ({"test_at_end": "never"}, "test_at_end: expected 'best' or 'last' or 'none'; received 'never'"),
     ({"hooks": "Hooks.py:Rules"}, "hooks: expected a list, each a text; received 'Hooks.py:Rules'"),
     ({"hooks": [1]}, "hooks: expected a list, each a text; received [1]"),
@@ -247,6 +260,10 @@ WRONG = [
     ({"max_time": "0s"}, "max_time: is no duration"),
     ({"max_time": 3600}, "max_time: expected a text or null; received 3600"),
     ({"max_steps": None}, "nothing ends the run. To mend it: set max_epochs, max_steps or max_time"),
+    (
+        {"max_steps": None, "epochs": 5},
+        "nothing ends the run (at config.yaml:6). To mend it: did you mean 'max_epochs'? 'epochs' is a key",
+    ),
     ({"sed": 3}, "there is no setting 'sed' (at config.yaml:3). To mend it: did you mean 'seed'?"),
     ({"max_epohcs": 3}, "did you mean 'max_epochs'?"),
     ({"optmizer": {}}, "did you mean 'optimizers'?"),
@@ -288,6 +305,19 @@ def test_every_setting_has_a_line_of_help() -> None:
         assert text and "\n" not in text and len(text) < 80, key
     for key in ("checkpoint.best.0.monitor", "optimizers.main.groups.0.params"):
         assert describe(key)
+
+
+def test_what_each_setting_takes_is_told_in_the_words_of_the_messages() -> None:
+    values: dict[str, Any] = {"optimizers": {"main": {"groups": [], "scheduler": {}}}}
+    assert all(allowed(key) for key in known_keys(values))
+    assert allowed("step_mode") == "'eager' or 'compile' or 'dry' or 'no_optim'"
+    assert allowed("max_steps") == "a whole number >= 1 or null"
+    assert allowed("optimizers.main.scheduler.unit") == "'step' or 'epoch' or 'validation'"
+    assert allowed("optimizers") == "names, each with a section"
+    assert (allowed("optimizers.main"), allowed("early_stopping")) == ("a section", "a section or null")
+    assert allowed("checkpoint.best") == "a list of sections"
+    assert allowed("checkpoint.best.0.mode") == "'min' or 'max'"
+    assert allowed("optimizers.main.lr") is None and allowed("model.width") is None
 
 
 def test_help_of_keys_that_are_not_roosts() -> None:

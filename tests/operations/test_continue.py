@@ -83,8 +83,23 @@ def test_changed_code(tmp_path: Path) -> None:
         file.write("# harmless?\n")
     with pytest.raises(Refused, match=r"Model/Runner\.py"):
         continue_(ContinueRequest(package=made.path))
-    begun(made, force=True)
+    started = begun(made, force=True)
     assert made.sessions()[-1].request["inexact"] == ["Model/Runner.py has changed since it was copied"]
+    assert started.notes == ["the project's Model/Runner.py differs; the package's own runs"]
+    begun(made)  # forced once, it is how the run is now
+    assert made.sessions()[-1].request["inexact"] == []
+    (made.path / "Model" / "Runner.py").unlink()
+    with pytest.raises(Refused, match=r"Model/Runner\.py"):
+        continue_(ContinueRequest(package=made.path))
+
+
+def test_code_that_was_mended_in_the_project_only(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="failed")
+    mended = tmp_path / "runs-source" / "Model" / "Runner.py"
+    mended.write_text(mended.read_text() + "# mended\n")
+    assert begun(made).notes == ["the project's Model/Runner.py differs; the package's own runs"]
+    (made.path / "Model" / "Runner.py").write_text(mended.read_text())
+    assert begun(made, force=True).notes == []
 
 
 def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:

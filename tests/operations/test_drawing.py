@@ -67,7 +67,7 @@ def test_without_a_best_checkpoint_the_panels_keep_their_size(panels: int, tmp_p
 
 @pytest.mark.parametrize("runs", [1, 2])
 def test_learning_rates_of_several_optimizers_are_told_apart(runs: int, tmp_path: Path) -> None:
-    rows = [{"step": n, "epoch": 0, "train/loss": 1.0, "lr": 0.1, "lr/head": 0.2} for n in (1, 2)]
+    rows = [{"step": n, "epoch": 0, "valid/loss": 1.0, "lr": 0.1, "lr/head": 0.2} for n in (1, 2)]
     made = [package(tmp_path / "runs", f"run {number}", rows=rows) for number in range(runs)]
     with mpl.rc_context({"svg.fonttype": "none"}):
         found = texts(draw(picture(made), "svg"))

@@ -36,8 +36,16 @@ def test_the_time_of_a_run() -> None:
     [("50", 2), ("2ep", 0.5), ("4/ep", 4), ("1000/ep", 100), ("5s", 2), (["1ep", "50"], 3)],
 )
 def test_how_often_something_comes(every: Any, times: float) -> None:
-    found = estimated(settings(checkpoint={"every": every}), MEASURED, free_bytes=0)
+    found = estimated(settings(checkpoint={"every": every, "best": []}), MEASURED, free_bytes=0)
     assert found.seconds_per_epoch == pytest.approx(12 + times)
+
+
+@pytest.mark.parametrize(("best", "saves"), [([], 1), ([{"monitor": "valid/loss", "mode": "min"}], 4)])
+def test_a_run_validates_and_saves_in_its_last_step(best: Any, saves: int) -> None:
+    """However short it is; and each validation may find a new best."""
+    short = settings(checkpoint={"every": "1ep", "best": best}, validate_every="4/ep")
+    found = estimated(short, {**MEASURED, "total_steps": 90}, free_bytes=0)
+    assert found.total_seconds == pytest.approx(90 * 0.1 + 4 * 2 + saves * 1 + 5)
 
 
 def test_a_run_that_time_ends() -> None:

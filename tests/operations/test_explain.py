@@ -29,6 +29,7 @@ def test_what_was_taken_away(tmp_path: Path) -> None:
 def test_a_setting_that_nobody_set(tmp_path: Path) -> None:
     found = explain(project(tmp_path / "p"), "max_steps")
     assert found.layers == [] and found.help
+    assert found.values == "a whole number >= 1 or null"
 
 
 def test_an_unknown_key(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ def test_copies_everything(tmp_path: Path, template: str) -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_the_next_commands_go_into_it_run_it_and_analyze_it(tmp_path: Path, template: str) -> None:
-    enter, run, analyze = new_project(tmp_path / "my project", template=template).next_commands
+    enter, check, run, analyze = new_project(tmp_path / "my project", template=template).next_commands
     assert enter == f"cd '{tmp_path / 'my project'}'" and run == "roost run -c config.yaml"
+    assert check == "roost check config.yaml"
     script = tmp_path / "my project" / "AnalyzeScripts" / f"{analyze.split()[-1]}.py"
     assert analyze.startswith("roost analyze runs/NAME -s ") and script.is_file()
 

@@ -49,11 +49,16 @@ def test_only_what_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("valid/los", r"did you mean valid/loss\?"), ("zzz/*", "there are: train/loss, valid/loss")],
+    [
+        ("perf", r"did you mean 'perf/\*'\?"),
+        ("valid/los", r"did you mean valid/loss\?"),
+        ("zzz/*", "there are: train/loss, valid/loss"),
+    ],
 )
 def test_a_name_that_nothing_has(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(NotFound, match=f"(?s){re.escape(name)}.*{said}"):
-        plot([package(tmp_path / "runs").path], output=tmp_path / "a.svg", names=["loss", name])
+        made = package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS])
+        plot([made.path], output=tmp_path / "a.svg", names=["loss", name])
     assert not (tmp_path / "a.svg").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from roost.base import durable
 from roost.base.errors import NotFound
 from roost.operations.verify import Finding, verify
-from roost.package import checkpoint
+from roost.package import checkpoint, snapshot
 from roost.package.package import Package
-from tests.operations.packages import package
+from tests.operations.packages import package, session
 
 
 def bad(made: Package) -> list[Finding]:
@@ -54,6 +55,19 @@ def test_changed_and_lost_code(tmp_path: Path) -> None:
         ("Model/Runner.py", "has changed since it was copied"),
         ("config.yaml", "is gone"),
     }
+
+
+def test_changed_code_that_a_session_was_forced_to_go_on_with(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    file = made.path / "Model" / "Runner.py"
+    file.write_text("pass")
+    request = made.path / "sessions" / f"{session(made, 'stopped')}.request.json"
+    changed = {"Model/Runner.py": snapshot.digest(file)}
+    request.write_text(json.dumps({**json.loads(request.read_text()), "changed": changed}))
+    (found,) = [finding for finding in verify(made.path) if finding.what == "code"]
+    assert found.good and found.detail.endswith("a session was forced to go on so; recorded as inexact")
+    file.write_text("pass  # once more")
+    assert [finding.detail for finding in bad(made)] == ["has changed since it was copied"]
 
 
 def test_a_session_that_was_killed_may_leave_half_a_line(tmp_path: Path) -> None:

@@ -40,9 +40,9 @@ def test_the_newest_and_that_of_a_step(tmp_path: Path) -> None:
 
 def test_where_in_the_data_a_step_lies() -> None:
     note = Note(step=3, epoch=2, batch=12, samples=[5, 1])
-    assert note.place == "epoch 2, batch 12, samples 5, 1"
+    assert note.place == "epoch 3, batch 13, samples 5, 1"
     many = Note(step=3, epoch=2, batch=12, num_batches=4, samples=list(range(40)))
-    assert many.place == "epoch 2, 4 batches from 12, samples 0, 1, 2, 3, 4, 5, 6, 7, … 40 in all"
+    assert many.place == "epoch 3, 4 batches from 13, samples 0, 1, 2, 3, 4, 5, 6, 7, … 40 in all"
 
 
 def test_what_it_holds(tmp_path: Path) -> None:

@@ -17,11 +17,23 @@ from tests.project.projects import DATASET, RUNNER, project
 
 MORE_SETS = DATASET.replace("valid=data", 'valid={"clean": data, "noisy": data}, test=data')
 TRAIN_ALONE = DATASET.replace("valid=data, ", "")
+BAD = DATASET + """
+class Bad:
+    def __len__(self): return 9
+    def __getitem__(self, index): return 1 / 0
+"""
 
 
 def make(folder: Path, **options: Any) -> Trainer:
     package = project(folder, **options)
     return assemble.assemble(native.load(package, project="", device="cpu"), package, session=1)
+
+
+def test_a_sample_that_cannot_be_read_says_of_which_set(tmp_path: Path) -> None:
+    trainer = make(tmp_path, dataset=BAD.replace("valid=data", 'valid={"clean": data, "noisy": Bad()}'))
+    with pytest.raises(ZeroDivisionError) as found:
+        trainer.evaluate()
+    assert found.value.__notes__ == ["while reading sample 0 of the validation set noisy (Bad)"]
 
 
 def hooks(trainer: Trainer) -> list[str]:
@@ -88,6 +100,9 @@ def test_everything(tmp_path: Path) -> None:
     assert trainer.stepper.optimizers["main"].scheduler.T_max == 4
     sets = {name: (len(loader), loader.num_workers) for name, loader in trainer.loaders.items()}
     assert sets == {"train": (4, 1), "valid/clean": (2, 1), "valid/noisy": (2, 1), "test": (4, 0)}
+    assert [assemble.in_words(name) for name in sets] == [
+        "the training set", "the validation set clean", "the validation set noisy", "the test set"
+    ]  # fmt: skip
     assert trainer.loaders["train"].plan.shuffle and not trainer.loaders["test"].plan.shuffle
     assert trainer.checkpoints is not None
     assert trainer.checkpoints.policy == Policy(fast=3, best=(Best(monitor="valid/clean/loss", top_k=2),))

@@ -112,6 +112,9 @@ def test_evaluate_gives_the_loss_when_it_is_not_written() -> None:
     runner = built()
     batch = [torch.ones(2, 3)]
     assert runner.evaluate(batch).keys() == {"loss"}
+    with pytest.raises(ContractError, match="Runner has no evaluate") as raised:
+        roost.Runner().evaluate(batch)
+    assert "or give no such set" in str(raised.value.fix)
 
     class Weighted(Runner):
         def loss(self, batch: Any) -> Mapping[str, Tensor]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roost.base.errors import ContractError
+from roost.train import compiled as compiled_module
 from roost.train import seeding
 from roost.train.checkpoints import Checkpoints
 from roost.train.compiled import Compiled
@@ -181,8 +183,9 @@ def test_a_number_that_changes_in_each_step_is_an_early_error(traced: None) -> N
     trainer = plain(runner, Still(), until="9ep", stepper=stepper_of(runner))
     with pytest.raises(
         ContractError,
-        match=r"^step_mode: the loss function was compiled 16 times in 17 calls: it reads a Python number.*"
-        r"received 'compile'.*a buffer that Runner\.update fills",
+        match=r"^step_mode: the loss function was compiled 16 times in 17 calls: it reads a length, number, "
+        r".*received 'compile'.*To mend it: set compile_dynamic: true where it is a length or a size; "
+        r".*a buffer that Runner\.update fills",
     ):
         trainer.fit()
 
@@ -195,6 +198,13 @@ def test_functions_made_in_each_step_are_not_kept(traced: None) -> None:
         stepper.run(lambda batch: module(batch).mean(), [torch.ones(2, 3)])
     assert stepper._kernels is not None and len(stepper._kernels._made) <= 32
     assert num_compiled() - before == 1
+
+
+def test_with_dynamic_shapes_that_error_does_not_name_them(traced: None) -> None:
+    runner = built(Counts)
+    stepper = stepper_of(runner, compile_dynamic=True)
+    with pytest.raises(ContractError, match=r"To mend it: torch's warning above names it"):
+        plain(runner, Still(), until="9ep", stepper=stepper).fit()
 
 
 # --- shapes -----------------------------------------------------------------------------------------------
@@ -225,3 +235,19 @@ def test_with_dynamic_shapes_there_is_one_kernel(traced: None) -> None:
     for length in range(4, 40):
         assert float(compiled(batch_of(length))) == 1.0  # type: ignore[arg-type]
     assert num_compiled() - before == 1
+
+
+def test_a_compilation_that_takes_long_is_told_once_a_shape(
+    traced: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for dynamic, told in ((False, ["3x4", "3x5"]), (True, ["3x4"])):
+        monkeypatch.setattr(compiled_module, "_SAID_SECONDS", 0.0)
+        compiled = Compiled(mean, dynamic=dynamic)
+        for length in (4, 4, 5, 4, 5):
+            compiled(batch_of(length))
+        said = capsys.readouterr().out.splitlines()
+        pattern = r"compiled in \d+ s \(for batches of (.*)\)"
+        assert [re.fullmatch(pattern, line)[1] for line in said] == told  # type: ignore[index]
+        monkeypatch.setattr(compiled_module, "_SAID_SECONDS", float("inf"))
+        Compiled(mean, dynamic=dynamic)(batch_of(4))
+        assert capsys.readouterr().out == ""

@@ -156,6 +156,14 @@ def test_a_sample_that_raises_names_itself(num_workers: int) -> None:
     assert "while reading sample 7 of Broken" in told
 
 
+def test_a_set_with_a_name_is_called_by_it() -> None:
+    with pytest.raises(ValueError, match="cannot decode") as caught:
+        Fetch(Broken(), name="the test set")(0, [7])
+    assert caught.value.__notes__ == ["while reading sample 7 of the test set (Broken)"]
+    with pytest.raises(ContractError, match=r"the samples of Odd \(NoneType\) in the test set cannot"):
+        Fetch(Odd("none"), name="the test set")(0, [0, 1])
+
+
 class Odd(Dataset[Any]):
     """Samples that cannot be joined."""
 

@@ -71,9 +71,9 @@ def test_a_note_names_the_newest_checkpoint_before_the_step(tmp_path: Path) -> N
 def test_a_place_names_no_more_samples_than_one_can_read() -> None:
     trainer = plain(built(MLP), Points(), loaders={"train": loader(Points(), 10, shuffle=False)})
     assert notes.place(note_of(trainer)(2)) == (
-        "step 2 (epoch 0, batch 1, samples 10, 11, 12, 13, 14, 15, 16, 17, … 10 in all)"
+        "step 2 (epoch 1, batch 2, samples 10, 11, 12, 13, 14, 15, 16, 17, … 10 in all)"
     )
-    assert notes.place(note_of(trainer)(3)) == "step 3 (epoch 0, batch 2, samples 20, 21, 22, 23, 24, 25)"
+    assert notes.place(note_of(trainer)(3)) == "step 3 (epoch 1, batch 3, samples 20, 21, 22, 23, 24, 25)"
 
 
 def test_what_is_passed_over_is_written_down(tmp_path: Path) -> None:

@@ -114,7 +114,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"a": {**SGD, "momentun": 0.9}},
         "optimizers.a.momentun: torch.optim.SGD takes no argument 'momentun'; received 0.9 (at line of "
-        "optimizers.a.momentun). To mend it: did you mean 'momentum'? it is torch.optim.SGD(params, lr=",
+        "optimizers.a.momentun). To mend it: did you mean 'momentum'? its arguments: params, lr=",
+    ),
+    (
+        {"a": {"class": "torch.optim.AdamW", "learning_rate": 0.1}},
+        "optimizers.a.learning_rate: torch.optim.AdamW takes no argument 'learning_rate'; received 0.1 (at "
+        "line of optimizers.a.learning_rate). To mend it: did you mean 'lr'? its arguments: params, lr=",
+    ),
+    (
+        {"a": {**SGD, "grad_clip": 1}},
+        "optimizers.a.grad_clip: is no setting; received 1 (at line of optimizers.a.grad_clip). To mend it: "
+        "did you mean optimizers.a.max_grad_norm?",
+    ),
+    (
+        {"a": {**SGD, "groups": [{"params": "*", "wd": 0}]}},
+        "optimizers.a.groups.0.wd: torch.optim.SGD takes no argument 'wd'; received 0 (at line of optimizers"
+        ".a.groups.0.wd). To mend it: did you mean 'weight_decay'?",
     ),
     (
         {"a": {**SGD, "lr": -1.0}},
@@ -267,7 +282,7 @@ def test_a_group_whose_parameters_are_all_taken_is_told(capsys: pytest.CaptureFi
     optim = make(main={**SGD, "groups": groups})["main"]
     assert [group["lr"] for group in optim.optimizer.param_groups] == [0.1, 0.2]
     said = "earlier groups have taken all that it matches (head.bias); it is left out"
-    assert capsys.readouterr().out == f"optimizers.main.groups.1.params: {said}\n"
+    assert capsys.readouterr().out == f"warning: optimizers.main.groups.1.params: {said}\n"
 
 
 def test_arguments_of_a_group_come_as_the_class_wants_them() -> None:

@@ -19,8 +19,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from roost.base import durable
+from roost.base import durable, frames
 from roost.base.errors import ContractError, TrainingError
+from roost.base.frames import Own
+from roost.base.raised import raised
 from roost.cli.bar import Newest
 from roost.package import blackbox, checkpoint, records, skipped
 from roost.train import events as events_module
@@ -180,13 +182,38 @@ def test_a_run_stops_and_names_the_first_bad_step(
     with pytest.raises(TrainingError) as raised:
         trainer.fit()
     batch, samples = (first - 1) % STEPS_PER_EPOCH, ", ".join(map(str, samples_in(first)))
-    assert f"first in step {first} (epoch 0, batch {batch}, samples {samples})" in str(raised.value)
+    assert f"first in step {first} (epoch 1, batch {batch + 1}, samples {samples})" in str(raised.value)
     assert (f"nobody looked at the gradient of step {first - 1}" in str(raised.value)) != clips
     assert steps_of(tmp_path) == [4]
     box = blackbox.newest(tmp_path / "blackbox")
     assert box is not None and box.has_batch and not box.has_state
     assert (box.note.step, box.note.kind, box.note.checkpoint) == (first, "nonfinite", 0)
     assert box.note.samples == samples_in(first)
+
+
+@pytest.mark.parametrize("clips", [True, False])
+@pytest.mark.parametrize("first", [2, 6])
+def test_the_advice_is_what_is_not_done_already(tmp_path: Path, clips: bool, first: int) -> None:
+    fails(nan=[first])
+    trainer = replace(RECIPE, log=1, save=4, validate=100).make(tmp_path)
+    if not clips:
+        trainer.stepper.optimizers["main"].max_grad_norm = None
+    with pytest.raises(TrainingError) as found:
+        trainer.fit()
+    told = str(found.value)
+    assert ("clip with max_grad_norm" in told) != clips and "set on_non_finite" in told
+    assert ("checkpoint 0 is from before it" in told) == (first == 6)
+
+
+def test_an_error_that_ends_the_run_names_its_step_and_its_samples(tmp_path: Path) -> None:
+    fails(loss=[5])
+    with pytest.raises(ValueError, match="no good") as found:
+        RECIPE.make(tmp_path).fit()
+    samples = ", ".join(map(str, samples_in(5)))
+    assert found.value.__notes__ == [f"in step 5 (epoch 1, batch 5, samples {samples})"]
+    told = raised(found.value)
+    assert "\n".join(frames.lines(told, Own([]))).endswith(told.notes[0])
+    assert frames.in_one_line(told) == "ValueError: no good", "a line of a table is short"
 
 
 def test_the_first_bad_step_is_known_however_long_a_row_is(tmp_path: Path) -> None:
@@ -196,7 +223,7 @@ def test_the_first_bad_step_is_known_however_long_a_row_is(tmp_path: Path) -> No
     assert fold < 1030 < 2 * fold
     trainer = plain(built(FailingMLP), Still(), [Records(tmp_path, 2100)], until=2100)
     with pytest.raises(
-        TrainingError, match=r"in the row of step 2100, first in step 1030 \(epoch 147, batch 0,"
+        TrainingError, match=r"in the row of step 2100, first in step 1030 \(epoch 148, batch 1,"
     ):
         trainer.fit()
 
@@ -1019,9 +1046,9 @@ def test_a_device_that_is_lost_ends_the_run(tmp_path: Path) -> None:
     fails(loss=[3], error=torch.AcceleratorError)
     with pytest.raises(torch.AcceleratorError, match="no good") as raised:
         replace(RECIPE, recovery=PASS).make(tmp_path).fit()
-    assert raised.value.__notes__ == [
+    assert raised.value.__notes__[0] == (
         "not skipped: after such an error nothing can be computed on the device"
-    ]
+    )
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

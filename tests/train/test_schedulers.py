@@ -294,7 +294,7 @@ def test_a_warm_up_as_long_as_the_run_is_told(
 ) -> None:
     make({"class": HOME + "StepLR", "step_size": 2, "warmup_steps": steps})
     shown = capsys.readouterr().out
-    assert shown.startswith(said) and shown.count("\n") == bool(said)
+    assert shown.startswith(said and f"warning: {said}") and shown.count("\n") == bool(said)
 
 
 def test_the_state_of_another_scheduler_is_refused() -> None:
@@ -325,14 +325,15 @@ def test_a_scheduler_may_step_first() -> None:
         (
             {"class": HOME + "CosineAnnealingLR", "T_max": 0},
             "scheduler.T_max: torch.optim.lr_scheduler.CosineAnnealingLR cannot step with this: "
-            "ZeroDivisionError: integer modulo by zero; received 0 (at line of optimizers.main.scheduler.T_m",
+            "it divides by zero; received 0 (at line of optimizers.main.scheduler.T_max). To mend it: its "
+            "arguments: optimizer, T_max, eta_min=0.0, last_epoch=-1",
         ),
         ({"class": HOME + "StepLR", "step_size": 0}, "scheduler.step_size: torch"),
         (
             {"class": HOME + "StepLR", "step_size": "3"},
             "scheduler.step_size: expected a whole number; received '3' (at line of "
-            "optimizers.main.scheduler.step_size). To mend it: write 3 without quotes; it is "
-            "torch.optim.lr_scheduler.StepLR(optimizer, step_size, gamma=0.1, last_epoch=-1)",
+            "optimizers.main.scheduler.step_size). To mend it: write 3 without quotes; its "
+            "arguments: optimizer, step_size, gamma=0.1, last_epoch=-1",
         ),
         (
             {"class": HOME + "StepLR", "step_size": 2.5},

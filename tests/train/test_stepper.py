@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections import UserDict
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ContractError
+from roost.train import stepper as stepper_module
 from roost.train.loss import Window
 from roost.train.optim import Optim
 from roost.train.stepper import Stepper
+from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER
 from tests.train.parts import MLP, Gan, Still, bits, built, plain, weights
 
 
@@ -189,6 +192,25 @@ def test_who_evaluates_the_loss_by_itself_is_clipped_and_scaled_each_time() -> N
     assert bits(dict(module.state_dict())) == bits(dict(by_hand.state_dict()))
     assert len(losses) > 1 and (values["loss"], values["grad_norm"]) == losses[0]
     assert optim.optimizer.param_groups[0]["lr"] == 1.0
+
+
+def test_who_evaluates_the_loss_by_itself_moves_in_the_rest_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = line()
+    stepper = Stepper(torch.optim.LBFGS(module.parameters(), max_iter=3))
+    evaluations = []
+
+    def loss(batch: Tensor) -> Tensor:
+        evaluations.append(0)
+        return module(batch).square().mean()
+
+    ticks = itertools.count()
+    monkeypatch.setattr(stepper_module, "perf_counter", lambda: float(next(ticks)))
+    stepper.run(loss, [torch.randn(4, 3)])
+    spent, times = stepper.timing.spent, len(evaluations)
+    assert times > 1 and spent[FORWARD] == spent[BACKWARD] == times
+    assert spent[OPTIMIZER] == 2 * times + 1 and sum(spent) == 4 * times + 1
 
 
 def test_of_several_one_may_not_evaluate_the_loss_by_itself() -> None:

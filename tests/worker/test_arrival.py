@@ -17,7 +17,7 @@ from roost.train.blackbox import BlackBox, samples_of
 from roost.train.loss import Window
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
-from roost.worker.arrival import Arrival
+from roost.worker.arrival import Arrival, Earlier
 from roost.worker.replay import Start
 from roost.worker.standing import Left
 from tests.train.parts import MLP, Points, bits, built, plain
@@ -118,7 +118,7 @@ def test_a_step_that_goes_through_says_so(capsys: pytest.CaptureFixture[str]) ->
         hook.before_step(trainer)
     said = capsys.readouterr().err
     names = ", ".join(map(str, samples_of(trainer.loaders["train"], 0, 0, 1)))
-    assert f"step 1: epoch 0, batch 0, samples {names}\n" in said
+    assert f"step 1: epoch 1, batch 1, samples {names}\n" in said
     assert "step 1 went through: loss 0." in said and hook.exit_code == 0
 
 
@@ -185,6 +185,22 @@ def test_on_the_way_nothing_is_printed_and_no_breakpoint_stops(capsys: pytest.Ca
         assert sys.breakpointhook is before
     said = capsys.readouterr()
     assert said.out == "here\n" and "replaying 1 step from the seed\n" in said.err
+
+
+def test_who_evaluates_the_loss_by_itself_is_looked_at_after_its_step() -> None:
+    """Before it, its gradients are those of the step before; after its last evaluation it may move."""
+    runner = built(MLP)
+    trainer = make(runner, stepper=Stepper(torch.optim.LBFGS(runner.parameters(), lr=1.0, max_iter=1)))
+    hook = arrival(step=3, hunts=True)
+    hook.on_start(trainer)
+    for parameter in runner.parameters():
+        parameter.grad = torch.full_like(parameter, float("nan"))
+    trainer.take(window := window_of(make()))
+    with torch.no_grad():
+        next(runner.parameters()).fill_(float("inf"))
+    with pytest.raises(Earlier) as caught:
+        trainer.take(window)
+    assert caught.value.step == 1, "the step in progress"
 
 
 def test_a_hunt_leaves_nothing_behind_when_the_step_is_well() -> None:

@@ -76,7 +76,7 @@ def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) 
     lines = text.splitlines()
     assert code == 0
     assert lines[0] == f"step 7 of session 1 failed: {box.note.error}"
-    assert lines[1].startswith("epoch 1, batch 2, samples ")
+    assert lines[1].startswith("epoch 2, batch 3, samples ")
     assert lines[2] == "its state and its batch: blackbox/state_0.ckpt"
     assert f"it fails: {box.note.error}" in lines
     assert "pdb stands at Model/Runner.py:14 in loss" in text and "batch (list of 2)" in text
@@ -152,7 +152,7 @@ def test_any_step_of_a_run_that_is_well(tmp_path: Path, go: Go) -> None:
     code, text = go(made, "n", "n", "p 'at', n", "c", step=4, begin=True)
     assert code == 0, text
     assert "replaying 3 steps from the seed" in text and "('at', 4)" in text
-    assert "step 4: epoch 0, batch 3, samples " in text and "step 4 went through: loss 0." in text
+    assert "step 4: epoch 1, batch 4, samples " in text and "step 4 went through: loss 0." in text
     assert "seen 3" not in text and "seen 4" in text  # nor did the breakpoint stop it on the way
     code, text = go(made, step=5, begin=True)
     assert code == 2 and "the run ends with step 4" in text
@@ -274,7 +274,20 @@ def test_after_one_of_two_optimizers_has_moved_the_steps_are_taken_again(tmp_pat
     assert (
         code == 0 and "replaying 2 steps from checkpoint 0" in text and f"it fails: {box.note.error}" in text
     )
-    assert "2 batches from 4" in text
+    assert "2 batches from 5" in text
+
+
+def test_a_norm_that_overflows_though_the_gradients_do_not(tmp_path: Path, go: Go) -> None:
+    code = runner("scale = 1e25 if n == 7 else 1.0").replace("return nn", "return scale * nn")
+    clipped = {"main": {"class": "torch.optim.SGD", "lr": 0.1, "max_grad_norm": 1.0}}
+    made = failed(tmp_path, code, optimizers=clipped, log_every=1)
+    found = go(made, "p scale", "q")
+    assert found[0] == 0
+    assert (
+        "the gradients are finite, their norm overflows; it comes from\n  Model/Runner.py:14: a loss of"
+        in found[1]
+    )
+    assert "pdb stands at Model/Runner.py:14 in loss" in found[1] and "1e+25" in found[1]
 
 
 def test_a_package_that_names_no_such_box(tmp_path: Path, go: Go) -> None:

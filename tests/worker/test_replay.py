@@ -17,7 +17,7 @@ from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
 from roost.worker import replay
 from roost.worker.replay import AsOf
-from tests.project.projects import project
+from tests.project.projects import DATASET, project
 from tests.project.trained import trained
 from tests.train.parts import state_of
 
@@ -116,6 +116,23 @@ def test_a_validation_that_a_scheduler_counts_is_taken_again(tmp_path: Path) -> 
     made = trained(tmp_path, max_steps=8, validate_every="3", optimizers={"main": optimizer})
     hook = went(made, visit(8, checkpoint=saved(made, 2)))
     assert same(hook.state, went(made, visit(8, checkpoint=saved(made, 6))).state)
+
+
+OWN = """
+class MySgd(torch.optim.SGD):
+    pass
+
+def noam(step):
+    return (step + 1) ** -0.5
+"""
+
+
+def test_an_optimizer_and_a_schedule_of_the_packages_own_files(tmp_path: Path) -> None:
+    scheduler = {"class": "torch.optim.lr_scheduler.LambdaLR", "lr_lambda": "Dataset.py:noam"}
+    optimizer = {"class": "Dataset.py:MySgd", "lr": 0.1, "scheduler": scheduler}
+    made = trained(tmp_path, dataset=DATASET + OWN, max_steps=8, optimizers={"main": optimizer})
+    hook = went(made, visit(8, checkpoint=saved(made, 2)))
+    assert same(hook.state, went(made, visit(8)).state)
 
 
 def test_damaged_ones_are_passed_over_and_stay(tmp_path: Path) -> None:

@@ -135,6 +135,22 @@ def test_weights_are_blamed_first() -> None:
     assert stopped(plain, model=model) == "plain: linear takes the weight net.bias (1 of 4 values not finite)"
 
 
+def test_reading_an_attribute_is_no_computation() -> None:
+    def loss(model: Model, x: Tensor) -> Tensor:
+        assert model.net.bias.requires_grad and model.net.weight.grad is None
+        assert model.net.bias.data.shape == (4,)
+        return (x @ model.net.weight.T + model.net.bias).mean()
+
+    model = Model(loss)
+    with torch.no_grad():
+        model.net.weight[0, 0] = float("nan")
+        model.net.bias[0] = float("nan")
+    assert [origin.text for origin in found(loss, model=model).origins] == [
+        "matmul takes the weight net.weight (1 of 16 values not finite)",
+        "add takes the weight net.bias (1 of 4 values not finite)",
+    ]
+
+
 def test_a_step_that_is_well_is_left_alone() -> None:
     model, other = Model(plain), Model(plain)
     with Watch(OWN, model, [BATCH]):

@@ -132,7 +132,7 @@ def in_one_line(raised: Raised, own: Own | None = None) -> str:
     last = own.last(raised) if own is not None else ""
     said = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
     where = f" ({raised.place})" if raised.place else ""
-    return one_line("; ".join([said, *raised.notes]) + where)
+    return one_line("; ".join([said, *raised.short_notes]) + where)
 
 
 def one_line(text: str) -> str:

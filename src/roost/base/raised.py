@@ -47,6 +47,11 @@ class Raised:
         return "; ".join([self.text, *self.notes])
 
     @property
+    def short_notes(self) -> tuple[str, ...]:
+        """Its notes without the one that tells its step and samples: too long for a line of a table."""
+        return tuple(note for note in self.notes if not _OUR_PLACE.match(note))
+
+    @property
     def name(self) -> str:
         """The class without its module."""
         return self.kind.rpartition(".")[2]
@@ -134,6 +139,7 @@ _FRAME = re.compile(r'  File "(.+)", line (\d+)(?:, in (.+))?\Z')
 _REPEATED = re.compile(r"  \[Previous line repeated (\d+) more times?\]\Z")
 _LAST = re.compile(r"([^\s:]+)(?:: (.*))?\Z", re.DOTALL)
 _OUR_NOTE = "while reading sample "
+_OUR_PLACE = re.compile(r"in step \d+ \(epoch \d+, ")
 
 
 def _unpacked(error: BaseException, text: str, notes: tuple[str, ...]) -> Raised | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from roost.cli.plain import Plain
 from roost.lab.ending import TIME_LIMIT
 from roost.operations.running import Running, ask, follow
 from roost.operations.starting import Started
-from roost.package import checkpoint, progress
+from roost.package import checkpoint, progress, skipped
 from roost.package.package import Package
 from roost.package.sessions import Session
 
@@ -198,6 +199,7 @@ def _screen(running: Running) -> Screen:
 
 
 _TAIL_BYTES = 1 << 16
+_FRAME = re.compile(r'^  File "(.+)", line \d', re.MULTILINE)
 _BEGINNING = 60
 """Characters of an error by which it is found again; a long one is printed in several lines."""
 
@@ -210,7 +212,8 @@ def was_told(output: Path, error: str | None) -> bool:
     try:
         with output.open("rb") as file:
             file.seek(max(0, output.stat().st_size - _TAIL_BYTES))
-            return error[:_BEGINNING].encode() in file.read()
+            first = error.partition("; ")[0]  # its notes stand in lines of their own
+            return first[:_BEGINNING].encode() in file.read()
     except OSError:
         return False
 
@@ -232,7 +235,7 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
         else:
             terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")
             terminal.say(f"output: {terminal.short(package.output)}")
-        terminal.say(_what_next(package, shown))
+        terminal.say(_what_next(package, session, shown))
 
 
 def _place(package: Package) -> str:
@@ -240,18 +243,43 @@ def _place(package: Package) -> str:
     return f" at step {seen.step}" if seen else ""
 
 
-def _what_next(package: Package, shown: str) -> str:
+def _what_next(package: Package, session: Session, shown: str) -> str:
     """A run works from its copy of the code: without a checkpoint there is nothing in it to go on with."""
     if checkpoint.ids(package.checkpoints):
-        return f"to go on, once mended: roost continue {shown}"
+        if (session.record or {}).get("reason") != "exception":
+            return f"to go on, once mended: roost continue {shown}"
+        return (
+            f"to go on: mend the run's own copy, {_failed_in(package, session, shown)}, then "
+            f"roost continue {shown} --force; or mend the project and `roost run` it anew"
+        )
     return (
         "no checkpoint yet: mend the project and `roost run` it again; "
         f"for a setting alone: roost continue {shown} KEY=VALUE"
     )
 
 
+def _failed_in(package: Package, session: Session, shown: str) -> str:
+    """The innermost file of the package on the way to the error."""
+    try:
+        whole = (package.path / "sessions" / f"{session.number}.traceback.txt").read_text(errors="replace")
+    except OSError:
+        whole = ""
+    files = [Path(file) for file in _FRAME.findall(whole)]
+    own = [file.relative_to(package.path) for file in files if file.is_relative_to(package.path)]
+    return str(Path(shown) / own[-1]) if own else f"the code in {shown}"
+
+
+_SKIPPED = "train/skipped"
+
+
 def _metrics(package: Package) -> str:
     """The newest values, those of the test first, then of the validation."""
     order = {"test": 0, "valid": 1, "train": 2}
-    last = sorted(package.records().last().items(), key=lambda one: order.get(one[0].partition("/")[0], 3))
-    return "  ".join(f"{name} {terminal.number(value)}" for name, value in last)
+    columns = package.records()
+    steps = len(skipped.read(package.path / skipped.NAME, columns.starts))
+    newest = columns.last()
+    if steps or not newest.get(_SKIPPED, 1.0):  # how many the last row counts tells little
+        newest.pop(_SKIPPED, None)
+    last = sorted(newest.items(), key=lambda one: order.get(one[0].partition("/")[0], 3))
+    shown = [f"{name} {terminal.number(value)}" for name, value in last]
+    return "  ".join([*shown, *([f"{steps} step{'s' * (steps != 1)} skipped"] if steps else [])])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from roost.base.errors import ConfigError
-from roost.base.suggest import proposal
+from roost.config import synonyms
 from roost.config.sections import expected
 
 Made = Callable[..., Any]
@@ -34,6 +34,18 @@ def takes(made: Made, name: str) -> bool:
     return signature is not None and name in _named(signature)
 
 
+def refuses(made: Made, name: str) -> bool:
+    """Whether a class or function certainly has no argument of that name."""
+    signature = _signature(made)
+    return signature is not None and name not in _named(signature) and not _is_open(signature)
+
+
+def shape(made: Made) -> str | None:
+    """``its arguments: a, b=1``; None where Python does not know them."""
+    signature = _signature(made)
+    return _shape(signature) if signature is not None else None
+
+
 def check_names(
     path: str, made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any], place: Place
 ) -> None:
@@ -52,15 +64,14 @@ def check_names(
     signature = _signature(made)
     if signature is None:
         return
-    named, shape = _named(signature), _shape(path, signature)
-    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
+    named, shape, is_open = _named(signature), _shape(signature), _is_open(signature)
     for name in given:
         if name not in named and not is_open:
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
                 **place.of(name),
-                fix=proposal(name, named) + shape,
+                fix=synonyms.proposal(name, named) + shape,
             )
     for name in runtime:
         if name not in named and not is_open:
@@ -68,7 +79,7 @@ def check_names(
     for name, one in named.items():
         if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
             at = place.of("class")
-            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it: {shape}")
+            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it; {shape}")
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -85,9 +96,13 @@ def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in signature.parameters.items() if one.kind in _BY_NAME}
 
 
-def _shape(path: str, signature: inspect.Signature) -> str:
+def _is_open(signature: inspect.Signature) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
+
+
+def _shape(signature: inspect.Signature) -> str:
     bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
-    return f"it is {path}{inspect.Signature(bare)}"
+    return f"its arguments: {str(inspect.Signature(bare))[1:-1] or 'none'}"
 
 
 # --- types ----------------------------------------------------------------------------------------------
@@ -117,7 +132,7 @@ def typed(path: str, made: Made, given: Mapping[str, Any], place: Place) -> dict
                 f"expected {expected(hints[name])}",
                 received=value,
                 **place.of(name),
-                fix=f"{_unquoted(value)}{_shape(path, signature)}",
+                fix=f"{_unquoted(value)}{_shape(signature)}",
             ) from None
     return found
 

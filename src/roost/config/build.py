@@ -137,6 +137,7 @@ class _Builder(NamedTuple):
             raise ConfigError(
                 f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
                 received=given if guilty is None else given[guilty],
+                fix=arguments.shape(made),
                 **{**at, **({"setting": setting} if guilty is None else {})},
             ) from error
 
@@ -166,6 +167,8 @@ def _is_roost(names: Mapping[str, Any]) -> bool:
 
 def said(error: BaseException) -> str:
     """An error in words: the text of a ValueError speaks for itself, another kind is named too."""
+    if isinstance(error, ZeroDivisionError):
+        return "it divides by zero"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from roost.base.errors import ConfigError, NotFound
 from roost.base.reading import MAX_DEPTH, Located, parse_scalar, read
-from roost.base.suggest import proposal
-from roost.config import settings
+from roost.config import settings, synonyms
 
 MAX_FILES = 256
 """Files read for one config, those included twice counted twice."""
@@ -355,9 +354,15 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
     if key in named:
         return
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}
-    use = "" if sign == "~" else f"use +{key}={value} to add it"
+    candidates = [*named, *parts]
+    near, add = synonyms.proposal(key, candidates), f"use +{key}={value} to add it"
+    if (meant := synonyms.argument(key)) is not None and meant not in candidates:
+        near, add = "", f"use +{meant}={value}"
+    elif key.startswith("optimizers.") and synonyms.name(key, candidates) is not None:
+        add = ""  # what has another name here is no argument of an optimizer
+    use = "" if sign == "~" else add
     raise ConfigError(
         f"there is no setting {key!r}",
         where=_COMMAND_LINE,
-        fix=(proposal(key, [*named, *parts]) + use).strip() or None,
+        fix=(near + use).strip() or None,
     )

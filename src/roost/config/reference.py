@@ -14,8 +14,8 @@ Every key of a config that roost names; `NAME` is a name of yours. All other key
 In an optimizer, a parameter group and a scheduler every other key is an argument of the class.
 `roost run CONFIG --explain KEY` tells the same for one key, and where its value comes from.
 
-| key | default | what it is |
-|---|---|---|
+| key | values | default | what it is |
+|---|---|---|---|
 """
 _SAMPLE: dict[str, Any] = {
     "optimizers": {"NAME": {"class": "", "groups": [{}], "scheduler": {"class": ""}}},
@@ -47,7 +47,8 @@ def _row(key: str, known: Mapping[str, Any]) -> str:
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     shown = "" if value is None or isinstance(value, Mapping) else f"`{json.dumps(value)}`"
-    return f"| `{key}` | {shown} | {settings.describe(key.replace('.N.', '.0.'))} |\n"
+    name = key.replace(".N.", ".0.")
+    return f"| `{key}` | {settings.allowed(name)} | {shown} | {settings.describe(name)} |\n"
 
 
 if __name__ == "__main__":

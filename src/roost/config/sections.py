@@ -15,7 +15,8 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import ConfigError
-from roost.base.suggest import nearest, proposal
+from roost.base.suggest import nearest
+from roost.config import synonyms
 
 Where = Callable[[str], str | None]
 """Gives the place where a dotted key was set, such as ``config.yaml:12``."""
@@ -130,8 +131,7 @@ def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
         return read(part.struct, value, key=key, where=where)
     wanted = dict if part.shape == "named" else list
     if not isinstance(value, wanted):
-        what = "names, each with a section" if part.shape == "named" else "a list of sections"
-        raise ConfigError(f"expected {what}", setting=key, received=value, where=where(key))
+        raise ConfigError(f"expected {_wanted(part)}", setting=key, received=value, where=where(key))
     items = value.items() if isinstance(value, dict) else enumerate(value)
     made = {name: read(part.struct, item, key=_join(key, name), where=where) for name, item in items}
     return made if part.shape == "named" else list(made.values())
@@ -145,7 +145,26 @@ def _plain(kind: Any, value: Any, key: str, where: Where) -> Any:
             return msgspec.convert(candidate, kind)
         except msgspec.ValidationError:
             continue
-    raise ConfigError(f"expected {expected(kind)}", setting=key, received=value, where=where(key))
+    meant = synonyms.value(value, _choices(kind))
+    fix = f"did you mean {meant!r}?" if meant is not None else None
+    raise ConfigError(f"expected {expected(kind)}", setting=key, received=value, where=where(key), fix=fix)
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values that a type names."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    is_made_of = hasattr(kind, "__metadata__") or get_origin(kind) in (Union, types.UnionType)
+    return tuple(one for inner in get_args(kind) for one in _choices(inner)) if is_made_of else ()
+
+
+_WANTED = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
+
+
+def _wanted(part: _Part) -> str:
+    if part.shape == "plain":
+        return expected(part.kind)
+    return _WANTED[part.shape] + (" or null" if part.optional else "")
 
 
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
@@ -154,8 +173,8 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 def expected(kind: Any) -> str:
     """A type in words, for messages: ``a number or null``, ``a list, each a whole number``."""
     if metas := getattr(kind, "__metadata__", ()):
-        signs = {"ge": ">=", "gt": ">", "le": "<=", "min_length": "with a length >="}
-        bounds = [f" {sign} {limit}" for meta in metas for name, sign in signs.items()
+        signs = {"ge": " >=", "gt": " >", "le": " <=", "min_length": ", at least"}
+        bounds = [f"{sign} {limit}" for meta in metas for name, sign in signs.items()
                   if (limit := getattr(meta, name)) is not None]  # fmt: skip
         return expected(get_args(kind)[0]) + " and".join(bounds)
     origin, inner = get_origin(kind), get_args(kind)
@@ -178,7 +197,7 @@ def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where)
     raise ConfigError(
         f"{key} has no setting {name!r}",
         where=where(_join(key, name)),
-        fix=f"{proposal(name, known)}it knows {', '.join(known)}",
+        fix=f"{synonyms.proposal(name, known)}it knows {', '.join(known)}",
     )
 
 
@@ -216,15 +235,26 @@ def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
 
 def describe(root: type[Struct], key: str) -> str | None:
     """One line of help for a dotted key, or None if the struct does not name it."""
+    return _told(root, key)[0]
+
+
+def allowed(root: type[Struct], key: str) -> str | None:
+    """What a dotted key takes, in the words of the messages, or None if the struct does not name it."""
+    return _told(root, key)[1]
+
+
+def _told(root: type[Struct], key: str) -> tuple[str | None, str | None]:
+    """Help of a dotted key, and what it takes."""
     struct: type[Struct] | None = root
-    text = None
+    text = values = None
     names = [name for name in key.split(".") if not name.isdigit()]
     while names:
         part = parts(struct).get(names.pop(0)) if struct is not None else None
         if part is None:
             is_argument = struct is not None and _takes_arguments(struct)
-            return "an argument of the class" if is_argument else None
-        struct, text = part.struct, part.help
+            return ("an argument of the class" if is_argument else None), None
+        struct, text, values = part.struct, part.help, _wanted(part)
         if part.shape == "named" and names:
             names.pop(0)
-    return text
+            values = _WANTED["one"]
+    return text, values

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
 from roost.base.suggest import nearest
-from roost.config import sections
+from roost.config import sections, synonyms
 from roost.config.sections import Where as Where
 
 _Positive = Annotated[int, Meta(ge=1)]
@@ -160,7 +160,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         Literal[32, "bf16", "fp16"] | None, _about("numbers of validation and test; precision if left out")
     ] = None
     step_mode: Annotated[
-        Literal["eager", "compile", "cudagraph", "dry", "no_optim"],
+        Literal["eager", "compile", "dry", "no_optim"],
         _about("how a step is taken; dry only loads, no_optim moves no weight"),
     ] = "eager"
     compile_dynamic: Annotated[
@@ -200,7 +200,17 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
         ConfigError: A key is unknown or nearly one of roost's, is missing, has the wrong type or range, or
             nothing ends the run.
     """
+    if values.get("step_mode") == "cudagraph":
+        raise ConfigError(
+            "is not there yet: nobody has run it on a GPU so far, and what was never run is not offered",
+            setting="step_mode",
+            received="cudagraph",
+            where=where("step_mode"),
+            fix="use eager or compile",
+        )
     settings = _read(Settings, values, where)
+    if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
+        _refuse_endless(values, where)
     _check(settings, where)
     return settings
 
@@ -236,6 +246,11 @@ def describe(key: str) -> str | None:
     return sections.describe(Settings, key)
 
 
+def allowed(key: str) -> str | None:
+    """What a dotted key takes, in the words of the messages, or None if it is the user's."""
+    return sections.allowed(Settings, key)
+
+
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:
     """Every dotted key that roost names, given the names that ``values`` holds (those of optimizers)."""
     yield from sections.known(Settings, values)
@@ -264,9 +279,16 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
         )
 
 
+def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
+    limits = ("max_epochs", "max_steps", "max_time")
+    for key in values:
+        if (meant := synonyms.name(key, limits)) is not None:
+            fix = f"did you mean {meant!r}? {key!r} is a key of your own"
+            raise ConfigError("nothing ends the run", where=where(key), fix=fix)
+    raise ConfigError("nothing ends the run", fix="set max_epochs, max_steps or max_time")
+
+
 def _check(settings: Settings, where: Where) -> None:
-    if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
-        raise ConfigError("nothing ends the run", fix="set max_epochs, max_steps or max_time")
     if settings.compile_dynamic and settings.step_mode != "compile":
         raise ConfigError(
             "is for step_mode: compile alone",
@@ -274,14 +296,6 @@ def _check(settings: Settings, where: Where) -> None:
             received=True,
             where=where("compile_dynamic"),
             fix="set step_mode: compile, or leave it out",
-        )
-    if settings.step_mode == "cudagraph":
-        raise ConfigError(
-            "is not there yet: nobody has run it on a GPU so far, and what was never run is not offered",
-            setting="step_mode",
-            received=settings.step_mode,
-            where=where("step_mode"),
-            fix="use eager or compile",
         )
     for key in ("validate_every", "log_every", "visualize_every"):
         if (value := getattr(settings, key)) is not None:

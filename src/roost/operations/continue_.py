@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import NotFound
+from roost.base.listed import listed
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.starting import Started, begin, take
@@ -16,6 +18,7 @@ from roost.package.package import Package
 from roost.package.project_files import Where, checked, named_files, require_runner
 
 CommandLine = Sequence[str]
+_MOST_NAMES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +84,10 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
         "description": request.description,
         "force": found.needs_force,
         "inexact": found.reasons(),
+        "changed": found.changed_files,
         "terminal": request.terminal,
     }
-    notes = [*_notes(found), *_renew_links(package, project)]
+    notes = [*_notes(found), *_differing_code(package, project), *_renew_links(package, project)]
     if request.description:
         package.describe(request.description)
     started = begin(package, lock_fd, body, settings)
@@ -116,6 +120,24 @@ def _where(package: Package, overrides: Sequence[str]) -> Where:
 def _notes(found: gate.Gate) -> list[str]:
     """What is changed; what is inexact the run says itself."""
     return [f"changed: {gate.shown(one)}" for one in found.safe]
+
+
+def _differing_code(package: Package, project: Path) -> list[str]:
+    """Whoever mends the project, and not the package, must hear which of the two runs."""
+    names = [name for name in package.manifest["files"] if name.endswith(".py")]
+    names = [name for name in names if _differ(project / name, package.path / name)]
+    if not names:
+        return []
+    verbs = ("differs", "runs") if len(names) == 1 else ("differ", "run")
+    return [f"the project's {listed(names, _MOST_NAMES)} {verbs[0]}; the package's own {verbs[1]}"]
+
+
+def _differ(one: Path, other: Path) -> bool:
+    """Whether both are there and differ; nobody has to be able to read the project by now."""
+    try:
+        return not filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
 
 
 def _renew_links(package: Package, project: Path) -> list[str]:

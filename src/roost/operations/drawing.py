@@ -192,7 +192,9 @@ def _entries(picture: Picture) -> list[Any]:
         colour = _colour(example, parts, single=True) if single else _INK
         label = _written(f"{split}/{part}" if part else split)
         handles.append(Line2D([], [], color=colour, label=label, **_LOOKS[split]))
-    return handles + _other_handles(picture, single=single) + _mark_handles(picture, any(c.gaps for c in curves))
+    return (
+        handles + _other_handles(picture, single=single) + _mark_handles(picture, any(c.gaps for c in curves))
+    )
 
 
 def _other_handles(picture: Picture, *, single: bool) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     seconds_per_epoch: float
     """With its validations and saves."""
     total_seconds: float
-    """Of the whole run; no more than ``max_time``."""
+    """Of the whole run, without saves that hooks ask for; no more than ``max_time``."""
     checkpoint_bytes: int
     checkpoints: int
     """The most that are on the disk at one time, the one that is being written included."""
@@ -49,14 +50,22 @@ def estimated(settings: Settings, measured: Mapping[str, Any], *, free_bytes: in
     every = settings.checkpoint.every
     validations = _per_epoch([settings.validate_every], per_epoch, step_seconds)
     saves = _per_epoch(every if isinstance(every, list) else [every], per_epoch, step_seconds)
+    # Each validation may find a new best, which is saved.
+    most_saves = max(saves, validations) if settings.checkpoint.best else saves
     epoch_seconds = (
         per_epoch * step_seconds
         + validations * float(measured["validate_seconds"])
-        + saves * float(measured.get("save_seconds", 0.0))
+        + most_saves * float(measured.get("save_seconds", 0.0))
     )
     limit = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
     epochs = total / per_epoch if total is not None else (limit or 0.0) / epoch_seconds
-    seconds = min(epochs * epoch_seconds, limit or float("inf")) + float(measured["test_seconds"])
+    whole = (
+        epochs * per_epoch * step_seconds
+        # In its last step a run validates and saves, whatever the intervals.
+        + math.ceil(epochs * validations) * float(measured["validate_seconds"])
+        + math.ceil(epochs * most_saves) * float(measured.get("save_seconds", 0.0))
+    )
+    seconds = min(whole, limit or float("inf")) + float(measured["test_seconds"])
     size = int(measured.get("checkpoint_bytes", 0))
     kept = _most_kept(settings, int(epochs * (saves + validations)) + 1)
     return Estimate(

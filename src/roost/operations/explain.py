@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import ConfigError
-from roost.base.suggest import proposal
-from roost.config import layers, settings
+from roost.config import layers, settings, synonyms
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,8 @@ class Explanation:
     key: str
     help: str | None
     """One line, for a setting that is roost's."""
+    values: str | None
+    """What it takes, in words, for a setting that is roost's."""
     layers: list[tuple[str, Any]]
     """What each layer says, from lowest to highest: the last one holds. `layers.ABSENT`: taken away."""
 
@@ -46,5 +47,5 @@ def explain(
     said, help = found.explain(key), settings.describe(key)
     if not said and help is None:
         known = [*found.provenance, *settings.known_keys(found.values)]
-        raise ConfigError(f"there is no setting {key!r}", fix=proposal(key, known).strip() or None)
-    return Explanation(key, help, said)
+        raise ConfigError(f"there is no setting {key!r}", fix=synonyms.proposal(key, known).strip() or None)
+    return Explanation(key, help, settings.allowed(key), said)

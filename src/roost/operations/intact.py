@@ -67,6 +67,7 @@ class _SessionRequest(msgspec.Struct):
     device: str = "auto"
     description: str | None = None
     inexact: list[str] = []
+    changed: dict[str, str] = {}
 
 
 class _SessionRecord(msgspec.Struct):

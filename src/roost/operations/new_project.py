@@ -67,6 +67,7 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
 
 def _next_commands(directory: Path, files: list[str]) -> Iterator[str]:
     yield f"cd {shlex.quote(str(directory))}"
+    yield "roost check config.yaml"
     yield "roost run -c config.yaml"
     scripts = [Path(name).stem for name in files if name.startswith("AnalyzeScripts/")]
     if scripts:

@@ -56,7 +56,8 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
     found = picture(opened, names)
     for name in names:
         if found.known and not any(is_named(one, [name]) for one in found.known):
-            near = nearest(name, found.known)
+            is_group = any(one.startswith(f"{name}/") for one in found.known)
+            near = f"'{name}/*'" if is_group else nearest(name, found.known)
             fix = f"did you mean {near}?" if near else f"there are: {', '.join(found.known)}"
             raise NotFound("nothing of that name is recorded", setting="-m", received=name, fix=fix)
     if not found.panels:

@@ -9,7 +9,7 @@ from pathlib import Path
 from roost.base.errors import CheckpointError, NotFound
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
-from roost.package import checkpoint
+from roost.package import checkpoint, snapshot
 from roost.package.package import Package
 
 
@@ -70,12 +70,13 @@ def _checkpoint(path: Path) -> Finding:
 
 def _code(package: Package) -> Iterator[Finding]:
     manifest = package.manifest
-    changed = package.changed()
+    changed, forced = package.changed(), package.forced()
     for name in changed:
-        gone = not (package.path / name).exists()
-        yield Finding(
-            "code", intact.printable(name), False, "is gone" if gone else "has changed since it was copied"
-        )
+        digest = snapshot.digest(package.path / name)
+        good = forced.get(name) == digest
+        said = "has changed since it was copied" if digest else "is gone"
+        known = ", and a session was forced to go on so; recorded as inexact" if good else ""
+        yield Finding("code", intact.printable(name), good, said + known)
     if not changed:
         yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
 

@@ -25,6 +25,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """The failing one, counted as the step it would have become."""
     epoch: int
+    """Finished epochs before it."""
     batch: int
     """Number of its first micro-batch in the epoch."""
     num_batches: int = 1
@@ -45,13 +46,13 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where in the data: ``epoch 3, batch 12, samples 18, 244``."""
-        several = self.num_batches > 1
-        batches = f"{self.num_batches} batches from {self.batch}" if several else f"batch {self.batch}"
+        """Where in the data, counted from 1 as all that a person reads: ``epoch 3, batch 12, samples 18, 244``."""
+        several, first = self.num_batches > 1, self.batch + 1
+        batches = f"{self.num_batches} batches from {first}" if several else f"batch {first}"
         named = [str(one) for one in self.samples[:_MOST_SAMPLES]]
         if len(self.samples) > _MOST_SAMPLES:
             named.append(f"… {len(self.samples)} in all")
-        return f"epoch {self.epoch}, {batches}, samples {', '.join(named)}"
+        return f"epoch {self.epoch + 1}, {batches}, samples {', '.join(named)}"
 
 
 class Box(NamedTuple):

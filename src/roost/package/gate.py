@@ -10,7 +10,7 @@ from typing import Any
 from roost.base.errors import Refused
 from roost.config import layers
 from roost.config.layers import Difference
-from roost.package import checkpoint
+from roost.package import checkpoint, snapshot
 from roost.package.package import Package
 
 SAFE = (
@@ -46,8 +46,9 @@ class Gate:
 
     safe: list[Difference] = field(default_factory=list)
     refused: list[Difference] = field(default_factory=list)
-    changed_files: list[str] = field(default_factory=list)
-    """Files of the package that are gone or hold something else than what was copied."""
+    changed_files: dict[str, str] = field(default_factory=dict)
+    """Files of the package that are gone or hold something else than what was copied, or than what a session
+    was forced to go on with; each with its sha256 now, empty for one that is gone."""
     inexact: list[str] = field(default_factory=list)
     """Why the rest of the run is another one than it would have been, though it is allowed."""
 
@@ -88,13 +89,19 @@ def check(package: Package, overrides: Iterable[str]) -> Gate:
     after = layers.apply_overrides(before, overrides)
     found = layers.differences(before, after)
     if not checkpoint.ids(package.checkpoints):  # nothing went before that the rest must fit
-        return Gate(safe=found, refused=[], changed_files=[], inexact=[])
+        return Gate(safe=found, refused=[], changed_files={}, inexact=[])
     return Gate(
         safe=[one for one in found if is_safe(one.key)],
         refused=[one for one in found if not is_safe(one.key)],
-        changed_files=package.changed(),
+        changed_files=_changed_files(package),
         inexact=_moved_totals(found, after),
     )
+
+
+def _changed_files(package: Package) -> dict[str, str]:
+    forced = package.forced()
+    found = {name: snapshot.digest(package.path / name) for name in package.changed()}
+    return {name: digest for name, digest in found.items() if forced.get(name) != digest}
 
 
 def is_safe(key: str) -> bool:

@@ -127,6 +127,15 @@ class Package:
             *snapshot.changed(self.path, {"files": manifest.get("own", {})}),
         ]
 
+    def forced(self) -> dict[str, str]:
+        """The changed files that sessions were forced to go on with, as the newest of them found them: their
+        sha256, empty for one that was gone."""
+        found: dict[str, str] = {}
+        for session in self.sessions():
+            if session.counts(self.path / "records"):
+                found |= session.request.get("changed", {})
+        return found
+
     @property
     def provenance(self) -> dict[str, str]:
         """Which layer set which key of args.json."""

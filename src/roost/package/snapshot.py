@@ -348,8 +348,15 @@ def _same(path: Path, entry: dict[str, Any]) -> bool:
         return path.is_symlink() and os.readlink(path) == entry["link"]
     if not path.is_file() or path.stat().st_size != entry["size"]:
         return False
-    with path.open("rb") as file:
-        return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
+    return bool(digest(path) == entry["sha256"])
+
+
+def digest(file: Path) -> str:
+    """The sha256 of a file; empty when there is none."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def renew_links(package: Path, manifest: dict[str, Any], project: Path) -> list[str]:

@@ -149,7 +149,15 @@ def loader(
         num_workers=0 if workers == "auto" else int(workers),
         seed=settings.seed,
         pin_memory=device.type == "cuda",
+        name=in_words(name),
     )
+
+
+def in_words(name: str) -> str:
+    """One of `sets` as messages call it: ``the validation set NAME``."""
+    split, _, own = name.partition("/")
+    kind = {"train": "training", "valid": "validation"}.get(split, split)
+    return f"the {kind} set {own}".rstrip()
 
 
 def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
@@ -157,6 +165,9 @@ def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
     accumulation = settings.gradient_accumulation_steps
     for key in ("precision", "evaluation_precision"):
         precision.require(getattr(settings, key) or 32, runner.device, setting=key, where=where(key))
+    if accumulation > len(train):
+        said = f"the window of {accumulation} micro-batches is longer than an epoch of {len(train)}"
+        print(f"warning: {said}: a step takes the whole epoch", flush=True)
     make = functools.partial(
         Stepper,
         accumulation=accumulation,
@@ -170,7 +181,10 @@ def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
         check_owners(runner, stepper.optimizers)
         check_schedules(stepper.optimizers)
         if settings.optimizers:
-            print("the optimizers of the config are not used: Runner.optimizers() makes them", flush=True)
+            print(
+                "warning: the optimizers of the config are not used: Runner.optimizers() makes them",
+                flush=True,
+            )
         return stepper
     steps_per_epoch = -(-len(train) // accumulation)
     total = until(settings).total_steps(steps_per_epoch)

@@ -126,6 +126,11 @@ class Runner(nn.Module):
     def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
         """Per sample (B, ...), or the batch's mean (); called without gradients. The loss when not
         overridden. Means become ``valid/<name>``; "id" is not averaged."""
+        if type(self).loss is Runner.loss:
+            raise ContractError(
+                f"{type(self).__name__} has no evaluate(), which a validation or test set needs",
+                fix="write `def evaluate(self, batch)` in your Runner, or give no such set",
+            )
         output = self.loss(batch)
         return (
             {"loss": output}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -18,6 +19,12 @@ _MOST_KEPT = 32
 _SPARE, _EVERY = 16, 50
 """Kernels that a function may have at first, and after how many calls another one. What changes once an epoch
 costs a compilation each time; what changes in each step is an error, and soon."""
+
+
+_MOST_SAID = 4
+"""Tensors of a batch whose shapes are told."""
+_SAID_SECONDS = 1.0
+"""Compilations that take as long are told."""
 
 
 class Compiled:
@@ -50,25 +57,31 @@ class Compiled:
             ContractError: The batch has a ninth shape; or the function reads a number that changes all the
                 time.
         """
+        is_new = not self._calls
         if not self._dynamic:
             shape = _shape(batch)
-            if shape not in self._shapes:
+            if is_new := shape not in self._shapes:
                 self._add(shape)
         self._calls += 1
         if self._calls % _EVERY == 0:
             torch._dynamo.config.recompile_limit += 1
+        begun = perf_counter()
         try:
-            return self._fn(batch)
+            output = self._fn(batch)
         except torch._dynamo.exc.FailOnRecompileLimitHit as error:
             raise ContractError(
                 f"the loss function was compiled {torch._dynamo.config.recompile_limit} times in "
-                f"{self._calls} calls: it reads a Python number, text or flag that changes, and each value "
-                "is part of the kernels",
+                f"{self._calls} calls: it reads a length, number, text or flag that changes, and each "
+                "value is part of the kernels",
                 setting="step_mode",
                 received="compile",
-                fix="torch's warning above names it (last reason); keep it in a tensor instead, such as a "
-                "buffer that Runner.update fills",
+                fix=("" if self._dynamic else "set compile_dynamic: true where it is a length or a size; ")
+                + "torch's warning above names it (last reason); keep a number in a tensor, such as a buffer "
+                "that Runner.update fills",
             ) from error
+        if is_new and (seconds := perf_counter() - begun) >= _SAID_SECONDS:
+            print(f"compiled in {seconds:.0f} s (for batches of {_said(batch)})", flush=True)
+        return output
 
     def _add(self, shape: Any) -> None:
         if len(self._shapes) == MAX_SHAPES:
@@ -109,6 +122,20 @@ def keep_outside(runner: Any) -> None:
     log = getattr(runner, "log", None)
     if callable(log) and "log" not in vars(runner):
         vars(runner)["log"] = torch.compiler.disable(log)  # type: ignore[no-untyped-call]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(item)
+
+
+def _said(batch: Any) -> str:
+    """The shapes of a batch in words: ``64x3x32x32, 64``."""
+    shapes = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(batch)]
+    return ", ".join(shapes[:_MOST_SAID]) + (", ..." if len(shapes) > _MOST_SAID else "")
 
 
 def _shape(value: Any) -> Any:

@@ -44,10 +44,14 @@ class Fetch:
             generator of its own; with ``draws_randomness = False`` no time is spent on seeding.
         collate: Joins a list of samples to a batch; torch's default when None.
         seed: Seed of the samples' randomness.
+        name: Of the set, in words, for messages; its class when empty.
     """
 
-    def __init__(self, dataset: Any, *, collate: Collate | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, dataset: Any, *, collate: Collate | None = None, seed: int = 0, name: str = ""
+    ) -> None:
         self._dataset, self._collate, self._seed = dataset, collate or default_collate, seed
+        self._name = name
         self._whole = type(dataset) is TensorDataset and collate is None
         self.draws_randomness = not self._whole and getattr(dataset, "draws_randomness", True)
         self._takes_rng = _takes_rng(dataset)
@@ -73,7 +77,9 @@ class Fetch:
                 return self._dataset.__getitem__(index, rng=np.random.default_rng((self._seed, epoch, index)))
             return self._dataset[index]
         except Exception as error:
-            error.add_note(f"while reading sample {index} of {type(self._dataset).__name__}")
+            kind = type(self._dataset).__name__
+            named = f"{self._name} ({kind})" if self._name else kind
+            error.add_note(f"while reading sample {index} of {named}")
             raise
 
     def _join(self, samples: Sequence[Any]) -> Any:
@@ -83,8 +89,9 @@ class Fetch:
             return default_collate(list(samples))
         except (TypeError, RuntimeError, ValueError, LookupError, AttributeError) as error:
             kinds = sorted({type(sample).__name__ for sample in samples})
+            within = f" in {self._name}" if self._name else ""
             raise ContractError(
-                f"the samples of {type(self._dataset).__name__} ({', '.join(kinds)}) "
+                f"the samples of {type(self._dataset).__name__} ({', '.join(kinds)}){within} "
                 f"cannot be joined to a batch: {str(error).partition(chr(10))[0]}",
                 fix="return tensors, numbers, strings, or nests of them, of one shape, "
                 "or give Data(collate=...)",
@@ -187,6 +194,7 @@ class Loader:
         seed: Seed of the samples' randomness.
         pin_memory: Workers' batches come in page-locked memory, from which a copy to a CUDA device need not
             be waited for. Opens a CUDA context, so only for training on one.
+        name: See `Fetch`.
     """
 
     def __init__(
@@ -198,10 +206,11 @@ class Loader:
         num_workers: int = 0,
         seed: int = 0,
         pin_memory: bool = False,
+        name: str = "",
     ) -> None:
         self.dataset, self.plan, self.num_workers = dataset, plan, num_workers
         self.pin_memory = pin_memory
-        self.fetch = Fetch(dataset, collate=collate, seed=seed)
+        self.fetch = Fetch(dataset, collate=collate, seed=seed, name=name)
 
     def __len__(self) -> int:
         return self.plan.num_batches

@@ -149,7 +149,7 @@ def said(error: Exception) -> str:
 
 
 def place(note: Note) -> str:
-    """``step 5 (epoch 0, batch 4, samples 17, 3)``"""
+    """``step 5 (epoch 1, batch 5, samples 17, 3)``"""
     return f"step {note.step} ({note.place})"
 
 

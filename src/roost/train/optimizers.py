@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from roost.base.errors import ConfigError
 from roost.base.listed import listed
-from roost.config import arguments, build, interpolation, sections
+from roost.config import arguments, build, interpolation, sections, synonyms
 from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.parameters import MOST_NAMES, Parameters
@@ -199,7 +199,7 @@ class _Builder:
             mine = {name: left.pop(name) for name in names if name in left}
             if not mine:
                 said = f"earlier groups have taken all that it matches ({listed(names, MOST_NAMES)})"
-                print(f"{at['setting']}: {said}; it is left out", flush=True)
+                print(f"warning: {at['setting']}: {said}; it is left out", flush=True)
                 continue
             own = self._own_arguments(one, group, number, mine)
             scale = one.lr_scale if group.lr_scale is None else group.lr_scale
@@ -237,6 +237,10 @@ class _Builder:
             if right and not arguments.takes(made, name):
                 at, fix = self.at(prefix + name), f"write it as {self.key}.{right[0]}{name}"
                 raise ConfigError("stands in the wrong section", received=given[name], **at, fix=fix)
+            meant = synonyms.name(name, sections.parts(OptimizerSettings))
+            if meant is not None and arguments.refuses(made, name):
+                fix = f"did you mean {self.key}.{meant}?"
+                raise ConfigError("is no setting", received=given[name], **self.at(prefix + name), fix=fix)
 
     def _check_kinds(self, one: OptimizerSettings, made: arguments.Made, chosen: Sequence[str]) -> None:
         """Refuses by name the parameters that a class of torch would refuse unnamed, or in the first step."""

@@ -152,6 +152,8 @@ class Recovery:
             self._notes.keep(trainer, note, window, with_state=True)
             if self.on_step_error == "skip" and why_not:
                 error.add_note(f"not skipped: {why_not}")
+            if not isinstance(error, RoostError):
+                error.add_note(f"in {place(note)}")
             return None
         self._pass_over(note)
         if self._are_too_many:
@@ -219,17 +221,24 @@ class Recovery:
             what: What is wrong.
             first: That step, None when nobody knows.
         """
+        from_before = ""
         if first is not None:
             note = self._notes.of(trainer, first, "nonfinite", what)
             what = f"{what}, first in {place(note)}"
             if first > 1 and any(one.max_grad_norm is None for one in trainer.stepper.optimizers.values()):
                 what += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
             self._notes.keep(trainer, note, None, with_state=False)
-        return TrainingError(
-            what,
-            fix="make the learning rate smaller, clip with max_grad_norm, set on_non_finite, or look for bad "
-            "samples; the last checkpoint is from before it",
-        )
+            if note.checkpoint is not None:
+                from_before = f"; checkpoint {note.checkpoint} is from before it"
+        return TrainingError(what, fix=self._advice(trainer) + from_before)
+
+    def _advice(self, trainer: Trainer) -> str:
+        """What to do about values that are not finite, without what is done already."""
+        clips = all(one.max_grad_norm is not None for one in trainer.stepper.optimizers.values())
+        ways = ["make the learning rate smaller"]
+        ways += [] if clips else ["clip with max_grad_norm"]
+        ways += ["set on_non_finite"] if self.on_non_finite == "stop" else []
+        return f"{', '.join(ways)}, or look for bad samples"
 
     # ---- going back -------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def build_scheduler(
     total = totals.get("total_steps")
     if total is not None and settings.warmup_steps >= total:
         what = f"the run ends after {total} steps, with the learning rate still climbing"
-        print(f"{key}.warmup_steps is {settings.warmup_steps}: {what}", flush=True)
+        print(f"warning: {key}.warmup_steps is {settings.warmup_steps}: {what}", flush=True)
     return Warmup(scheduler, optimizer, settings.warmup_steps, waits=settings.unit == "step")
 
 
@@ -190,6 +190,7 @@ def _try(
             setting=at,
             received=given if guilty is None else spec[guilty],
             where=where(at),
+            fix=arguments.shape(type(scheduler)),
         ) from error
 
 

@@ -303,6 +303,8 @@ class Stepper:
         found: dict[str, Value] = {}
 
         def closure() -> Value:
+            if self.timing.device is not None:
+                self.timing.device.record(OPTIMIZER)  # what the optimizer computed since the last evaluation
             values = self._gradients(fn, batches, target)
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
@@ -310,8 +312,10 @@ class Stepper:
             return values[target.loss_name]
 
         self.has_moved = True
+        begun, evaluated = perf_counter(), sum(self.timing.spent)
         with optim.scaled_rates():
             optim.optimizer.step(closure)  # type: ignore[arg-type]
+        self._ends(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
         return found
 
     # ---- names ------------------------------------------------------------------------------------------
@@ -331,6 +335,16 @@ class Stepper:
         always = all(optim.every_n_steps == 1 for optim in optims.values())
         made = _Target(optims, f"{optimizer}_loss" if is_own else "loss", always)
         return self._targets.setdefault(optimizer, made)
+
+    def unused(self) -> list[str]:
+        """Names of the optimizers on whose loss no step was taken so far; none before the first step."""
+        used = {id(optim) for target in self._targets.values() for optim in target.optims.values()}
+        return [
+            name
+            for name, optim in self.optimizers.items()
+            # One with a state was moved by the project itself.
+            if used and id(optim) not in used and not optim.optimizer.state
+        ]
 
     # ---- state ------------------------------------------------------------------------------------------
 

@@ -87,7 +87,12 @@ class Arrival(Hook):
             _say(f"from {self.start.name}, which is just before it")
         if self.hunts and trainer.recovery.on_non_finite == "stop":
             for optim in trainer.stepper.optimizers.values():
-                optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(trainer))
+                if optim.needs_closure:  # before it, its gradients are those of the step before
+                    optim.optimizer.register_step_post_hook(
+                        lambda *_: self._require_finite(trainer, weights=True)
+                    )
+                else:
+                    optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(trainer))
 
     def before_step(self, trainer: Trainer) -> None:
         if trainer.progress.step + 1 < self.visit.step:
@@ -109,13 +114,16 @@ class Arrival(Hook):
             more = duration(left * (now - self._began) / done)
             _say(f"\r\x1b[Kstep {trainer.progress.step} of {self.visit.step - 1}, {more} more", end="")
 
-    def _require_finite(self, trainer: Trainer) -> None:
-        """Called before an optimizer moves."""
+    def _require_finite(self, trainer: Trainer, *, weights: bool = False) -> None:
+        """Called before an optimizer moves, and after one that evaluates the loss by itself has moved."""
         for optim in trainer.stepper.optimizers.values():
-            if not bool(optim.gradient_norm(float("inf")).isfinite()):
-                if not self._is_here:
-                    raise Earlier(trainer.progress.step + 1)
-                raise NotFinite("a gradient is not finite")
+            bad = "" if bool(optim.gradient_norm(float("inf")).isfinite()) else "a gradient"
+            if weights and not bad and not all(bool(p.isfinite().all()) for p in optim.parameters):
+                bad = "a weight"
+            if bad and not self._is_here:
+                raise Earlier(trainer.progress.step + 1)
+            if bad:
+                raise NotFinite(f"{bad} is not finite")
 
     # ---- the step ---------------------------------------------------------------------------------------
 
@@ -166,7 +174,9 @@ class Arrival(Hook):
             with watch:
                 values = trainer.take(window)
             ModuleState(runner).check_finite()
-            return values
+            if is_scaled or not _overflows(values):
+                return values
+            raise watch.overflow()
         except NotFinite as error:
             _say(f"{error}; it comes from" if watch.origins else f"{error}; no call of torch made it so")
             for origin in watch.origins:
@@ -247,6 +257,12 @@ class Arrival(Hook):
             "nothing that roost knows of: files, time, other processes, other threads"
         ]:
             _say(f"  what differs from then: {reason}")
+
+
+def _overflows(values: Mapping[str, Any]) -> bool:
+    """Whether a norm of gradients is not finite."""
+    norms = [value for name, value in values.items() if name.endswith("grad_norm")]
+    return not all(bool(torch.as_tensor(norm).isfinite().all()) for norm in norms)
 
 
 def _shown(values: Mapping[str, Any]) -> str:

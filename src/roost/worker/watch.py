@@ -75,8 +75,13 @@ class Watch(TorchFunctionMode):
         self._calls = 0
         self._known: dict[int, Tensor] = {}
         """What is not finite and was seen before, by identity; kept alive, or another may get its place."""
+        self._read_ones: list[Tensor] = []
+        """Attributes that are not finite; kept alive, as their names go by identity."""
         self._nodes: dict[Any, int] = {}
         """Which call made a node of the graph."""
+        self._places: dict[int, str] = {}
+        """The own lines of those calls."""
+        self._losses: list[Tensor] = []
         self._names = {id(parameter): f"{_WEIGHT}{name}" for name, parameter in runner.named_parameters()}
         self._names |= {id(buffer): f"the buffer {name}" for name, buffer in runner.named_buffers()}
         self._names |= {id(tensor): f"batch{path}" for path, tensor in _named(_alone(batches))}
@@ -86,7 +91,10 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         given = [*args, *(kwargs or {}).values()]
         if func is torch.Tensor.backward:
+            self._losses.append(args[0])
             self._require_finite(args[0])
+        if _name(func) == "__get__":  # an attribute, such as .grad, is no computation
+            return self._read(func, args, kwargs)
         inputs = [(one, _kind(one)) for one in _tensors(given)]
         result = func(*args, **(kwargs or {}))
         number = self._calls
@@ -99,6 +107,19 @@ class Watch(TorchFunctionMode):
             raise NotFinite(self._stop_at.text, call=number)
         if self._backward:
             self._listen(number, _name(func), outputs)
+        return result
+
+    def _read(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
+        """An attribute; what was not finite before is none of its doing, and keeps its name."""
+        result = func(*args, **(kwargs or {}))
+        owner = next(_tensors(args), None)
+        for one in _tensors([result]):
+            if owner is not None and _kind(one) and _kind(owner):
+                self._read_ones.append(one)
+                if id(owner) in self._known:
+                    self._known[id(one)] = one
+                if id(owner) in self._names:
+                    self._names.setdefault(id(one), self._names[id(owner)])
         return result
 
     # ---- forward ----------------------------------------------------------------------------------------
@@ -150,13 +171,26 @@ class Watch(TorchFunctionMode):
 
     # ---- backward ---------------------------------------------------------------------------------------
 
+    def overflow(self) -> NotFinite:
+        """The error of a step whose loss and gradients are finite, but not their norm. Its origin is the last
+        own line on the way to the loss, of several losses to the largest."""
+        largest = max(self._losses, key=lambda loss: abs(float(loss.detach())), default=None)
+        reached = _graph(largest) if largest is not None else []
+        calls = [self._nodes[node] for node in reached if self._places.get(self._nodes.get(node, -1))]
+        self.origins = []
+        if largest is not None and calls:
+            text, call = f"a loss of {float(largest.detach()):g}, whose gradients have this norm", max(calls)
+            self.origins = [Origin(call, text, self._places[call], 0)]
+        return NotFinite("the gradients are finite, their norm overflows", call=max(calls) if calls else None)
+
     def _listen(self, number: int, name: str, outputs: Sequence[Tensor]) -> None:
+        place = self._places[number] = self._place() if outputs else ""
         for output in outputs:
             for node in _graph(output, known=self._nodes):
                 self._nodes[node] = number
                 if hasattr(node, "variable"):  # where a parameter takes its gradient
                     continue
-                node.register_hook(functools.partial(self._look_back, number, name, self._place()))
+                node.register_hook(functools.partial(self._look_back, number, name, place))
 
     def _look_back(
         self, number: int, name: str, place: str, inputs: Sequence[Any], outputs: Sequence[Any]

@@ -67,5 +67,8 @@ def test_explanations(tmp_path: Path) -> None:
     config = project(tmp_path / "p")
     assert "(not set)" in roost("run", config, "--explain", "max_steps").stdout
     assert "(taken away)" in roost("run", config, "~model", "--explain", "model.features").stdout
+    told = roost("run", config, "--explain", "step_mode").stdout
+    assert "\n  values: 'eager' or 'compile' or 'dry' or 'no_optim'\n" in told
     said = json.loads(roost("run", config, "seed=2", "--explain", "seed", "--json").stdout)
+    assert said["values"].startswith("a whole number >= 0")
     assert said["key"] == "seed" and said["layers"][-1] == {"layer": "command line", "value": 2, "set": True}

@@ -63,6 +63,13 @@ def test_ready_with_warnings() -> None:
     assert warning == "warning: the disk" and ready.startswith("ready (with 2 warnings above): ")
 
 
+def test_one_of_each() -> None:
+    estimate = msgspec.structs.replace(ESTIMATE, steps_per_epoch=1, total_steps=1, checkpoints=1)
+    ready, disk, _ = _ready(came(estimate=estimate), estimate)
+    assert ready.startswith("ready: 1 step an epoch, ") and "run of 1 step about" in ready
+    assert disk.startswith("disk: up to 1 checkpoint of ")
+
+
 def test_a_mode_that_saves_nothing_and_a_run_that_time_ends() -> None:
     estimate = msgspec.structs.replace(ESTIMATE, total_steps=None, checkpoints=0)
     ready, memory = _ready(came(estimate=estimate), estimate)

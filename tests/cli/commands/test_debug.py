@@ -64,7 +64,7 @@ def test_it_stands_where_the_step_failed(untouchable: Package, terminals: list[T
     assert code == 0
     lines = [line.strip() for line in shown.splitlines()]
     assert lines[0] == "step 7 of session 1 failed: ZeroDivisionError: division by zero"
-    assert lines[1].startswith("epoch 0, batch 6, samples ")
+    assert lines[1].startswith("epoch 1, batch 7, samples ")
     assert "its state and its batch: blackbox/state_0.ckpt" in lines
     assert any(
         line.startswith("pdb stands at Model/Runner.py:") and line.endswith("in loss") for line in lines

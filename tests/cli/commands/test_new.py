@@ -33,7 +33,9 @@ def test_ways_to_say_it(tmp_path: Path, arguments: list[str], mark: str) -> None
     assert mark in (project / "README.md").read_text() + (project / "config.yaml").read_text()
     where, following = said.stdout.split("next:\n")
     folder, *lines = where.splitlines()
-    assert folder == "p/" and following.startswith("  cd p\n  roost run -c config.yaml\n  roost analyze ")
+    assert folder == "p/" and following.startswith(
+        "  cd p\n  roost check config.yaml\n  roost run -c config.yaml\n  roost analyze "
+    )
     assert {line.split()[0] for line in lines} == {
         f"{path.name}/" if path.is_dir() else path.name for path in project.iterdir()
     }

@@ -49,7 +49,7 @@ def test_plot(tmp_path: Path) -> None:
 
 def test_new(tmp_path: Path) -> None:
     said = roost("new", "mine", "--template", "clean", cwd=tmp_path)
-    assert said.returncode == 0 and "next:\n  cd mine\n  roost run" in said.stdout
+    assert said.returncode == 0 and "next:\n  cd mine\n  roost check" in said.stdout
     assert roost("new", "-d", "other", cwd=tmp_path).returncode == 0
     assert (tmp_path / "other" / "Model" / "Net.py").is_file()
 

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 import pytest
+import torch
 
+import roost
 from roost.package.performance import PARTS, Span
 from roost.train.checkpoints import Checkpoints
 from roost.train.hooks import Console, Records, Save, Validate
 from roost.train.hooks.console import hint, line
+from roost.train.optim import Optim
+from roost.train.stepper import Stepper
 from roost.train.until import Until
 from tests.train.parts import MLP, Still, StopAt, built, loader, plain
 
@@ -36,7 +42,7 @@ def test_a_line_per_validation_and_few_between(tmp_path: object, capsys: pytest.
 def test_every_row_when_there_is_time(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     plain(built(MLP), Still(), [Records(f"{tmp_path}/records", "3"), Console(0.0)], until="1ep").fit()
     begin, *middle, run, _ = said(capsys)
-    assert begin.startswith("training: until 1 epochs, ")
+    assert begin.startswith("training: until 1 epoch, ")
     assert run.startswith("the run: "), "of its only epoch it tells alone"
     assert [text.split()[:4] for text in middle] == [
         ["epoch", "0/1", "step", "3/7"],
@@ -65,6 +71,39 @@ def test_where_the_time_went(tmp_path: object, capsys: pytest.CaptureFixture[str
     *_, run, _ = said(capsys)
     parts = "  ".join(rf"{part} \d+%" for part in (*PARTS, "other"))
     assert re.fullmatch(rf"the run: \d+\.\ds, [\d,]+ samples/s  {parts}  memory \d+(\.\d GB| MB)", run), run
+
+
+class OneOfTwo(MLP):
+    """Its second optimizer has no turn."""
+
+    def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Any]:
+        return stepper.run(self.loss, batches, optimizer="main")
+
+
+class ByHand(OneOfTwo):
+    """And moves by the project's own hand."""
+
+    def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Any]:
+        values = super().update(stepper, batches)
+        stepper.optimizers["tail"].optimizer.step()
+        return values
+
+
+@pytest.mark.parametrize(
+    ("until", "runner", "steps"),
+    [("3ep", OneOfTwo, 7), (5, OneOfTwo, 5), ("2ep", MLP, None), ("2ep", ByHand, None)],
+    ids=["at the end of the first epoch", "at an end before it", "all are used", "moved by hand"],
+)
+def test_an_optimizer_that_is_never_used(
+    until: str | int, runner: type[MLP], steps: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = built(runner)
+    first, last = (torch.optim.Adam(made.net[number].parameters()) for number in (0, 3))
+    stepper = Stepper({"main": first, "tail": Optim(last, every_n_steps=100)})
+    roost.Trainer(made, {"train": loader(Still(), 4)}, stepper, hooks=[Console()], until=until).fit()
+    warnings = [text for text in said(capsys) if text.startswith("warning")]
+    wrong = f"warning: optimizer tail was never used in {steps} steps: its 18 parameters do not move"
+    assert warnings == ([] if steps is None else [wrong])
 
 
 def test_short_epochs_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,3 +165,5 @@ def test_numbers_are_short_and_stand_under_their_split() -> None:
     trainer = plain(built(MLP), Still(), until="90min")
     row = {"train/a": 0.123456, "lr": 1e-9, "valid/x/a": float("nan"), "train/b": 2.0}
     assert line(trainer, row) == "epoch 0  step 0  train: a 0.123 b 2  valid/x: a nan  lr 1e-09"
+    row = {"lr/head": 0.1, "lr": 1e-4, "valid/a": 1.0}
+    assert line(trainer, row) == "epoch 0  step 0  valid: a 1  lr: head 0.1 main 0.0001"

@@ -15,7 +15,7 @@ from roost.package import records
 from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Validate
-from roost.train.stepper import Stepper
+from roost.train.stepper import Mode, Stepper
 from roost.train.trainer import Trainer
 from tests.train.hooks.test_save import Asks
 from tests.train.parts import MLP, Gan, Steps, Still, StopAt, built, loader, plain
@@ -98,6 +98,15 @@ def test_several_optimizers_have_a_rate_each(tmp_path: Path) -> None:
     row = lines(tmp_path)[1]
     assert (row["lr/d"], row["lr/g"]) == (0.1, 0.2)
     assert {"train/d_loss", "train/g_loss"} <= row.keys()
+
+
+@pytest.mark.parametrize("mode", ["dry", "no_optim"])
+def test_where_nothing_moves_there_is_no_learning_rate(mode: Mode, tmp_path: Path) -> None:
+    runner = built(MLP)
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), mode=mode)
+    plain(runner, Still(), [Records(tmp_path, "1")], until=2, stepper=stepper).fit()
+    recorded = set(records.fold(tmp_path).series)
+    assert recorded == (set() if mode == "dry" else {"train/loss", "train/accuracy"})
 
 
 def test_runner_log_joins_the_row(tmp_path: Path) -> None:

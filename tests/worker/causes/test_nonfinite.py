@@ -81,8 +81,19 @@ def test_a_row_that_is_not_finite_for_real(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="in the row of step 1") as found:
         training.train(package, session(package), Quiet())  # type: ignore[arg-type]
     build.forget(package.path)
-    assert known(found.value, package.path).words == "train/loss is nan since step 1, its first row"
-    assert unknown(found.value), "without the record there is nothing to add to what it says"
+    assert "first in step 1 (epoch 1, batch 1," in str(found.value)
+    assert unknown(found.value, package.path), "it names its step, there is nothing to add"
+    told = TrainingError("train/loss is nan in the row of step 1")
+    assert known(told, package.path).words == "train/loss is nan since step 1, its first row"
+    assert unknown(told), "nor is there without the record"
+
+
+def test_what_is_set_already_is_no_advice(tmp_path: Path) -> None:
+    clipped = {"main": {"class": "torch.optim.SGD", "lr": 0.1, "max_grad_norm": 1.0}}
+    package = project(tmp_path, optimizers=clipped, on_non_finite="skip").path
+    fix = known(of(broken), package).fix
+    assert fix.startswith("a smaller learning rate, or look at the batch")
+    assert "max_grad_norm" in known(of(broken)).fix and "on_non_finite" in known(of(broken)).fix
 
 
 def test_another_loss_than_that_of_the_training(tmp_path: Path) -> None:

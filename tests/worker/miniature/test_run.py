@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roost.base.errors import CheckpointError, ConfigError, Refused
+from roost.base.errors import CheckpointError, ConfigError, ContractError, Refused
 from roost.package import checked, checkpoint
 from roost.package.checked import Findings
 from roost.package.package import Package
@@ -100,8 +100,8 @@ def test_a_project_that_is_fine(
     assert measured["checkpoint_bytes"] == sizes and measured["peak_host_mb"] > 50
     assert min(measured[f"{name}_seconds"] for name in ("step", "validate", "test", "save")) > 0
     assert measured["test"]["test/loss"] > 0 and measured["validation"]["valid/loss"] > 0
-    lines = capfd.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(found.stages), "and the line of the hook that tests"
+    assert seen["test"].startswith("with checkpoint 1 of step 2  test: loss 0.")
+    assert len(capfd.readouterr().out.splitlines()) == len(found.stages)
 
 
 BATCH_NORM = RUNNER.replace("nn.Dropout(0.5)", "nn.BatchNorm1d(width)")
@@ -112,6 +112,17 @@ TRAINS_NOT = """x, y = batch
         if self.training:
             raise ValueError("not in training")"""
 UNSAVABLE = "def get_extra_state(self):\n    return object()\ndef set_extra_state(self, state):\n    pass"
+CLIMBS = {"class": "torch.optim.lr_scheduler.StepLR", "step_size": 9, "warmup_steps": 50}
+TWO_OPTIMIZERS = """def optimizers(self):
+    import torch
+    head, tail = self.net[0], self.net[2]
+    first = torch.optim.SGD(head.parameters(), lr=0.1)
+    return {"head": roost.Optim(first, torch.optim.lr_scheduler.StepLR(first, 40)),
+            "tail": roost.Optim(torch.optim.SGD(tail.parameters(), lr=0.1))}"""
+FORGETS_ONE = """
+    def update(self, stepper, batches):
+        return dict(stepper.run(self.loss, batches, optimizer="head"))
+"""
 SUMMARIZES = "def summarize(self, values, split):\n    return {'f1': 1.0}"
 FAILS_IN_SUMMARY = "def summarize(self, values, split):\n    raise ValueError('only one class')"
 FAILS_IN_TEST = "def summarize(self, values, split):\n    return {'f1': 1.0} if split == 'valid' else 1 / 0"
@@ -187,11 +198,13 @@ def test_a_hook_that_fails(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_picture_that_fails_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    package = project(tmp_path, runner=method("def visualize(self, batch):\n    return {'a': 1 / 0}"))
+    runner = method("def visualize(self, batch):\n    return {'a': 1 / 0}")
+    package = project(tmp_path, runner=runner, visualize_every="1ep")
     found, _ = walked(package, monkeypatch)
     assert names(found, "failed") == ["visualize"] and names(found)[-1] == "load"
     assert found.warnings == ["Runner.visualize() fails; the run goes on without what it would show"]
     told = capfd.readouterr().err
+    assert told.count("Traceback") == 1 and str(tmp_path) not in told
     assert "Model/Runner.py" in told and "ZeroDivisionError" in told and "--debug" in told
 
 
@@ -235,6 +248,21 @@ ANY += (
         ),
         ({"validate_every": "10min"}, ["inexact: wall clock: validation comes every 10min"]),
         (
+            {"gradient_accumulation_steps": 64},
+            ["the window of 64 micro-batches is longer than an epoch of 4: a step takes the whole epoch"],
+        ),
+        (
+            {"optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1, "scheduler": CLIMBS}}},
+            ["optimizers.main.scheduler.warmup_steps is 50: the run ends after 50 steps"],
+        ),
+        (
+            {"runner": method(TWO_OPTIMIZERS) + FORGETS_ONE},
+            [
+                "the optimizers of the config are not used",
+                "optimizer tail was never used in 2 steps: its 4 parameters do not move",
+            ],
+        ),
+        (
             {"runner": BATCH_NORM, "dataset": dataset(41), "on_step_error": "skip"},
             ["steps that were passed over, as the settings ask: 1 of 2"],
         ),
@@ -254,6 +282,33 @@ def test_what_the_run_would_do_badly_and_go_on(
     printed = capfd.readouterr().out
     for text in found.warnings:
         assert printed.count(text.partition("becomes")[0]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "fails"), [("self.loss", False), ("lambda batch: 1 / 0", True)], ids=["fine", "broken"]
+)
+def test_an_optimizer_that_seldom_moves(
+    loss: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It moves in the check all the same; and after it is loaded, the next step gives the same bits."""
+    both = f'"head"), **stepper.run({loss}, batches, optimizer="tail"))'
+    optimizers = TWO_OPTIMIZERS.replace("lr=0.1))", "lr=0.1, momentum=0.9), every_n_steps=1000)")
+    runner = method(optimizers) + FORGETS_ONE.replace('"head"))', both)
+    package = project(tmp_path, runner=runner, max_steps=50, optimizers=None)
+    found, _ = walked(package, monkeypatch, ZeroDivisionError if fails else None)
+    assert names(found, "failed") == (["last step"] if fails else []) and found.warnings == []
+    if not fails:
+        seen = {stage.name: stage.seen for stage in found.stages}
+        assert seen["schedule"] == "lr of head 0.1 to 0.01", "the other has none"
+        assert seen["load"] == "built anew: every bit as saved, the next step gives the same bits"
+
+
+def test_sets_that_nothing_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = method(
+        "def update(self, stepper, batches):\n    return {}", RUNNER.replace("def loss", "def mine")
+    )
+    _, said = walked(project(tmp_path, runner=runner), monkeypatch, ContractError)
+    assert said.startswith("Runner has no evaluate(), which a validation or test set needs")
 
 
 SCHEDULER = """

@@ -37,6 +37,15 @@ def test_each_stage_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert walk.seconds["save"] > found.stages[1].seconds, "all its times"
 
 
+def test_warnings_that_others_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    walk = Walk(tmp_path)
+    with walk.noting_warnings():
+        print("a note", flush=True)
+        print("warning: too long")
+    assert capsys.readouterr().out == "a note\nwarning: too long\n", "printed once"
+    assert checked.read(tmp_path).warnings == ["too long"]
+
+
 def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with unheard():
         print("a")

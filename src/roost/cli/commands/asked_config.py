@@ -64,11 +64,13 @@ def _plain(found: Explanation) -> dict[str, Any]:
         {"layer": layer, "value": None if v is ABSENT else v, "set": v is not ABSENT}
         for layer, v in found.layers
     ]
-    return {"key": found.key, "help": found.help, "layers": said}
+    return {"key": found.key, "help": found.help, "values": found.values, "layers": said}
 
 
 def _explained(found: Explanation) -> str:
     head = f"{found.key}: {found.help}" if found.help else found.key
+    if found.values:
+        head += f"\n  values: {found.values}"
     if not found.layers:
         return f"{head}\n  (not set)"
     width = max(len(layer) for layer, _ in found.layers)

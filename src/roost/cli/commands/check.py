@@ -75,22 +75,26 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 def _ready(outcome: Outcome, estimate: Estimate) -> list[str]:
     number = len(outcome.warnings)
     warned = f" (with {number} warning{'s' if number > 1 else ''} above)" if number else ""
-    total = "" if estimate.total_steps is None else f" of {estimate.total_steps:,} steps"
+    total = "" if estimate.total_steps is None else f" of {_counted(estimate.total_steps, 'step')}"
     lines = [
-        f"ready{warned}: {estimate.steps_per_epoch:,} steps an epoch, "
+        f"ready{warned}: {_counted(estimate.steps_per_epoch, 'step')} an epoch, "
         f"about {precise_duration(estimate.seconds_per_step)} each; an epoch takes about "
         f"{precise_duration(estimate.seconds_per_epoch)}, the whole run{total} about "
         f"{precise_duration(estimate.total_seconds)}"
     ]
     if estimate.checkpoints:
         lines.append(
-            f"disk: up to {estimate.checkpoints:,} checkpoints of {size(estimate.checkpoint_bytes)}, "
-            f"{size(estimate.disk_bytes)} of the {size(estimate.free_bytes)} that are free"
+            f"disk: up to {_counted(estimate.checkpoints, 'checkpoint')} of "
+            f"{size(estimate.checkpoint_bytes)}, {size(estimate.disk_bytes)} of the {size(estimate.free_bytes)} that are free"
         )
     lines += _memory(outcome.findings.measured)
     # The worker's own warnings stand above already.
     untold = outcome.warnings[len(outcome.findings.warnings) :]
     return [*(f"warning: {text}" for text in untold), *lines]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _memory(measured: Mapping[str, Any]) -> list[str]:

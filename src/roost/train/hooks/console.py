@@ -42,11 +42,10 @@ class Console(Hook):
         progress = trainer.progress
         self._told, self._epoch, self._resumed = Span(), progress.epoch, progress.step > 0
         numbers = sum(p.numel() for p in trainer.runner.parameters())
+        plural = "s" * (trainer.steps_per_epoch != 1)
         begin = f"going on from step {progress.step}" if progress.step else "training"
-        print(
-            f"{begin}: {_goal(trainer)}, {trainer.steps_per_epoch} steps per epoch, {numbers:,} parameters",
-            flush=True,
-        )
+        length = f"{trainer.steps_per_epoch} step{plural} per epoch"
+        print(f"{begin}: {_goal(trainer)}, {length}, {numbers:,} parameters", flush=True)
 
     def on_step(self, trainer: Trainer) -> None:
         now = time.monotonic()
@@ -55,6 +54,8 @@ class Console(Hook):
             print(line(trainer, trainer.row), flush=True)
 
     def on_epoch(self, trainer: Trainer) -> None:
+        if trainer.progress.epoch == 1:
+            _warn_of_unused(trainer)
         now, last = _so_far(trainer), trainer.progress.epoch
         first = min(self._epoch + 1, last)  # a rollback went back
         took = now - self._told
@@ -73,9 +74,26 @@ class Console(Hook):
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         if not trainer.at_end:
             return  # it failed; whoever catches the error tells it
+        if trainer.finished and trainer.progress.epoch == 0:
+            _warn_of_unused(trainer)
         if (took := _so_far(trainer)).steps:
             self._tell("this session" if self._resumed else "the run", took)
         print(f"{reason} at step {trainer.progress.step}", flush=True)
+
+
+def unused(trainer: Trainer) -> list[str]:
+    """A line for each optimizer that no step has used, in words for a warning."""
+    lines = []
+    for name in trainer.stepper.unused():
+        number = sum(p.numel() for p in trainer.stepper.optimizers[name].parameters)
+        steps = f"{trainer.progress.step} step{'s' * (trainer.progress.step != 1)}"
+        lines.append(f"optimizer {name} was never used in {steps}: its {number:,} parameters do not move")
+    return lines
+
+
+def _warn_of_unused(trainer: Trainer) -> None:
+    for text in unused(trainer):
+        print(f"warning: {text}", flush=True)
 
 
 def _so_far(trainer: Trainer) -> Span:
@@ -97,8 +115,8 @@ def hint(took: Span) -> str:
 def _goal(trainer: Trainer) -> str:
     until = trainer.until
     parts = [
-        f"{until.epochs} epochs" if until.epochs else "",
-        f"{until.steps} steps" if until.steps else "",
+        f"{until.epochs} epoch{'s' * (until.epochs != 1)}" if until.epochs else "",
+        f"{until.steps} step{'s' * (until.steps != 1)}" if until.steps else "",
         f"{until.seconds:g} s" if until.seconds else "",
     ]
     return "until " + " or ".join(part for part in parts if part)
@@ -115,9 +133,12 @@ def line(trainer: Trainer, row: dict[str, float]) -> str:
 def metrics(row: dict[str, float]) -> str:
     """The values of a row, those of one split together under its name."""
     groups: dict[str, list[str]] = {}
+    has_several = any(name.startswith("lr/") for name in row)
     for name, value in row.items():
         split, slash, short = name.rpartition("/")
+        if name == "lr" and has_several:
+            split, slash, short = "lr", "/", "main"
         groups.setdefault(split, []).append(f"{short if slash else name} {value:.3g}")
     # What belongs to no split (the learning rate) comes last.
-    ordered = sorted(groups.items(), key=lambda group: group[0] == "")
+    ordered = sorted(groups.items(), key=lambda group: group[0] in ("", "lr"))
     return "  ".join(f"{split}: {' '.join(shown)}" if split else " ".join(shown) for split, shown in ordered)

@@ -49,7 +49,9 @@ class Records(Hook):
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.look(trainer)
         row = {f"train/{name}": value for name, value in trainer.events.row().items()}
-        for name, optim in trainer.stepper.optimizers.items():
+        # Where no optimizer moves, a learning rate is none.
+        moving = trainer.stepper.optimizers if trainer.stepper.mode not in ("dry", "no_optim") else {}
+        for name, optim in moving.items():
             row["lr" if name == "main" else f"lr/{name}"] = optim.lr_of_the_step
         # After the values were read: that has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roost.base.errors import Damaged, NotFound
@@ -32,6 +34,8 @@ class Test(Hook):
 
     def __init__(self, records: Records, best: Rule | None = None) -> None:
         self._records, self._best = records, best
+        self.tell: Callable[[str], None] = functools.partial(print, flush=True)
+        """Is told what came of it."""
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         if reason != "finished":
@@ -43,7 +47,7 @@ class Test(Hook):
             trainer.cut_short = True  # `continue` does it again
             return
         self._records.write(trainer, results)
-        print(f"with {which}  {metrics(results)}", flush=True)
+        self.tell(f"with {which}  {metrics(results)}")
 
     def _load_best(self, trainer: Trainer) -> str:
         """Loads the best weights that can be read; names what the runner holds now."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
 
 from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene
 
-_FIX = (
-    "a smaller learning rate, max_grad_norm, on_non_finite: skip or rollback, or look at the batch (a "
-    "logarithm or a division by 0): roost debug stops there"
-)
+_FIX = "look at the batch (a logarithm or a division by 0): roost debug stops there"
 _PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)
 _ROW = re.compile(r"\S+ is (?:nan|-?inf) in the row of step \d+")
+_FIRST = re.compile(r", first in step \d+ \(")
+"""Says more than the record, whose rows stand for several steps each."""
 _BACKWARD = re.compile(r"Function '(\w+)' returned nan values in its (\d+)\w\w output")
 
 
@@ -24,12 +25,26 @@ def not_finite(raised: Raised, scene: Scene) -> Cause | None:
     if where is None:
         return None
     words = ": ".join(filter(None, (where, _since(scene))))
-    return Cause(words, _FIX) if words else None
+    return Cause(words, _fix(scene.settings)) if words else None
+
+
+def _fix(settings: Mapping[str, Any]) -> str:
+    """What may help, without what is set already."""
+    optimizers = settings.get("optimizers")
+    asked = list(optimizers.values()) if isinstance(optimizers, Mapping) else []
+    clips = bool(asked) and all(isinstance(one, Mapping) and one.get("max_grad_norm") for one in asked)
+    ways = ["a smaller learning rate", *([] if clips else ["max_grad_norm"])]
+    if settings.get("on_non_finite", "stop") == "stop":
+        ways.append("on_non_finite: skip or rollback")
+    return f"{', '.join(ways)}, or {_FIX}"
 
 
 def _where(raised: Raised) -> str | None:
-    """What became NaN; empty when the error has said that itself, None for any other error."""
+    """What became NaN; empty when the error has said that itself, None for any other error, and for one that
+    names its step."""
     text = raised.text
+    if raised.is_a("TrainingError") and _FIRST.search(text):
+        return None
     if raised.is_a("TrainingError") and _ROW.match(text):
         return ""
     if raised.is_a("TrainingError") and re.search(r"parameters? (is|are) not finite", text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from roost.train.agenda import Agenda
 from roost.train.hook import CallLists, Hook
 from roost.train.loader import Batch, Loader
 from roost.train.plan import BatchPlan
+from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.train.until import Until
 
@@ -114,6 +115,19 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
     trainer.until = Until(steps=steps)
     trainer.calls = CallLists(hooks(trainer.calls.hooks))
     trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)
+
+
+@contextmanager
+def all_due(stepper: Stepper, *, within: int) -> Iterator[None]:
+    """Inside, each optimizer moves once in so many steps, however seldom it does in the run."""
+    often = {name: optim.every_n_steps for name, optim in stepper.optimizers.items()}
+    for optim in stepper.optimizers.values():
+        optim.every_n_steps = min(optim.every_n_steps, within)
+    try:
+        yield
+    finally:
+        for name, optim in stepper.optimizers.items():
+            optim.every_n_steps = often[name]
 
 
 def looks(value: Any) -> str:

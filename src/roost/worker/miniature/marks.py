@@ -91,7 +91,7 @@ class Notices:
         """The checkpoint of the first step."""
         self.after: Fingerprints = {}
         """The state right after the last step."""
-        self._has_tested = False
+        self._has_tested, self._tested = False, ""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
         """The hooks of the run, with marks between them."""
@@ -105,7 +105,13 @@ class Notices:
             Mark(4, Phase.RECORD, step=self._after_row),
             Mark(5, Phase.SAVE, step=self._after_save),
         ]
+        for hook in given:
+            if isinstance(hook, hooks.Test):
+                hook.tell = self._note_test
         return [*first, *without_talk(given), *last]
+
+    def _note_test(self, text: str) -> None:
+        self._tested = text
 
     def _start(self, trainer: Trainer) -> None:
         """Warns of what `Runner.evaluate` gives in vain; `Validate` has printed it."""
@@ -178,7 +184,7 @@ class Notices:
         if self._has_tested and not found:
             return  # it failed: `fit` raises why, once all hooks were told of the end
         if found:
-            self._walk.done()  # its metrics were told by the hook that tests
+            self._walk.done(self._tested)
             self._walk.measured(test=found)
             self._warn_of_nonfinite(found)
         self._walk.begin("hooks")
@@ -226,8 +232,23 @@ class Reloaded:
 
 
 def without_talk(given: Sequence[Hook]) -> list[Hook]:
-    """The hooks without those that only print how a run goes."""
-    return [hook for hook in given if not isinstance(hook, hooks.Console)]
+    """The hooks without those that only print how a run goes; pictures have a stage of their own."""
+    return [
+        _Unseen("", hook.every) if isinstance(hook, hooks.Visualize) else hook
+        for hook in given
+        if not isinstance(hook, hooks.Console)
+    ]
+
+
+class _Unseen(hooks.Visualize):
+    """Serves whoever asks for a picture, with none."""
+
+    @property
+    def name(self) -> str:
+        return "Visualize"
+
+    def on_step(self, trainer: Trainer) -> None:
+        pass
 
 
 def _state(trainer: Trainer) -> Fingerprints:

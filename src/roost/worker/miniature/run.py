@@ -22,10 +22,11 @@ from roost.project.device import choose_device
 from roost.project.native import Experiment
 from roost.train import hooks, timing
 from roost.train.hook import Hook
+from roost.train.hooks.console import unused
 from roost.train.loader import Loader
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
-from roost.worker.miniature.excerpt import sample_of, shorten
+from roost.worker.miniature.excerpt import all_due, sample_of, shorten
 from roost.worker.miniature.fingerprints import fingerprints
 from roost.worker.miniature.marks import Notices, Reloaded
 from roost.worker.miniature.speed import evaluation_seconds, step_seconds
@@ -107,7 +108,8 @@ class Miniature:
 
     def _model(self, data: Data, own: list[Hook]) -> Trainer:
         self._walk.begin("model")
-        trainer = self._trainer(data, own, session=1)
+        with self._walk.noting_warnings():
+            trainer = self._trainer(data, own, session=1)
         total = sum(p.numel() for p in trainer.runner.parameters())
         self._walk.done(f"{total:,} parameters on {trainer.runner.device}")
         for reason in determinism.inexact(self._device):
@@ -136,7 +138,8 @@ class Miniature:
         shorten(trainer, steps=steps, hooks=notices.hooks)
         self._walk.begin("start")
         try:
-            reason = trainer.fit()
+            with all_due(trainer.stepper, within=steps):
+                reason = trainer.fit()
         except Exception as error:
             _note_the_excerpt(error)
             raise
@@ -145,6 +148,8 @@ class Miniature:
             self._walk.tell("hooks", ", ".join(hook.name for hook in own))
         if trainer.progress.step < steps:
             self._walk.warn(f"the run ends after step {trainer.progress.step}: {reason}")
+        for text in unused(trainer):
+            self._walk.warn(text)
         if trainer.checkpoints is not None and notices.saved is None:
             raise RoostError("no checkpoint could be written; why stands above")
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
@@ -197,7 +202,7 @@ class Miniature:
         if schedule is None or trainer.total_steps == NEVER:
             return
         self._walk.begin("schedule")
-        optimizers = trainer.stepper.optimizers
+        optimizers = {name: o for name, o in trainer.stepper.optimizers.items() if o.scheduler is not None}
         first = {name: optim.lr for name, optim in optimizers.items()}
         number = _moved(schedule, trainer)
         where = "" if number == trainer.total_steps else f", as far as step {number:,}"
@@ -219,8 +224,10 @@ class Miniature:
             trainer = self._trainer(data, self._own_hooks(), session=2)
             after = {} if determinism.inexact(self._device) else notices.after
             reloaded = Reloaded(saved, after)
-            shorten(trainer, steps=min(_STEPS, trainer.total_steps), hooks=reloaded.hooks)
-            trainer.fit(checkpoint=notices.saved.id)
+            steps = min(_STEPS, trainer.total_steps)
+            shorten(trainer, steps=steps, hooks=reloaded.hooks)
+            with all_due(trainer.stepper, within=steps):
+                trainer.fit(checkpoint=notices.saved.id)
         same = [
             *([] if reloaded.lost else ["every bit as saved"]),
             *(["the next step gives the same bits"] if reloaded.other == [] else []),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TextIO
 
 from roost.package.checked import Line, Stage, Writer
+
+WARNING = "warning: "
 
 
 class Walk:
@@ -70,8 +73,18 @@ class Walk:
             is_told: Whether it was printed already.
         """
         if not is_told:
-            print(f"warning: {text}", flush=True)
+            print(f"{WARNING}{text}", flush=True)
         self._writer.write(Line(warning=text))
+
+    @contextlib.contextmanager
+    def noting_warnings(self) -> Iterator[None]:
+        """Counts among the warnings what is printed as one inside."""
+        both = _Both(sys.stdout)
+        with contextlib.redirect_stdout(both):
+            yield
+        for line in both.said.splitlines():
+            if line.startswith(WARNING):
+                self.warn(line.removeprefix(WARNING), is_told=True)
 
     def measured(self, **values: Any) -> None:
         """Writes down numbers for the operation."""
@@ -84,6 +97,20 @@ class Walk:
         seen = "failed" if stage.state == "failed" else stage.seen
         print(f"{stage.name:<11}{stage.seconds:8.2f} s  {seen}".rstrip(), flush=True)
         self._writer.write(Line(stage=stage))
+
+
+class _Both(io.TextIOBase):
+    """Prints, and keeps what was printed."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self.said = out, ""
+
+    def write(self, text: str) -> int:
+        self.said += text
+        return self._out.write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roost.config import synonyms
+from roost.config.settings import known_keys
+
+KNOWN = list(known_keys({"optimizers": {"main": {}}}))
+
+
+@pytest.mark.parametrize(
+    ("key", "candidates", "meant"),
+    [
+        ("learning_rate", ["lr_scale", "lr"], "lr"),
+        ("a.learning_rate", ["a.lr_scale", "a.lr", "b.lr"], "a.lr"),
+        ("learning_rate", ["a.lr", "b.lr"], None),
+        ("learning_rate", ["lr_scale"], None),
+        ("lr", ["lr"], None),
+        ("gradient_clip_val", KNOWN, "optimizers.main.max_grad_norm"),
+        ("accumulate_grad_batches", KNOWN, "gradient_accumulation_steps"),
+        ("fp16", KNOWN, "precision"),
+    ],
+)
+def test_names(key: str, candidates: list[str], meant: str | None) -> None:
+    assert synonyms.name(key, candidates) == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "choices", "meant"),
+    [
+        (16, [32, "bf16", "fp16"], "fp16"),
+        ("BFloat16", [32, "bf16", "fp16"], "bf16"),
+        ("32-true", [32, "bf16", "fp16"], 32),
+        ("stopp", ["stop", "skip"], "stop"),
+        (16, ["stop"], None),
+        ("zzz", ["stop"], None),
+        (["16"], [32], None),
+    ],
+)
+def test_values(given: Any, choices: list[Any], meant: Any) -> None:
+    assert synonyms.value(given, choices) == meant
+
+
+def test_arguments_of_optimizers() -> None:
+    assert synonyms.argument("optimizers.main.learning_rate") == "optimizers.main.lr"
+    assert synonyms.argument("model.learning_rate") is None
+    assert synonyms.argument("optimizers.main.amp") is None, "it is a setting, and stands elsewhere"
+
+
+def test_what_is_called_so_goes_before_what_is_spelled_so() -> None:
+    candidates = ["learning_rates", "lr"]
+    assert synonyms.proposal("learning_rate", candidates) == "did you mean 'lr'? "
+    assert synonyms.proposal("learning_rats", candidates) == "did you mean 'learning_rates'? "
+    assert synonyms.proposal("zzz", candidates) == ""
