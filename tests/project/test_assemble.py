@@ -17,11 +17,14 @@ from tests.project.projects import DATASET, RUNNER, project
 
 MORE_SETS = DATASET.replace("valid=data", 'valid={"clean": data, "noisy": data}, test=data')
 TRAIN_ALONE = DATASET.replace("valid=data, ", "")
-BAD = DATASET + """
+BAD = (
+    DATASET
+    + """
 class Bad:
     def __len__(self): return 9
     def __getitem__(self, index): return 1 / 0
 """
+)
 
 
 def make(folder: Path, **options: Any) -> Trainer:

@@ -22,6 +22,13 @@ from tests.train.parts import CNN, MLP, Pictures, Points, Recipe, StopAt, built,
         (ValueError("no good\nat all"), "ValueError: no good"),
         (AssertionError(), "AssertionError"),
         (torch.OutOfMemoryError("no more"), "OutOfMemoryError: no more"),
+        (
+            torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.81 GiB of "
+                "which 1.06 GiB is free. Including non-PyTorch memory, this process has 138.74 GiB in use."
+            ),
+            "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        ),
         (ValueError("x" * 1000), "ValueError: " + "x" * 488),
     ],
 )

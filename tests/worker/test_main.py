@@ -125,7 +125,10 @@ def test_an_error_of_the_project_is_told_in_full_and_reported_with_its_notes(
     code, line = run(project(tmp_path, dataset=sets.replace("train=data", "train=Bad()")), monkeypatch)
     assert code == 1
     assert line["reason"] == "exception"
-    assert line["error"] == "ZeroDivisionError: division by zero; while reading sample 0 of the training set (Bad)"
+    assert (
+        line["error"]
+        == "ZeroDivisionError: division by zero; while reading sample 0 of the training set (Bad)"
+    )
     assert "Traceback" in capfd.readouterr().err
 
 

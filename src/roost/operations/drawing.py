@@ -208,8 +208,8 @@ def _other_handles(picture: Picture, *, single: bool) -> list[Any]:
         for number, name in enumerate(others if len(others) > 1 else []):
             example = next(curve for curve in panel.curves if curve.split == name)
             colour = _colour(example, parts, single=True) if single else _INK
-            line = _LINES[number % 4]
-            handles.append(Line2D([], [], color=colour, linewidth=1.4, linestyle=line, label=_written(name)))
+            look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINES[number % 4]}
+            handles.append(Line2D([], [], color=colour, label=_written(name), **look))
     return handles
 
 

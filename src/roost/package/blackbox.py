@@ -46,7 +46,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where in the data, counted from 1 as all that a person reads: ``epoch 3, batch 12, samples 18, 244``."""
+        """Where in the data, counted from 1 for people: ``epoch 3, batch 12, samples 18, 244``."""
         several, first = self.num_batches > 1, self.batch + 1
         batches = f"{self.num_batches} batches from {first}" if several else f"batch {first}"
         named = [str(one) for one in self.samples[:_MOST_SAMPLES]]

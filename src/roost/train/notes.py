@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ from roost.train.blackbox import BlackBox, samples_of, window_again
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
+
+_OUT_OF_MEMORY = re.compile(r"(CUDA out of memory. Tried to allocate [\d.]+ \w+)\. GPU \d+ has")
+"""What follows is about all that uses the GPU: hundreds of characters, and gone by the time they are read."""
 
 
 class Notes:
@@ -144,7 +148,9 @@ def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
 def said(error: Exception) -> str:
     """An error in one line, with its notes; that of a loader worker as it was raised there."""
     found = raised(error)
-    lines = [one.strip().partition("\n")[0] for one in (found.text, *found.notes)]
+    match = _OUT_OF_MEMORY.match(found.text)
+    text = match[1] if match is not None else found.text
+    lines = [one.strip().partition("\n")[0] for one in (text, *found.notes)]
     return ": ".join(filter(None, (found.name, "; ".join(filter(None, lines)))))[:500]
 
 

@@ -15,6 +15,7 @@ All but ``debug`` are started by a supervisor, and report their end to it.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -36,8 +37,11 @@ def main(arguments: list[str]) -> int:
     """Does the task; gives the exit code."""
     path, task, *rest = arguments
     if task == "debug":
+        # Its exception would come up somewhere in torch's imports, as an error of theirs.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
         from roost.worker import debug
 
+        signal.signal(signal.SIGINT, interrupt)
         return debug.main(path, *rest)
     return _supervised(path, task)
 

@@ -18,7 +18,7 @@ from roost.base.harmless import harmless
 T = TypeVar("T")
 _MOST_VARIABLES = 8
 _LONGEST = 60
-_LOOKING = "u and d go through the frames, q leaves"
+_LOOKING = "the step is over: u and d go through the frames; n, c and q leave"
 _STEPPING = "n goes to the next line, s into it, c goes on, q leaves"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,11 +80,22 @@ def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[
     terminal.seen = ""
     terminal.type("c")
     assert "it fails: ZeroDivisionError" in terminal.wait_for("(Pdb) ")
+    assert "the step is over" in terminal.seen and "n, c and q leave" in terminal.seen
     terminal.press_ctrl_c()  # ends nothing at a prompt
     terminal.type("")  # one that comes just as readline begins to wait is seen with the next key
     terminal.wait_for("--KeyboardInterrupt--")
     terminal.type("q")
     assert terminal.end()[0] == 0
+
+
+def test_ctrl_c_before_torch_is_there(failed: Package, tmp_path: Path, terminals: list[Terminal]) -> None:
+    (tmp_path / "torch.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
+    terminal = Terminal("debug", failed.path, PYTHONPATH=str(tmp_path))
+    terminals.append(terminal)
+    terminal.wait_for("importing")
+    terminal.press_ctrl_c()
+    code, shown = terminal.end()
+    assert code == -signal.SIGINT and "Traceback" not in shown
 
 
 def test_beside_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:

@@ -98,7 +98,7 @@ def test_an_optimizer_that_is_never_used(
     until: str | int, runner: type[MLP], steps: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = built(runner)
-    first, last = (torch.optim.Adam(made.net[number].parameters()) for number in (0, 3))
+    first, last = (torch.optim.Adam(made.net.get_submodule(number).parameters()) for number in "03")
     stepper = Stepper({"main": first, "tail": Optim(last, every_n_steps=100)})
     roost.Trainer(made, {"train": loader(Still(), 4)}, stepper, hooks=[Console()], until=until).fit()
     warnings = [text for text in said(capsys) if text.startswith("warning")]

@@ -74,7 +74,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 def _ready(outcome: Outcome, estimate: Estimate) -> list[str]:
     number = len(outcome.warnings)
-    warned = f" (with {number} warning{'s' if number > 1 else ''} above)" if number else ""
+    warned = f" (with {_counted(number, 'warning')} above)" if number else ""
     total = "" if estimate.total_steps is None else f" of {_counted(estimate.total_steps, 'step')}"
     lines = [
         f"ready{warned}: {_counted(estimate.steps_per_epoch, 'step')} an epoch, "
@@ -83,9 +83,10 @@ def _ready(outcome: Outcome, estimate: Estimate) -> list[str]:
         f"{precise_duration(estimate.total_seconds)}"
     ]
     if estimate.checkpoints:
+        kept = _counted(estimate.checkpoints, "checkpoint")
         lines.append(
-            f"disk: up to {_counted(estimate.checkpoints, 'checkpoint')} of "
-            f"{size(estimate.checkpoint_bytes)}, {size(estimate.disk_bytes)} of the {size(estimate.free_bytes)} that are free"
+            f"disk: up to {kept} of {size(estimate.checkpoint_bytes)}, {size(estimate.disk_bytes)} of the "
+            f"{size(estimate.free_bytes)} that are free"
         )
     lines += _memory(outcome.findings.measured)
     # The worker's own warnings stand above already.

@@ -234,18 +234,18 @@ class Reloaded:
 def without_talk(given: Sequence[Hook]) -> list[Hook]:
     """The hooks without those that only print how a run goes; pictures have a stage of their own."""
     return [
-        _Unseen("", hook.every) if isinstance(hook, hooks.Visualize) else hook
+        _Unseen() if isinstance(hook, hooks.Visualize) else hook
         for hook in given
         if not isinstance(hook, hooks.Console)
     ]
 
 
-class _Unseen(hooks.Visualize):
+class _Unseen(Hook):
     """Serves whoever asks for a picture, with none."""
 
-    @property
-    def name(self) -> str:
-        return "Visualize"
+    phase = Phase.EVAL
+    every = ()
+    serves = "visualize"
 
     def on_step(self, trainer: Trainer) -> None:
         pass
