@@ -174,6 +174,17 @@ def _session(package: Package, **said: Any) -> int:
     return number
 
 
+def test_a_new_session_removes_what_killed_ones_had_not_finished_writing(package: Package) -> None:
+    package.new_session({})
+    package.blackbox.mkdir()
+    for folder in (package.path, package.path / "sessions", package.blackbox):
+        durable.make_staging_folder(folder / "begun")
+        (folder / "mine").mkdir()
+    package.new_session({})
+    left = [path.name for path in package.path.rglob("*") if durable.is_staging(path.name)]
+    assert left == [] and len([*package.path.rglob("mine")]) == 3
+
+
 def test_the_state_is_that_of_the_newest_session(package: Package) -> None:
     assert package.state() == "new"
     _session(package, state="failed")

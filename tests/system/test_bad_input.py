@@ -151,7 +151,7 @@ CASES = {
         + "    def __getitem__(self, i): return {0: 1}[i]\n",
         "data: {batch_size: 4, shuffle: false}",
         1,
-        ["KeyError: 1", "sample 1 of Broken"],
+        ["KeyError: 1", "sample 1 of the training set (Broken)"],
     ),
     "metric is a vector": Case(
         CODE.replace(

@@ -129,6 +129,64 @@ def test_a_guard_that_does_not_look_only_puts_back() -> None:
     assert "skipped" not in values and guard.flag is None
 
 
+class Replacing(nn.Module):
+    """Whose buffers are other tensors after each forward."""
+
+    mean: Tensor
+    seen: Tensor
+    first: Tensor | None
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(3, 3)
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("seen", torch.zeros(0))
+        self.register_buffer("first", None)
+        self.register_buffer("weight", self.line.weight.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + x.mean(0)
+        self.seen = torch.cat([self.seen, x[:1, 0]])
+        self.first = x[0] if self.first is None else self.first
+        self.weight = self.line.weight.detach()
+        found: Tensor = self.line(x) - self.mean
+        return found
+
+
+def test_a_buffer_that_became_another_tensor_is_put_back() -> None:
+    module = Replacing()
+    stepper = Stepper(adamw(module), guard=Guard(module))
+    for factor, flag in ((NAN, 1.0), (1.0, 0.0), (NAN, 1.0)):
+        before = all_of(module)
+        values = stepper.run(lambda x, f=factor: module(x * f).square().mean(), [X])  # type: ignore[misc]
+        assert float(values["skipped"]) == flag and (all_of(module) == before) is bool(flag)
+    assert module.weight.data_ptr() == module.line.weight.data_ptr()  # in a good step it is the project's own
+    assert torch.equal(module.weight, module.line.weight) and len(module.seen) == 1
+
+
+def test_a_buffer_that_became_another_tensor_is_put_back_after_an_error() -> None:
+    module = Replacing()
+    guard = Guard(module, looks=False)
+    before = all_of(module)
+    with pytest.raises(IndexError):
+        Stepper(adamw(module), guard=guard).run(lambda x: module(x)[9].sum(), [X])
+    guard.restore()
+    assert all_of(module) == before and module.first is None
+
+
+@pytest.mark.parametrize("kind", ["expanded", "sparse", "made for inference"])
+def test_what_no_step_can_write_into_disturbs_nobody(kind: str) -> None:
+    module = Net()
+    with torch.inference_mode(kind == "made for inference"):
+        buffer = {"expanded": torch.ones(1, 3).expand(4, 3), "sparse": torch.eye(3).to_sparse()}.get(kind)
+        module.register_buffer("kept", torch.zeros(3) if buffer is None else buffer)
+    stepper = Stepper(adamw(module), guard=Guard(module))
+    for factor, flag in ((NAN, 1.0), (1.0, 0.0)):
+        values = stepper.run(lambda x, f=factor: (module(x) * f).square().mean(), [X])  # type: ignore[misc]
+        assert float(values["skipped"]) == flag and module.get_buffer("hidden").tolist() == [1 - flag] * 2
+
+
 def test_buffers_may_come_and_grow() -> None:
     module = Net()
     guard = Guard(module)

@@ -12,6 +12,9 @@ from roost.package import blackbox, checkpoint, skipped
 from roost.train import notes
 from roost.train.blackbox import BlackBox
 from roost.train.notes import Notes
+from roost.train.optim import Optim
+from roost.train.recovery import Recovery
+from roost.train.stepper import Stepper
 from tests.train.parts import CNN, MLP, Pictures, Points, Recipe, StopAt, built, loader, plain
 
 
@@ -122,3 +125,24 @@ def test_what_is_not_as_it_was_is_said(tmp_path: Path) -> None:
         "NumPy's generator is as it was after the error",
         "the buffers are as they were after the error",
     ]
+
+
+class Falling(MLP):
+    """Whose third step fails."""
+
+    def loss(self, batch: Any) -> Any:
+        if self.progress.step == 2:
+            raise ValueError("no good")
+        return super().loss(batch)
+
+
+def test_whose_turn_it_is_in_a_step_is_as_at_its_begin(tmp_path: Path) -> None:
+    runner = built(Falling)
+    optim = Optim(torch.optim.SGD(runner.parameters(), lr=0.1), every_n_steps=3)
+    recovery = Recovery(box=BlackBox(tmp_path, 1))
+    with pytest.raises(ValueError, match="no good"):
+        plain(runner, Points(), until=3, stepper=Stepper(optim), recovery=recovery).fit()
+    box = blackbox.newest(tmp_path)
+    assert box is not None and box.has_state
+    _, states = checkpoint.read(box.path, only=["optimizers"])
+    assert states["optimizers"]["main"]["asked"] == 2

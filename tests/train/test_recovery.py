@@ -990,6 +990,26 @@ def test_any_error_of_a_step_may_be_skipped(tmp_path: Path, how: str, error: typ
     assert bool(trainer.inexact) == (error is torch.OutOfMemoryError)
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MemoryError(), "for want of memory"),
+        (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory"), "for want of memory"),
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
+            "because a loader worker was gone",
+        ),
+        (RuntimeError("DataLoader worker (pid(s) 7, 8) exited"), "because a loader worker was gone"),
+        (ValueError("Caught ValueError in DataLoader worker process 0."), None),
+    ],
+)
+def test_what_the_machine_did_to_a_step_is_inexact(tmp_path: Path, error: Exception, why: str | None) -> None:
+    fails(loss=[3], error=lambda _: error)
+    trainer = replace(RECIPE, recovery=PASS).make(tmp_path)
+    assert trainer.fit() == "finished"
+    assert trainer.inexact == ([f"step 3 was skipped {why}"] if why else [])
+
+
 @pytest.mark.parametrize("how", ["loss", "backward"])
 @pytest.mark.parametrize("chained", [False, True])
 def test_the_memory_of_a_failed_step_is_free_before_the_next(tmp_path: Path, how: str, chained: bool) -> None:

@@ -111,8 +111,8 @@ def test_clipping_and_warm_up_equal_a_loop_by_hand(tmp_path: Path) -> None:
         nn.functional.cross_entropy(by_hand.net(x), y).backward()
         norms.append(float(nn.utils.clip_grad_norm_(by_hand.parameters(), 0.3)))
         optimizer.step()
-        scheduler.step()
         rates.append(optimizer.param_groups[0]["lr"])
+        scheduler.step()
 
     ours = built(MLP)
     optim = Optim(*parts(ours), max_grad_norm=0.3)

@@ -206,8 +206,9 @@ class Package:
 
     def new_session(self, request: Mapping[str, Any]) -> int:
         """Adds a session and gives its number. The caller holds the lock."""
-        for folder in (self.path, self.path / "sessions"):
-            durable.sweep(folder)  # what a killed process had not finished writing
+        for folder in (self.path, self.path / "sessions", self.blackbox):
+            if folder.is_dir():
+                durable.sweep(folder)  # what a killed process had not finished writing
         return sessions.write_request(self.path / "sessions", dict(request))
 
     def lock(self) -> int:

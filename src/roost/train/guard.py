@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,20 @@ from torch import Tensor, nn
 from roost.train.optim import Optim
 
 
+class _Buffer(NamedTuple):
+    """A buffer as it stood in its module before the step."""
+
+    home: dict[str, Tensor | None]
+    name: str
+    tensor: Tensor | None
+
+
 class Guard:
     """Looks at the loss and the gradients of each step on their device, and lets no bad one through.
 
-    A normalisation's running statistics have changed by the time the loss is known: they are put back.
+    A normalisation's running statistics have changed by the time the loss is known: they are put back. So is
+    a buffer that the step has made another tensor (``self.mean = ...``), at the price of a synchronisation.
+    What is written into a sparse, quantized or nested one stays.
 
     Args:
         module: Its buffers are kept.
@@ -24,32 +35,44 @@ class Guard:
         self._module, self.looks = module, looks
         self.flag: Tensor | None = None
         """() whether the step that runs was bad; None while nothing was looked at."""
-        self._buffers: list[Tensor] = []
+        self._buffers: list[_Buffer] = []
+        self._written: list[Tensor] = []
+        """Those of them into which a step can write."""
         self._kept: list[Tensor] = []
+        """What these held."""
 
     def forget(self) -> None:
         """A step begins: nothing of it was kept yet, and nothing looked at."""
-        self.flag, self._buffers = None, []
+        self.flag, self._buffers, self._written = None, [], []
 
     def begin(self) -> None:
         """Keeps the buffers as they are before the step. A copy on the device, no synchronisation."""
-        self._buffers = [buffer for buffer in self._module.buffers() if buffer.numel()]
-        if [(b.shape, b.dtype, b.device) for b in self._buffers] != [
+        self._buffers = [
+            _Buffer(module._buffers, name, buffer)
+            for module in self._module.modules()
+            for name, buffer in module._buffers.items()
+        ]
+        tensors = [one.tensor for one in self._buffers if one.tensor is not None]
+        self._written = [tensor for tensor in tensors if _can_be_written(tensor)]
+        if [(b.shape, b.dtype, b.device) for b in self._written] != [
             (b.shape, b.dtype, b.device) for b in self._kept
         ]:
-            self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
-        if self._buffers:
+            self._kept = [torch.empty_like(buffer) for buffer in self._written]
+        if self._written:
             with torch.no_grad():
-                torch._foreach_copy_(self._kept, self._buffers)
+                torch._foreach_copy_(self._kept, self._written)
 
     def restore(self) -> None:
         """Puts the buffers back, if they were kept since the step began."""
-        if self._buffers:
+        for one in self._buffers:
+            one.home[one.name] = one.tensor
+        if self._written:
             with torch.no_grad():
-                torch._foreach_copy_(self._buffers, self._kept)
+                torch._foreach_copy_(self._written, self._kept)
 
     def look(self, loss: Tensor, sizes: Iterable[Tensor]) -> Tensor:
-        """() whether the loss, or a gradient, is not finite; then the buffers are back. No synchronisation.
+        """() whether the loss, or a gradient, is not finite; then the buffers are back. No synchronisation,
+        unless one of them is another tensor now.
 
         Args:
             loss: () of this step.
@@ -59,10 +82,22 @@ class Guard:
         for size in sizes:
             bad = bad | ~size.isfinite().to(bad.device)
         with torch.no_grad():
-            for buffer, kept in zip(self._buffers, self._kept, strict=True):
+            for buffer, kept in zip(self._written, self._kept, strict=True):
                 buffer.copy_(torch.where(bad.to(buffer.device), kept, buffer))
+        # Not chosen on the device: the new tensor may be somebody else's too, such as a weight, and stay so.
+        if any(one.home.get(one.name) is not one.tensor for one in self._buffers) and bool(bad):
+            self.restore()
         self.flag = bad if self.flag is None else self.flag | bad
         return bad
+
+
+def _can_be_written(buffer: Tensor) -> bool:
+    if buffer.layout is not torch.strided or buffer.is_quantized or buffer.is_nested or buffer.is_inference():
+        return False
+    if buffer.is_contiguous():
+        return buffer.numel() > 0
+    # Of an expanded one several elements are the same memory.
+    return not any(step == 0 and size > 1 for size, step in zip(buffer.shape, buffer.stride(), strict=True))
 
 
 def move_unless(bad: Tensor, optim: Optim) -> None:

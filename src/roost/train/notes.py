@@ -21,6 +21,7 @@ from roost.train import seeding
 from roost.train.blackbox import BlackBox, samples_of, window_again
 
 if TYPE_CHECKING:
+    from roost.train.optim import Optim
     from roost.train.trainer import Trainer
 
 _OUT_OF_MEMORY = re.compile(r"(CUDA out of memory. Tried to allocate [\d.]+ \w+)\. GPU \d+ has")
@@ -42,11 +43,15 @@ class Notes:
         self._sources: list[torch.Generator] = []
         self._drawn: list[torch.Tensor] = []
         self._others: dict[str, Any] = {}
+        self._seldom: list[Optim] = []
+        """Those that do not move in every step, and count when they are to."""
+        self._asked: list[int] = []
 
-    # ---- the generators, which a step has moved by the time it fails -------------------------------------
+    # ---- what a step has moved by the time it fails ------------------------------------------------------
 
-    def begin(self) -> None:
-        """Training begins, or goes on: from here on the generators are watched."""
+    def begin(self, optims: Iterable[Optim] = ()) -> None:
+        """Training begins, or goes on: from here on the generators are watched, and whose turn it is."""
+        self._seldom = [optim for optim in optims if optim.every_n_steps > 1]
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
         self._sources = [torch.default_generator, *cuda] if self._box is not None else []
         self._others = seeding.rng_state(devices=False)
@@ -55,6 +60,7 @@ class Notes:
         """Remembers torch's generators as a step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps
         that draw from those are found out afterwards."""
         self._drawn = [source.get_state() for source in self._sources]
+        self._asked = [optim.asked for optim in self._seldom]
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
         """The generators at the begin of the step that failed, and why some are not."""
@@ -110,7 +116,8 @@ class Notes:
             trainer: Where it is.
             note: Which step.
             window: Its micro-batches; None: they are drawn again, unless drawing them was what failed.
-            with_state: Whether nothing has moved since the step began.
+            with_state: Whether nothing has moved since the step began. Then the run ends by it, and the
+                optimizers forget that it had asked them.
         """
         if self._box is None:
             return
@@ -122,6 +129,8 @@ class Notes:
         generators = None
         if with_state:
             generators, moved = self._generators()
+            for optim, asked in zip(self._seldom, self._asked, strict=True):
+                optim.asked = asked
             if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
                 moved.append("the buffers are as they were after the error")
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])

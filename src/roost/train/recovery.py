@@ -96,7 +96,7 @@ class Recovery:
                 fix="give it: Stepper(..., guard=Guard(runner))",
             )
         self._is_careful = guard is not None or bool(self.passed_over)
-        self._notes.begin()
+        self._notes.begin(trainer.stepper.optimizers.values())
 
     def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], Drawn]:
         """Draws a window and takes its step; gives what is recorded, and the window.
@@ -162,8 +162,9 @@ class Recovery:
         for optim in trainer.stepper.optimizers.values():
             optim.clear()
         _free(error)
+        if why := _by_the_machine(error):
+            trainer.note_inexact(f"step {note.step} was skipped {why}")
         if isinstance(error, torch.OutOfMemoryError):
-            trainer.note_inexact(f"step {note.step} was skipped for want of memory")
             torch.cuda.empty_cache()
         return _SKIPPED
 
@@ -332,6 +333,18 @@ def _why_not(trainer: Trainer, error: Exception) -> str:
         return "an optimizer had begun to move in this step already"
     if isinstance(error, getattr(torch, "AcceleratorError", ())):
         return "after such an error nothing can be computed on the device"
+    return ""
+
+
+def _by_the_machine(error: Exception) -> str:
+    """What made the step fail, if it was the machine, which another time may not; empty if not, as far as is
+    known."""
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: " in text:
+        return "for want of memory"
+    # Torch says so wherever the process is when one dies, also in the middle of a forward pass.
+    if text.startswith("DataLoader worker (pid"):
+        return "because a loader worker was gone"
     return ""
 
 
