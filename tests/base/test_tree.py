@@ -229,6 +229,13 @@ def test_views_come_back_as_what_they_show() -> None:
     assert same(through_a_file(state), state)
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (3,), (2, 3)])
+def test_expanded_tensors_come_back(shape: tuple[int, ...]) -> None:
+    """Of a single element torch holds even a stride of 0 for contiguous."""
+    value = torch.arange(6.0)[4:5].expand(shape)
+    assert same(through_a_file(value), value)
+
+
 def test_lazy_views_of_one_memory_are_not_mixed_up() -> None:
     value = torch.tensor([1 + 2j, 3 - 4j])
     state = {"value": value, "conjugate": value.conj(), "negative": value.conj().imag, "imag": value.imag}

@@ -155,8 +155,8 @@ WRONG = [
     ({"seed": True}, "seed: expected a whole number"),
     ({"seed": 1.5}, "seed: expected a whole number"),
     ({"seed": None}, "seed: expected a whole number"),
-    ({"threads": 0}, "threads: expected a whole number >= 1 or 'auto'; received 0"),
-    ({"threads": "many"}, "threads: expected a whole number >= 1 or 'auto'; received 'many'"),
+    ({"threads": 0}, "threads: expected a whole number >= 1 and <= 1024 or 'auto'; received 0"),
+    ({"threads": "many"}, "threads: expected a whole number >= 1 and <= 1024 or 'auto'; received 'many'"),
     ({"max_epochs": 0}, "max_epochs: expected a whole number >= 1 or null; received 0"),
     ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: expected a whole number >= 1"),
     (

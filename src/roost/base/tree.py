@@ -65,6 +65,7 @@ def _tensor_leaf(tensor: Any) -> Leaf:
     if tensor.layout != torch.strided or name.startswith("q"):  # qint8 and its like need a quantizer beside
         raise TypeError(f"a {tensor.layout} tensor of type {name}")
     flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
+    flat = flat.as_strided(flat.shape, (1,))  # of one element the stride may be 0, as `expand` gives it
     data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
     return Leaf(name, tuple(tensor.shape), data)
 

@@ -20,6 +20,7 @@ from roost.config.sections import Where as Where
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Natural = Annotated[int, Meta(ge=0)]
+_Threads = Annotated[int, Meta(ge=1, le=1024)]
 _Workers = Annotated[int, Meta(ge=0, le=256)]
 _Patterns = str | list[str]
 
@@ -151,7 +152,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     dataset: Annotated[str, _about("the Dataset class, as Dataset/Dataset.py:Dataset")]
     hooks: Annotated[list[str], _about("your own Hook classes, as Hooks.py:Rules")] = []
     seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], _about("seed of all randomness")] = 0
-    threads: Annotated[_Positive | Literal["auto"], _about("CPU threads of one process")] = "auto"
+    threads: Annotated[_Threads | Literal["auto"], _about("CPU threads of one process")] = "auto"
     max_epochs: Annotated[_Positive | None, _about("epochs after which the run ends")] = None
     max_steps: Annotated[_Positive | None, _about("optimizer steps after which the run ends")] = None
     max_time: Annotated[str | None, _about("time after which the run ends, such as 1h30min")] = None

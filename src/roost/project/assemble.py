@@ -73,7 +73,7 @@ def assemble(
             on_non_finite=settings.on_non_finite,
             on_step_error=settings.on_step_error,
             max_skipped_steps=settings.max_skipped_steps,
-            box=BlackBox(package.blackbox, session) if has_black_box else None,
+            box=BlackBox(package.blackbox, session) if has_black_box and checkpoints else None,
             log=package.path / skipped.NAME,
             session=session,
         ),

@@ -272,6 +272,9 @@ class _Builder:
         rounds otherwise than the plain one."""
         if not arguments.takes(made, "fused") or ".py:" in one.class_:
             return False
+        # Torch's fused SGD gains nothing, and raises where a parameter has its first gradient after others.
+        if one.class_ == "torch.optim.SGD":
+            return False
         if any(one.arguments.get(name) for name in ("foreach", "differentiable")):
             return False
         if not self.parameters.sparse().isdisjoint(chosen):

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from roost.package import checkpoint
 from roost.train.hook import Hook, Phase
@@ -55,3 +56,29 @@ def test_what_a_hook_s_start_puts_into_the_runner_is_no_change(tmp_path: Path) -
     trainer = Recipe(hooks=[Unsaved, Puts]).make(tmp_path)
     trainer.fit()
     assert trainer.inexact == []
+
+
+def test_an_optimizer_that_gets_a_group_is_named(tmp_path: Path) -> None:
+    class Adds(Hook):
+        def on_step(self, trainer: Trainer) -> None:
+            if trainer.progress.step == 2:
+                group = {"params": [nn.Parameter(torch.zeros(1))]}
+                trainer.stepper.optimizers["main"].optimizer.add_param_group(group)
+
+    trainer = Recipe(hooks=[Unsaved, Adds]).make(tmp_path)
+    trainer.fit()
+    (reason,) = trainer.inexact
+    assert reason.startswith("the parameters of optimizer main changed in training")
+
+
+def test_a_parameter_that_is_replaced_is_named(tmp_path: Path) -> None:
+    class Replaces(Hook):
+        def on_step(self, trainer: Trainer) -> None:
+            if trainer.progress.step == 2:
+                net = trainer.runner.net
+                net[0].weight = nn.Parameter(net[0].weight.detach().clone())
+
+    trainer = Recipe(hooks=[Unsaved, Replaces]).make(tmp_path)
+    trainer.fit()
+    (reason,) = trainer.inexact
+    assert reason.startswith("optimizer main still moves parameters that the Runner has replaced")
