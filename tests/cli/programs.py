@@ -66,6 +66,17 @@ class Terminal:
     def press_ctrl_c(self) -> None:
         os.write(self.fd, b"\x03")
 
+    def press_ctrl_c_until(self, text: str) -> None:
+        """Presses Ctrl-C until ``text`` is shown: readline overlooks one that comes just as it begins to wait."""
+        for _ in range(20):
+            self.press_ctrl_c()
+            try:
+                self.wait_for(text, 3.0)
+            except TimeoutError:
+                continue
+            return
+        raise TimeoutError(f"{text!r} was not shown in {self.seen!r}")
+
     def hang_up(self) -> None:
         """The terminal is gone, as when its window is closed."""
         os.close(self.fd)

@@ -81,9 +81,7 @@ def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[
     terminal.type("c")
     assert "it fails: ZeroDivisionError" in terminal.wait_for("(Pdb) ")
     assert "the step is over" in terminal.seen and "n, c and q leave" in terminal.seen
-    terminal.press_ctrl_c()  # ends nothing at a prompt
-    terminal.type("")  # one that comes just as readline begins to wait is seen with the next key
-    terminal.wait_for("--KeyboardInterrupt--")
+    terminal.press_ctrl_c_until("--KeyboardInterrupt--")  # ends nothing at a prompt
     terminal.type("q")
     assert terminal.end()[0] == 0
 
