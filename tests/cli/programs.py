@@ -67,7 +67,7 @@ class Terminal:
         os.write(self.fd, b"\x03")
 
     def press_ctrl_c_until(self, text: str) -> None:
-        """Presses Ctrl-C until ``text`` is shown: readline overlooks one that comes just as it begins to wait."""
+        """Presses Ctrl-C until ``text`` is shown: readline overlooks one that comes as it begins to wait."""
         for _ in range(20):
             self.press_ctrl_c()
             try:
