@@ -26,7 +26,7 @@ MARKERS = (
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    # Who starts this under nohup, or as a job of a script, has them ignored, and so would every program in it.
+    # Started under nohup, or as a job of a script, these are ignored, and so they would be in every program.
     for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, action)
