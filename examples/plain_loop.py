@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import roost
 from roost.train import seeding
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.progress import Progress
 from roost.train.rank_state import RankState
 

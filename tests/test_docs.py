@@ -13,6 +13,7 @@ from roost.config import layers
 from roost.config.build import forget
 from roost.config.settings import typed
 from roost.package import performance
+from roost.project import loading, native
 from roost.train.optimizers import build_optimizers, describe
 from tests.project.trained import trained
 
@@ -55,6 +56,35 @@ def test_the_optimizers_are_built(tmp_path: Path) -> None:
     forget(tmp_path)
     assert [len(optim.optimizer.param_groups) for optim in found.values()] == [3, 1]
     assert len(describe(found)) == 2
+
+
+def test_the_data_is_read(tmp_path: Path) -> None:
+    (section,) = (block for block in blocks("yaml") if "sort_by_length" in block)
+    (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
+    settings = typed(layers.load(tmp_path / "config.yaml").values)
+    data = native.checked(run_block("class Speech")["Dataset"]({}).build(), roost.Dataset)
+    made = loading.loaders(data, settings, device=torch.device("cpu"), batches_per_step=2)
+    assert {name: len(one) for name, one in made.items()} == {
+        "train": 1000,
+        "valid/clean": 1,
+        "valid/noisy": 1,
+    }
+    drawn = next(made["train"].epochs()).value
+    made["train"].close()
+    assert drawn["clean"].shape == (32, 80, 4) and drawn["noisy"].shape == (8, 60, 4)
+
+
+def test_what_has_no_index_is_read() -> None:
+    asked = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "data": {"batch_size": 4}}
+    lengths = {"iterable": {"steps_per_epoch": 5}, "whole_batches": {}, "foreign": {}}
+    names = run_block("class Endless")
+    for name, own in lengths.items():
+        settings = typed({**asked, "data": {"batch_size": 4, **own}})
+        made = loading.loaders(
+            native.checked(names[name], roost.Dataset), settings, device=torch.device("cpu")
+        )
+        batch = next(made["train"].epochs())
+        assert (len(made["train"]), batch.value.shape) == (own.get("steps_per_epoch", 8), (4, 2))
 
 
 def test_the_gan_draws_its_noise_where_the_batch_is() -> None:

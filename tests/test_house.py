@@ -63,6 +63,7 @@ MAY_WRITE = {
     "package/progress.py": "one mapped record, published each step for watchers; nothing resumes from it",
     "package/snapshot.py": "copies thousands of files in bulk; what a power cut tears is found by its hash",
     "train/checkpoints.py": "makes the folder that a hand-written loop names",
+    "train/data/slot.py": "a file that has no name, for memory, where the system has none without a file",
     "train/hooks/records.py": "makes the folder that a hand-written loop names",
     "train/hooks/visualize.py": "makes the folder of a step's pictures; each is written durably",
     "train/media.py": "writes into memory",
@@ -343,6 +344,7 @@ def test_the_write_rule_lets_pass(code: str) -> None:
 # --- what runs code from data -----------------------------------------------------------------------------
 
 RUNS_DATA = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.load_all", "yaml.unsafe_load"}
+MAY_PICKLE = {"train/data/packing.py": "between a process and the workers that it forked"}
 PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 
@@ -372,7 +374,8 @@ def test_nothing_runs_code_that_came_as_data() -> None:
     errors = []
     for file in [*sorted(SOURCE.rglob("*.py")), *sorted((REPOSITORY / "bench").rglob("*.py"))]:
         for node in ast.walk(parsed(file)):
-            if what := danger(node):
+            what = danger(node)
+            if what and not (what in PICKLES and name_of(file) in MAY_PICKLE):
                 errors.append(f"{name_of(file)}:{getattr(node, 'lineno', 0)}: {what}")
     assert not errors, "\n".join(errors)
 

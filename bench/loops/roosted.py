@@ -17,7 +17,7 @@ from roost.package.progress import Board
 from roost.package.retention import Best as Rule
 from roost.train import hooks
 from roost.train.checkpoints import Checkpoints
-from roost.train.loader import Batch
+from roost.train.data.loader import Batch
 
 from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 

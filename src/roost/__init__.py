@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from roost.project.package import Package as Package
     from roost.project.package import open_package as open_package
     from roost.train.checkpoints import Checkpoints as Checkpoints
+    from roost.train.data.loader import Loader as Loader
+    from roost.train.data.sampled import Sampled as Sampled
     from roost.train.events import Events as Events
     from roost.train.hook import Hook as Hook
     from roost.train.hook import Phase as Phase
-    from roost.train.loader import Loader as Loader
     from roost.train.media import Media as Media
     from roost.train.optim import Optim as Optim
-    from roost.train.plan import BatchPlan as BatchPlan
+    from roost.train.plans.plan import BatchPlan as BatchPlan
     from roost.train.progress import Progress as Progress
     from roost.train.stepper import Stepper as Stepper
     from roost.train.trainer import Trainer as Trainer
@@ -45,9 +46,10 @@ _HOME = {
     "Events": "roost.train.events",
     "Hook": "roost.train.hook",
     "Phase": "roost.train.hook",
-    "Loader": "roost.train.loader",
+    "Loader": "roost.train.data.loader",
     "Optim": "roost.train.optim",
-    "BatchPlan": "roost.train.plan",
+    "BatchPlan": "roost.train.plans.plan",
+    "Sampled": "roost.train.data.sampled",
     "Progress": "roost.train.progress",
     "Stepper": "roost.train.stepper",
     "Trainer": "roost.train.trainer",

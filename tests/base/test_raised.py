@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from roost.base.raised import raised
-from tests.worker.causes.scenes import in_a_worker, of
+from roost.base.raised import Elsewhere, Raised, raised
+from tests.worker.causes.scenes import in_a_worker, in_a_worker_of_ours, of
 
 
 def fails() -> None:
@@ -91,20 +91,25 @@ def test_a_syntax_error_has_its_place() -> None:
 
 # --- loader workers ---------------------------------------------------------------------------------------
 
+Worker = Callable[[Callable[[], object]], Raised]
+of_any_loader = pytest.mark.parametrize("in_a_worker", [in_a_worker, in_a_worker_of_ours])
 
-def test_the_error_of_a_loader_worker_is_that_of_the_worker() -> None:
+
+@pytest.mark.parametrize(
+    ("in_a_worker", "place"),
+    [(in_a_worker, "in DataLoader worker process 0"), (in_a_worker_of_ours, "in loader worker 0")],
+)
+def test_the_error_of_a_loader_worker_is_that_of_the_worker(in_a_worker: Worker, place: str) -> None:
     found = in_a_worker(fails)
-    assert (found.kind, found.text, found.place) == (
-        "ValueError",
-        "no good",
-        "in DataLoader worker process 0",
-    )
+    assert (found.kind, found.text, found.place) == ("ValueError", "no good", place)
     assert found.is_a("Exception") and found.direct is None
     assert found.frames[-1].name == "fails" and found.frames[-1].line == 'raise ValueError("no good")'
     assert all("dataloader.py" not in frame.filename for frame in found.frames)
+    assert all("ring.py" not in frame.filename for frame in found.frames)
 
 
-def test_a_chain_in_a_loader_worker() -> None:
+@of_any_loader
+def test_a_chain_in_a_loader_worker(in_a_worker: Worker) -> None:
     def causes() -> None:
         try:
             fails()
@@ -127,12 +132,14 @@ def test_a_chain_in_a_loader_worker() -> None:
         (lambda: torch.empty(10**15, dtype=torch.uint8), "RuntimeError", "[enforce fail at alloc_cpu.cpp"),
     ],
 )  # fmt: skip
-def test_of_any_class(how: Callable[[], object], kind: str, text: str) -> None:
+@of_any_loader
+def test_of_any_class(in_a_worker: Worker, how: Callable[[], object], kind: str, text: str) -> None:
     found = in_a_worker(how)
     assert found.kind == kind and found.text.startswith(text) and found.place
 
 
-def test_a_recursion_in_a_loader_worker_keeps_its_depth() -> None:
+@of_any_loader
+def test_a_recursion_in_a_loader_worker_keeps_its_depth(in_a_worker: Worker) -> None:
     def deep() -> None:
         deep()
 
@@ -140,7 +147,8 @@ def test_a_recursion_in_a_loader_worker_keeps_its_depth() -> None:
     assert found.kind == "RecursionError" and len(found.frames) > 500
 
 
-def test_the_note_of_the_sample_is_a_note_again() -> None:
+@of_any_loader
+def test_the_note_of_the_sample_is_a_note_again(in_a_worker: Worker) -> None:
     def noted() -> None:
         error = ValueError("of two\nlines")
         error.add_note("while reading sample 3 of Digits")
@@ -148,6 +156,52 @@ def test_the_note_of_the_sample_is_a_note_again() -> None:
 
     found = in_a_worker(noted)
     assert found.text == "of two\nlines" and found.notes == ("while reading sample 3 of Digits",)
+
+
+class Locked(OSError):
+    """Cannot be sent from one process to another."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.close = lambda: None
+
+
+def test_what_only_a_worker_of_ours_keeps() -> None:
+    def noted() -> None:
+        error = KeyError("a")
+        error.add_note("one")
+        error.add_note("of two\nlines")
+        raise error
+
+    def group() -> None:
+        raise ExceptionGroup("two of them", [ValueError("a"), TypeError("b")])
+
+    def nowhere() -> None:
+        compile("x = = 1", "/p/n.py", "exec")
+
+    def locked() -> None:
+        raise Locked("no good")
+
+    found = in_a_worker_of_ours(noted)
+    assert found.notes == ("one", "of two\nlines") and found.text == "'a'" and found.is_a("LookupError")
+    found = in_a_worker_of_ours(group)
+    assert [one.text for one in found.parts] == ["a", "b"] and found.place == "in loader worker 0"
+    found = in_a_worker_of_ours(nowhere)
+    assert (found.frames[-1].filename, found.frames[-1].lineno) == ("/p/n.py", 1) and found.caret == ""
+    found = in_a_worker_of_ours(locked)
+    assert found.name == "Locked" and found.text == "no good" and found.frames[-1].name == "locked"
+
+
+def test_a_traceback_from_elsewhere_that_is_none() -> None:
+    error = ValueError("a")
+    error.__cause__ = Elsewhere("nothing", "in loader worker 1")
+    found = raised(error)
+    assert (found.kind, found.text, found.place, found.frames) == (
+        "ValueError",
+        "a",
+        "in loader worker 1",
+        (),
+    )
 
 
 @pytest.mark.parametrize(

@@ -178,5 +178,5 @@ def test_whoever_reads_the_output_may_go(tmp_path: Path) -> None:
     command = f"{' '.join(ROOST)} run {config} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("training: ") and "succeeded" in done.stderr
+    assert done.stdout.count("\n") == 1 and "succeeded" in done.stderr
     assert "Exception ignored" not in done.stderr

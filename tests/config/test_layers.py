@@ -65,8 +65,9 @@ def test_provenance_names_the_layer_that_set_a_key_last(layered: Config) -> None
 
 def test_explain_goes_from_lowest_to_highest(layered: Config) -> None:
     assert layered.explain("data.batch_size") == [
-        ("default", 32), ("model.yaml:3", 1), ("config.yaml:4", 64), ("command line", 8),
+        ("model.yaml:3", 1), ("config.yaml:4", 64), ("command line", 8),
     ]  # fmt: skip
+    assert layered.explain("data.prefetch") == [("default", 2)]
     assert layered.explain("model") == [
         ("model.yaml:1", {"width": 1, "depth": 2}), ("config.yaml:5", {"width": 3}),
         ("tune.yaml:2", {"depth": 9}), ("command line", {"name": "x"}),

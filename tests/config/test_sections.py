@@ -18,11 +18,12 @@ class Wheel(Struct, frozen=True, kw_only=True):
 
 
 class Bicycle(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(description="what it is called")]
+    name: Annotated[str, Meta(description="what it is called", extra={"fix": "give a word"})]
     front: Wheel = Wheel(class_="plain")
     spare: Wheel | None = None
     wheels: Annotated[dict[str, Wheel], Meta(description="by name")] = {}
     stops: list[Wheel] = []
+    colours: Annotated[dict[str, Annotated[int, Meta(ge=0)]], Meta(description="by part")] = {}
 
 
 def read(values: dict[str, Any], *, is_open: bool = False) -> Bicycle:
@@ -49,7 +50,8 @@ def test_reads_sections_names_lists_and_arguments() -> None:
     ("values", "said"),
     [
         ({}, "name: is missing"),
-        ({"name": 3}, "name: expected a text"),
+        ({"name": 3}, "name: expected a text; received 3 (at line of name). To mend it: give a word"),
+        ({"name": "a", "colours": {"bell": -1}}, "colours: expected names, each with a whole number >= 0"),
         ({"name": "a", "wheel": {}}, "did you mean 'wheels'?"),
         ({"name": "a", "wheels": {"left": {"class": "y", "size": 0}}}, "wheels.left.size: expected a whole"),
         ({"name": "a", "stops": {"class": "z"}}, "stops: expected a list of sections"),
@@ -70,7 +72,7 @@ def test_keys_defaults_and_help() -> None:
     values = {"name": "a", "wheels": {"left": {}}}
     assert list(sections.known(Bicycle, values)) == [
         "name", "front", "front.size", "front.class", "spare", "spare.size", "spare.class",
-        "wheels", "wheels.left", "wheels.left.size", "wheels.left.class", "stops",
+        "wheels", "wheels.left", "wheels.left.size", "wheels.left.class", "stops", "colours",
     ]  # fmt: skip
     assert sections.defaults(Bicycle, values) == {"front": {"size": 28}, "wheels": {"left": {"size": 28}}}
     assert sections.describe(Bicycle, "wheels.left.size") == "inches"

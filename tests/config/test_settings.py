@@ -89,7 +89,11 @@ def test_defaults() -> None:
     )
     assert (settings.validate_every, settings.log_every, settings.visualize_every) == ("1ep", "10/ep", None)
     assert (settings.test_at_end, settings.description, settings.hooks) == ("best", None, [])
-    assert (settings.data.batch_size, settings.data.num_workers, settings.data.shuffle) == (32, "auto", True)
+    assert (settings.data.batch_size, settings.data.num_workers, settings.data.shuffle) == (
+        None,
+        "auto",
+        True,
+    )
     assert (settings.data.valid.batch_size, settings.data.test.num_workers) == (None, None)
     assert settings.optimizers == {} and settings.early_stopping is None
     assert (settings.checkpoint.every, settings.checkpoint.fast, settings.checkpoint.best) == ("1ep", 2, [])
@@ -123,6 +127,13 @@ def test_settings_are_frozen() -> None:
         {"visualize_every": "2ep"},
         {"log_every": 100},
         {"data": {"num_workers": 0, "test": {"num_workers": "auto"}}},
+        {"data": {"limit_train_batches": 10, "limit_valid_batches": 0.5, "limit_test_batches": 1.0}},
+        {"data": {"mix": {"mode": "weighted", "weights": {"clean": 2, "noisy": 0.5}}}},
+        {"data": {"mix": {"batch_sizes": {"clean": 8}}, "loader_timeout": "5min"}},
+        {"data": {"max_tokens": 4000, "count_padding": False, "sort_by_length": "descending"}},
+        {"data": {"loader_timeout": 90.5, "mix": None, "steps_per_epoch": 1e3}},
+        {"data": {"num_workers": "${num_workers}"} | {"num_workers": 2}, "num_workers": 2},
+        {"sampler": "ddim", "timeout": 3, "batch_size": 2},
         {"optimizers": {"d": {"class": "x", "fused": True, "params": ["a.*", "b.*"]}}},
         {"early_stopping": None},
         {
@@ -186,7 +197,7 @@ WRONG = [
     ({"data": 5}, "data: is a section; received 5 (at config.yaml:4). To mend it: write its keys"),
     (
         {"data": {"batch_size": 0}},
-        "data.batch_size: expected a whole number >= 1; received 0 (at config.yaml:15)",
+        "data.batch_size: expected a whole number >= 1 or null; received 0 (at config.yaml:15)",
     ),
     (
         {"data": {"num_workers": -1}},
@@ -199,9 +210,37 @@ WRONG = [
         {"data": {"batchsize": 4}},
         "data has no setting 'batchsize' (at config.yaml:14). "
         "To mend it: did you mean "
-        "'batch_size'? it knows batch_size, num_workers, shuffle, drop_last, valid, test",
+        "'batch_size'? it knows batch_size, num_workers, shuffle, drop_last, weighted,",
     ),
     ({"data": {"valid": {"shuffle": True}}}, "data.valid has no setting 'shuffle'"),
+    (
+        {"data": {"limit_train_batches": 0}},
+        "data.limit_train_batches: expected a whole number >= 1 or a number > 0 and <= 1 or null; received 0 "
+        "(at config.yaml:24). To mend it: give a number of batches (10), a share of them (0.1), or null for",
+    ),
+    ({"data": {"limit_valid_batches": 1.5}}, "data.limit_valid_batches: expected a whole number >= 1"),
+    ({"data": {"limit_test_batches": True}}, "received True"),
+    ({"data": {"mix": {"mode": "min"}}}, "To mend it: did you mean 'min_size'?"),
+    ({"data": {"mix": {"weights": {"a": -1}}}}, "data.mix.weights: expected names, each with a number >= 0"),
+    ({"data": {"mix": {"batch_sizes": 3}}}, "data.mix.batch_sizes: expected names, each with a whole number"),
+    ({"data": {"loader_timeout": "5x"}}, "data.loader_timeout: is no duration; received '5x'"),
+    ({"data": {"loader_timeout": 0}}, "data.loader_timeout: expected a number > 0 or a text; received 0"),
+    ({"data": {"sort_by_length": True}}, "To mend it: ascending draws the shortest first"),
+    (
+        {"data": {"timeout": 3}},
+        "data has no setting 'timeout' (at config.yaml:12). To mend it: did you mean 'loader_timeout'?",
+    ),
+    ({"data": {"sampler": "x"}}, "did you mean 'weighted'?"),
+    ({"data": {"batch_sampler": "x"}}, "did you mean 'max_tokens'?"),
+    ({"data": {"prefetch_factor": 4}}, "did you mean 'prefetch'?"),
+    ({"data": {"limit_val_batches": 4}}, "did you mean 'limit_valid_batches'?"),
+    (
+        {"num_workers": 4},
+        "there is no setting 'num_workers' at the top (at config.yaml:11). To mend it: "
+        "write it as `data: {num_workers: ...}`; a key of your own needs another name",
+    ),
+    ({"steps_per_epoch": 4, "data": None}, "write it as `data: {steps_per_epoch: ...}`"),
+    ({"prefetch_factor": 4, "data": {"shuffle": False}}, "write it as `data: {prefetch: ...}`"),
     ({"optimizers": ["x"]}, "optimizers: expected names, each with a section; received ['x']"),
     ({"optimizers": {"main": "x"}}, "optimizers.main: is a section; received 'x'"),
     ({"optimizers": {"main": {"lr": 1}}}, "optimizers.main.class: is missing (at config.yaml:15)"),

@@ -21,6 +21,11 @@ KNOWN = list(known_keys({"optimizers": {"main": {}}}))
         ("gradient_clip_val", KNOWN, "optimizers.main.max_grad_norm"),
         ("accumulate_grad_batches", KNOWN, "gradient_accumulation_steps"),
         ("fp16", KNOWN, "precision"),
+        ("data.prefetch_factor", KNOWN, "data.prefetch"),
+        ("sampler", KNOWN, "data.weighted"),
+        ("timeout", KNOWN, "data.loader_timeout"),
+        ("train_batch_size", KNOWN, "data.batch_size"),
+        ("data.valid.workers", KNOWN, "data.valid.num_workers"),
     ],
 )
 def test_names(key: str, candidates: list[str], meant: str | None) -> None:
@@ -54,3 +59,14 @@ def test_what_is_called_so_goes_before_what_is_spelled_so() -> None:
     assert synonyms.proposal("learning_rate", candidates) == "did you mean 'lr'? "
     assert synonyms.proposal("learning_rats", candidates) == "did you mean 'learning_rates'? "
     assert synonyms.proposal("zzz", candidates) == ""
+
+
+def test_keys_at_the_top_that_can_only_mean_the_data() -> None:
+    found = {key: synonyms.of_data(key) for key in ("num_workers", "prefetch_factor", "limit_val_batches")}
+    assert found == {
+        "num_workers": "num_workers",
+        "prefetch_factor": "prefetch",
+        "limit_val_batches": "limit_valid_batches",
+    }
+    assert not any(map(synonyms.of_data, ("sampler", "timeout", "batch_size", "max_tokens", "mix", "lr")))
+    assert all(f"data.{synonyms.of_data(key)}" in KNOWN for key in found)

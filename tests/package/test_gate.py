@@ -22,7 +22,8 @@ def test_nothing_differs(tmp_path: Path) -> None:
     "override",
     ["max_epochs=9", "+checkpoint.fast=7", "+data.num_workers=2", "+log_every=5", "+test_at_end=none",
      "+data.valid.num_workers=1", "+early_stopping.patience=9", "+description=again",
-     "+on_non_finite=rollback", "+on_step_error=skip", "+max_skipped_steps=3"],
+     "+on_non_finite=rollback", "+on_step_error=skip", "+max_skipped_steps=3",
+     "+data.prefetch=4", "+data.loader_timeout=10min"],
 )  # fmt: skip
 def test_these_may_change(tmp_path: Path, override: str) -> None:
     found = check(package(tmp_path / "runs"), [override])
@@ -35,7 +36,9 @@ def test_these_may_change(tmp_path: Path, override: str) -> None:
     ["optimizers.main.lr=0.2", "+seed=1", "+data.batch_size=8", "+data.valid.batch_size=8",
      "model.features=9", "~model.features", "+validate_every=5", "+precision=bf16", "+threads=1",
      "+determinism=strict", "+step_mode=compile", "+evaluation_precision=bf16",
-     "+max_epochs_of_mine=3"],
+     "+max_epochs_of_mine=3", "+data.weighted=true", "+data.sort_by_length=ascending",
+     "+data.max_tokens=9", "+data.steps_per_epoch=9", "+data.limit_train_batches=1",
+     "+data.limit_valid_batches=1", "+data.mix.mode=weighted", "+data.valid.max_tokens=9"],
 )  # fmt: skip
 def test_these_need_force(tmp_path: Path, override: str) -> None:
     found = check(package(tmp_path / "runs"), [override])

@@ -103,7 +103,7 @@ def test_everything(tmp_path: Path) -> None:
     assert trainer.stepper.optimizers["main"].scheduler.T_max == 4
     sets = {name: (len(loader), loader.num_workers) for name, loader in trainer.loaders.items()}
     assert sets == {"train": (4, 1), "valid/clean": (2, 1), "valid/noisy": (2, 1), "test": (4, 0)}
-    assert [assemble.in_words(name) for name in sets] == [
+    assert [loader.name for loader in trainer.loaders.values()] == [
         "the training set", "the validation set clean", "the validation set noisy", "the test set"
     ]  # fmt: skip
     assert trainer.loaders["train"].plan.shuffle and not trainer.loaders["test"].plan.shuffle
@@ -185,13 +185,14 @@ def test_own_optimizers_that_are_none(given: str, tmp_path: Path) -> None:
             {"optimizers": {"main": {"class": "torch.optim.SGD", "lr": 1, "params": "nett*"}}},
             r"matches no parameter",
         ),
-        ({"data": {"batch_size": 100, "drop_last": True}}, r"data\.batch_size: the dataset has 40 samples"),
+        ({"data": {"batch_size": 100, "drop_last": True}}, r"data\.batch_size: the training set has 40 sam"),
+        ({"data": {"weighted": True}}, r"data\.weighted: the training set \(TensorDataset\) has no weights"),
         ({"step_mode": "cudagraph"}, r"step_mode: is not there yet.*nobody has run it on a GPU"),
         ({"validate_every": "never"}, r"validate_every|Validate\.every"),
     ],
 )
 def test_settings_that_do_not_fit(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ContractError), match=message):
         make(tmp_path, **settings)
 
 

@@ -14,8 +14,8 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.base.errors import ContractError
 from roost.project.contract import moved
-from roost.train.loader import Loader
-from roost.train.plan import BatchPlan
+from roost.train.data.loader import Loader
+from roost.train.plans.plan import BatchPlan
 from roost.train.progress import Progress
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import tensors, tree
+from roost.config import layers
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started
-from roost.package import checkpoint, progress, retention, skipped
+from roost.package import checkpoint, progress, retention, skipped, snapshot
 from roost.package.package import Package
 from roost.package.records import PERF
 
@@ -44,6 +45,14 @@ KINDS: dict[str, list[str]] = {
     "rollback": ["on_non_finite=rollback", "bad.nan=[60]", "max_epochs=3"],
 }
 """Projects of every kind: what each changes in the settings of the one."""
+
+
+def create(root: Path, overrides: list[str]) -> Package:
+    """A package of the project with other settings."""
+    config = layers.load(PROJECT / "config.yaml", overrides=overrides)
+    return Package.create(
+        root, values=config.values, provenance=config.provenance, selection=snapshot.select(PROJECT)
+    )
 
 
 def start(root: Path, overrides: list[str]) -> Started:
@@ -118,9 +127,9 @@ def kill_when(started: Started, moment: Moment) -> bool:
     return False
 
 
-def random_moment(chance: random.Random) -> Moment:
+def random_moment(chance: random.Random, last_step: int = 44) -> Moment:
     """Somewhere while it starts, in training, in a validation or inside a save."""
-    kind, step = chance.random(), chance.randrange(0, 44)
+    kind, step = chance.random(), chance.randrange(0, last_step)
     if kind < 0.1:
         asked = time.monotonic() + chance.uniform(0.0, 0.2)
         return lambda _, now: now >= asked
@@ -137,14 +146,16 @@ def fingerprint(package: Path) -> dict[str, Any]:
     opened = Package.open(package)
     newest = opened.store().line()[-1]
     _, states = checkpoint.read(checkpoint.folder_of(opened.checkpoints, newest.id))
+    trainer, columns = states["trainer"], opened.records()
     for name in _NOT_EXACT:
-        states["trainer"]["progress"].pop(name)
-    columns = opened.records()
+        trainer["progress"].pop(name)
     rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
     passed_over = skipped.read(package / skipped.NAME, columns.starts)
     best = retention.best_of(opened.store().line(), retention.Best(monitor="valid/loss", top_k=2))
     return {
         "step": newest.step,
+        "inexact": trainer.pop("inexact"),
+        "data": _digest(trainer.pop("data")),
         "rows": rows,
         "skipped": [(one.step, one.kind, one.samples) for one in passed_over],
         "best": [(info.step, info.metrics["valid/loss"]) for info in best],

@@ -18,7 +18,7 @@ from typing import Any
 import exact
 import torch
 from forked import fork_session
-from soak_resume import create, end_when
+from soak_resume import end_when
 
 _SHORTER = ["max_epochs=3", "pause=0.002"]
 _LAST_STEP = 20
@@ -28,7 +28,7 @@ _LAST_STEP = 20
 @cache
 def uninterrupted(root: Path, kind: str) -> dict[str, Any]:
     """What the run of this kind gives when nobody disturbs it."""
-    package = create(root, [*exact.KINDS[kind], *_SHORTER])
+    package = exact.create(root, [*exact.KINDS[kind], *_SHORTER])
     _, status = os.waitpid(fork_session(package, []), 0)
     assert status == 0, package.output.read_text()[-2000:]
     return exact.fingerprint(package.path)
@@ -44,9 +44,9 @@ def cut(root: Path, kind: str, end: str, workers: int) -> dict[str, Any]:
     """What a run gives that was ended somewhere and gone on with, by another number of workers."""
     chance = random.Random(f"{kind} {end} {workers}")
     for _ in range(9):  # a moment may be over before anybody sees it
-        package = create(root, [*exact.KINDS[kind], *_SHORTER])
+        package = exact.create(root, [*exact.KINDS[kind], *_SHORTER])
         pid = fork_session(package, [f"data.num_workers={workers}"])
-        if end_when(package, pid, moment(chance), gently=end == "stop")[0]:
+        if end_when(package, pid, moment(chance), by=end)[0]:
             break
     else:
         raise AssertionError("it ended before each moment")

@@ -71,11 +71,11 @@ CASES = {
         1,
         ["roost.Data", "tuple"],
     ),
-    "dataset is a loader": Case(
+    "an iterator is no set": Case(
         CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=iter([x])"),
         "",
         1,
-        ["train set", "len()"],
+        ["the training set can be gone through only once"],
     ),
     "empty set": Case(CODE.replace("torch.randn(8, 2)", "torch.randn(0, 2)"), "", 1, ["train set is empty"]),
     "not one batch": Case(

@@ -151,9 +151,9 @@ def test_an_error_in_a_loader_worker_is_that_of_the_dataset(tmp_path: Path) -> N
     run = Ended(tmp_path / "p", "data.num_workers=1", dataset=dataset.replace("train=data", "train=Bad()"))
     said, where = run.record["error"].split("; while reading sample ")
     assert said == "IndexError: list index out of range"
-    assert re.fullmatch(r"\d+ of the training set \(Bad\) \(in DataLoader worker process 0\)", where)
+    assert re.fullmatch(r"\d+ of the training set \(Bad\) \(in loader worker 0\)", where)
     assert run.end[1:3] == ["  Dataset.py:15 in __getitem__", "    return [1, 2][index + 2]"]
-    assert "Original Traceback" in run.whole and "Original Traceback" not in run.output
+    assert "in loader worker 0" in run.whole
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:

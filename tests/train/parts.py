@@ -23,12 +23,12 @@ from roost.package.retention import Policy
 from roost.train import seeding
 from roost.train.blackbox import BlackBox
 from roost.train.checkpoints import Checkpoints
+from roost.train.data.loader import Loader
 from roost.train.guard import Guard
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, EarlyStop, Records, Save, Schedule, Validate
-from roost.train.loader import Loader
 from roost.train.optim import Optim
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer

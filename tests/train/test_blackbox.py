@@ -16,7 +16,7 @@ from roost.base import durable
 from roost.package import blackbox, checkpoint
 from roost.package.blackbox import Note
 from roost.train import seeding
-from roost.train.blackbox import BlackBox, samples_of, window_again
+from roost.train.blackbox import BlackBox, window_again
 from roost.train.hook import Hook, Phase
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
@@ -186,8 +186,9 @@ def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
     place = 0
     for number, window in enumerate(seen.windows):
         epoch, batch = divmod(place, 7)
-        again = window_again(trainer, epoch, batch, len(window))
-        assert bits(again) == bits(window), number
+        note = Note(step=number + 1, epoch=epoch, batch=batch, num_batches=len(window), samples=[])
+        again = window_again(trainer, note)
+        assert bits(list(again)) == bits(list(window)), number
         place += len(window)
     assert bits(seeding.rng_state()) == before
 
@@ -195,6 +196,6 @@ def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
 def test_the_samples_of_a_window() -> None:
     drawn = loader(Points())
     order = drawn.plan.order(2).tolist()
-    assert samples_of(drawn, 2, 1, 2) == order[4:12]
-    assert samples_of(drawn, 2, 6, 1) == order[24:]
-    assert samples_of(drawn, 2, 6, 3) == order[24:]  # an epoch ends with its last batch
+    assert drawn.samples(2, 1, 2) == order[4:12]
+    assert drawn.samples(2, 6, 1) == order[24:]
+    assert drawn.samples(2, 6, 3) == order[24:]  # an epoch ends with its last batch

@@ -13,7 +13,7 @@ from torch.nn import functional
 from roost.train import seeding
 from roost.train.guard import Guard
 from roost.train.optim import Optim
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from tests.train.parts import (
@@ -295,7 +295,7 @@ def even() -> Still:
 def torn() -> Still:
     """A NaN in the first batch, and one later."""
     data = Still()
-    order = list(BatchPlan(len(data), 4, seed=3).batches(0))
+    order = [draw.indices for draw in BatchPlan(len(data), 4, seed=3).batches(0)]
     data.x[order[0][1]] = float("nan")
     data.x[order[4][2], 3] = float("nan")
     return data
@@ -335,7 +335,7 @@ CASES = {
 def epochs_of(data: Still) -> Epochs:
     """The batches of two epochs, as `parts.loader` makes them."""
     plan = BatchPlan(len(data), 4, seed=3)
-    return [[(data.x[i], data.y[i]) for i in plan.batches(epoch)] for epoch in (0, 1)]
+    return [[(data.x[i], data.y[i]) for i, _ in plan.batches(epoch)] for epoch in (0, 1)]
 
 
 def state(optim: Optim) -> Any:

@@ -17,7 +17,7 @@ from roost.train import seeding
 from roost.train.checkpoints import Checkpoints
 from roost.train.compiled import Compiled
 from roost.train.optim import Optim
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Still, StopAt, built, plain, state_of, weights
@@ -75,7 +75,7 @@ def test_equals_torch_compile_by_hand_and_goes_on_exactly(tmp_path: Path) -> Non
     data, plan = Still(), BatchPlan(26, 4, seed=3)
     seeding.seed_all(seeding.mix(3, "train"))
     for epoch in (0, 1):
-        batches = list(plan.batches(epoch))
+        batches = [draw.indices for draw in plan.batches(epoch)]
         for first in range(0, len(batches), 3):
             window = batches[first : first + 3]
             optimizer.zero_grad()

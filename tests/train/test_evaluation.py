@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 import roost
-from roost.base.errors import ContractError
+from roost.base.errors import ConfigError, ContractError
 from roost.train import evaluation
+from roost.train.data.batches import Interrupted
 from roost.train.hooks import Validate, Visualize
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Still, built, loader, plain
@@ -97,7 +100,7 @@ def test_values_are_kept_only_for_a_runner_that_summarizes() -> None:
 
 def test_a_stop_is_seen_between_two_batches() -> None:
     seen: list[int] = []
-    with pytest.raises(evaluation.Interrupted):
+    with pytest.raises(Interrupted):
         evaluation.run(
             Measures(lambda x, y: seen.append(len(x)) or {"x": y}),
             loader(Still(), 8, shuffle=False),
@@ -105,6 +108,27 @@ def test_a_stop_is_seen_between_two_batches() -> None:
             stop=lambda: len(seen) == 2,
         )
     assert seen == [8, 8]
+
+
+def test_empty_batches_count_in_nothing() -> None:
+    numbers = itertools.count()
+
+    def collate(samples: list[Any]) -> Any:
+        return None if next(numbers) == 1 else default_collate(samples)
+
+    found = evaluation.run(
+        Measures(lambda x, y: {"x": x[:, 0]}), loader(Still(), 8, shuffle=False, collate=collate), "valid"
+    )
+    kept = torch.cat([Still().x[:8], Still().x[16:]])[:, 0]
+    assert found["x"] == pytest.approx(kept.double().mean().item(), rel=1e-12)
+
+
+def test_a_split_that_gives_nothing_is_an_error() -> None:
+    nothing = loader(Still(), 8, shuffle=False, collate=lambda samples: None)
+    with pytest.raises(ConfigError, match="has nothing to evaluate: every batch is empty"):
+        evaluation.run(Measures(lambda x, y: {"x": x}), nothing, "valid")
+    with pytest.raises(ConfigError, match="has nothing to evaluate"):
+        evaluation.probe(Measures(lambda x, y: {"x": x}), nothing)
 
 
 def test_mode_comes_back_as_it_was_also_after_an_error() -> None:

@@ -52,7 +52,7 @@ def test_where_a_step_lies_follows_from_its_number() -> None:
     ]
     plan = loader(Points()).plan
     expected = [
-        (epoch, batch, 1, samples) for epoch in (0, 1) for batch, samples in enumerate(plan.batches(epoch))
+        (epoch, batch, 1, draw.indices) for epoch in (0, 1) for batch, draw in enumerate(plan.batches(epoch))
     ]
     assert seen == expected
 

@@ -7,7 +7,9 @@ import gc
 import itertools
 import json
 import math
+import os
 import re
+import signal
 import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +30,12 @@ from roost.package import blackbox, checkpoint, records, skipped
 from roost.train import events as events_module
 from roost.train import seeding
 from roost.train.checkpoints import Checkpoints
+from roost.train.data.deaths import WorkerDied
 from roost.train.guard import Guard
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Schedule, Validate
 from roost.train.optim import Optim
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -161,7 +164,7 @@ def samples_in(step: int, *, accumulation: int = 1) -> list[int]:
     windows = -(-plan.num_batches // accumulation)
     epoch, window = divmod(step - 1, windows)
     chosen = itertools.islice(plan.batches(epoch, window * accumulation), accumulation)
-    return [sample for batch in chosen for sample in batch]
+    return [sample for draw in chosen for sample in draw.indices]
 
 
 # --- stop -------------------------------------------------------------------------------------------------
@@ -775,8 +778,8 @@ def test_a_sample_that_all_bad_steps_have_is_named(tmp_path: Path) -> None:
         nan=[
             epoch * plan.num_batches + batch + 1
             for epoch in range(4)
-            for batch, samples in enumerate(plan.batches(epoch))
-            if 17 in samples
+            for batch, draw in enumerate(plan.batches(epoch))
+            if 17 in draw.indices
         ]
     )
     with pytest.raises(TrainingError, match="look at sample 17, in every one of these steps"):
@@ -953,6 +956,38 @@ def test_a_sample_that_cannot_be_read(tmp_path: Path, workers: int, accumulation
     )
 
 
+class Deadly(Points):
+    """One sample kills the worker that reads it."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index, self.home = index, os.getpid()
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index == self.index and os.getpid() != self.home:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sample_that_kills_its_worker(tmp_path: Path, workers: int, accumulation: int) -> None:
+    """Its window is passed over, and no other one, although the worker is many batches ahead."""
+    deadly = samples_in(5 if accumulation == 1 else 2, accumulation=accumulation)[-1]
+    recipe = replace(
+        RECIPE, workers=workers, accumulation=accumulation, recovery=PASS, dataset=lambda: Deadly(deadly)
+    )
+    trainer = recipe.make(tmp_path)
+    trainer.loaders = {"train": trainer.loaders["train"], "valid": loader(Points(), 8, shuffle=False)}
+    assert trainer.fit() == "finished"
+    last = trainer.progress.step
+    expected = [n for n in range(1, last + 1) if deadly in samples_in(n, accumulation=accumulation)]
+    assert [(step, kind) for _, step, kind in lines_of(tmp_path)] == [(n, "error") for n in expected]
+    told = skipped.read(tmp_path / skipped.NAME)[0]
+    assert "was killed from outside" in told.error and f"while it read sample {deadly}" in told.error
+    assert trainer.inexact == [f"step {n} was skipped because a loader worker was gone" for n in expected]
+
+
 class Unmovable(FailingMLP):
     def to_device(self, batch: Any) -> Any:
         if self.training and self.fails("move", self.progress.step + 1):
@@ -1000,6 +1035,7 @@ def test_any_error_of_a_step_may_be_skipped(tmp_path: Path, how: str, error: typ
             "because a loader worker was gone",
         ),
         (RuntimeError("DataLoader worker (pid(s) 7, 8) exited"), "because a loader worker was gone"),
+        (WorkerDied("loader worker 1 (pid 7) was killed from outside"), "because a loader worker was gone"),
         (ValueError("Caught ValueError in DataLoader worker process 0."), None),
     ],
 )
@@ -1176,3 +1212,26 @@ def test_a_full_disk_does_not_end_a_run_that_skips(
         durable.fault = None
     assert trainer.recovery.num_skipped == 1
     assert "not written to skipped.jsonl: [Errno 28] No space left on device" in capsys.readouterr().out
+
+
+def finds_nothing(samples: list[Any]) -> Any:
+    return None
+
+
+def cannot_read(samples: list[Any]) -> Any:
+    raise ValueError("damaged")
+
+
+@pytest.mark.parametrize(
+    ("collate", "said"),
+    [
+        (finds_nothing, "every batch of the training set is empty"),
+        (cannot_read, f"each step was skipped; the last one, {STEPS_PER_EPOCH}: ValueError: damaged"),
+    ],
+)
+def test_a_whole_epoch_without_a_sample_is_an_error(tmp_path: Path, collate: Any, said: str) -> None:
+    trainer = replace(RECIPE, recovery=PASS).make(tmp_path)
+    trainer.loaders["train"] = loader(Still(), collate=collate)
+    with pytest.raises(TrainingError, match=f"a whole epoch gave nothing to learn from: {said}"):
+        trainer.fit()
+    assert trainer.progress.step == STEPS_PER_EPOCH - 1

@@ -16,7 +16,7 @@ from roost.train import seeding
 from roost.train.hooks import Schedule, Validate
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.optimizers import build_optimizers
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Still, built, loader, plain, weights
 
@@ -28,7 +28,7 @@ def epochs() -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     data, plan = Still(), BatchPlan(26, 4, seed=3)
     seeding.seed_all(seeding.mix(3, "train"))
     for epoch in range(EPOCHS):
-        yield ((data.x[i], data.y[i]) for i in plan.batches(epoch))
+        yield ((data.x[i], data.y[i]) for i, _ in plan.batches(epoch))
 
 
 def step(net: Any, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor]) -> None:

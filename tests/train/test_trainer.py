@@ -3,6 +3,9 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import multiprocessing
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,10 @@ from roost.train import seeding
 from roost.train import trainer as trainer_module
 from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
-from roost.train.hooks import Best, Console, Records, Save, Validate
+from roost.train.hooks import Best, Console, Records, Save, Test, Validate
 from roost.train.hooks.best import Rule
 from roost.train.optim import Optim
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import (
@@ -50,6 +53,7 @@ from tests.train.parts import (
     state_of,
     weights,
 )
+from tests.waiting import wait_for
 
 # --- against a loop written by hand -----------------------------------------------------------------------
 
@@ -61,7 +65,7 @@ def batches(
     plan = BatchPlan(len(dataset), batch_size, seed=3)
     x, y = dataset.tensors if isinstance(dataset, TensorDataset) else (dataset.x, dataset.y)
     for epoch in range(epochs):
-        for indices in plan.batches(epoch):
+        for indices, _ in plan.batches(epoch):
             yield x[indices], y[indices]
 
 
@@ -146,7 +150,7 @@ def test_accumulation_equals_one_big_batch() -> None:
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.05, momentum=0.9)
     order = BatchPlan(26, 4, seed=3)
     for epoch in range(2):
-        small = list(order.batches(epoch))
+        small = [draw.indices for draw in order.batches(epoch)]
         for first in range(0, len(small), 3):
             indices = list(itertools.chain(*small[first : first + 3]))
             optimizer.zero_grad()
@@ -859,3 +863,48 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match=r"no single number; received 'a tensor of shape \(4,\)'"):
         Recipe(runner=PerSample).make(tmp_path).fit()
     assert checkpoint.ids(tmp_path / "Checkpoints") == []
+
+
+def test_no_worker_is_left_after_an_evaluation_at_the_end(tmp_path: Path) -> None:
+    """The test set is read after the training has ended."""
+    loaders = {name: loader(Still(), shuffle=False, num_workers=1) for name in ("train", "test")}
+    records = Records(tmp_path, session=1)
+    trainer = plain(built(MLP), Still(), [records, Test(records, None)], loaders=loaders, until=2)
+    trainer.fit()
+    assert multiprocessing.active_children() == []
+
+
+class Slow(Still):
+    """Its samples take an hour, but for the first ones."""
+
+    draws_randomness = False
+
+    def __init__(self, asked: Path) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= 8:
+            self.asked.touch()
+            time.sleep(3600)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_stop_does_not_wait_for_a_sample(split: str, tmp_path: Path) -> None:
+    """Whether it is waited for by the training or by a validation."""
+    slow = loader(Slow(tmp_path / "asked"), shuffle=False, num_workers=2)
+    other = loader(Still(), shuffle=False)
+    loaders = {"train": other, "valid": other, split: slow}
+    trainer = plain(built(MLP), Still(), [Validate("2")], loaders=loaders, until="9ep")
+
+    def stop() -> None:
+        wait_for(lambda: trainer.progress.step == 2 and (tmp_path / "asked").exists())
+        trainer.request_stop("a person asked")
+
+    asking = threading.Thread(target=stop)
+    asking.start()
+    assert trainer.fit() == "a person asked"
+    asking.join()
+    assert trainer.progress.step == 2 and trainer.progress.batch == 2
+    assert multiprocessing.active_children() == []

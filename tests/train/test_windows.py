@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from roost.train.loss import Window
 from roost.train.stepper import Stepper
 from roost.train.timing import DATA, TO_DEVICE
 from roost.train.trainer import Trainer
 from roost.train.windows import Windows, undrawn
-from tests.train.parts import MLP, STEPS_PER_EPOCH, Points, Still, built, plain
+from tests.train.parts import MLP, STEPS_PER_EPOCH, Points, Still, built, loader, plain
 
 
 def trainer(accumulation: int, dataset: Any = None, runner: type[MLP] = MLP) -> Trainer:
@@ -22,9 +23,9 @@ def trainer(accumulation: int, dataset: Any = None, runner: type[MLP] = MLP) -> 
 def drawn(windows: Windows, trainer: Trainer, count: int) -> list[tuple[list[int], int, bool]]:
     found = []
     for _ in range(count):
-        window, samples, last = windows.draw()
+        window, samples, num_batches, _, last = windows.draw()
         found.append(([len(batch[0]) for batch in window], samples, last))
-        trainer.progress.advance(len(window), samples, last)
+        trainer.progress.advance(num_batches, samples, last)
     return found
 
 
@@ -65,9 +66,9 @@ def test_from_anywhere_the_same_batches(accumulation: int) -> None:
     windows = Windows(whole)
     wanted = []
     for _ in range(5):
-        window, samples, last = windows.draw()
+        window, samples, num_batches, _, last = windows.draw()
         wanted.append([x.tolist() for x, _ in window])
-        whole.progress.advance(len(window), samples, last)
+        whole.progress.advance(num_batches, samples, last)
     for begin in range(5):
         other = trainer(accumulation)
         for window in wanted[:begin]:
@@ -98,14 +99,13 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
     found = []
     for one in (again, passed):
         windows = Windows(one)
-        window, samples, last = windows.draw()
-        one.progress.advance(len(window), samples, last)
+        _, samples, num_batches, _, last = windows.draw()
+        one.progress.advance(num_batches, samples, last)
         with pytest.raises(OSError, match="a sector"):
             windows.draw()
         if one is passed:
-            given, samples, last = undrawn(one)
-            assert (given, samples, last) == ([None, None], 0, False)
-            one.progress.advance(len(given), samples, last)
+            assert undrawn(one) == ([], 0, 2, 0, False)
+            one.progress.advance(2, 0, False)
         found.append(windows.draw()[0])
         windows.close()
     straight = trainer(2)
@@ -119,9 +119,39 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
 def test_a_window_that_could_not_be_drawn_ends_where_it_would_have() -> None:
     one = trainer(3)
     one.progress.batch = 6
-    assert undrawn(one) == ([None], 0, True)
+    assert undrawn(one) == ([], 0, 1, 0, True)
     one.progress.batch = 3
-    assert undrawn(one) == ([None] * 3, 0, False)
+    assert undrawn(one) == ([], 0, 3, 0, False)
+
+
+class Gaps:
+    """A collate that finds nothing in some batches: those of which it has seen the number."""
+
+    def __init__(self, empty: set[int]) -> None:
+        self.empty, self.number = empty, -1
+
+    def __call__(self, samples: list[Any]) -> Any:
+        self.number += 1
+        return None if self.number in self.empty else default_collate(samples)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "empty", "found"),
+    [
+        (1, {0, 6}, [([], 0, 1, 1, False), *[([4], 4, 1, 0, False)] * 5, ([], 0, 1, 1, True)]),
+        (3, {1, 6}, [([4, 4], 8, 3, 1, False), ([4, 4, 4], 12, 3, 0, False), ([], 0, 1, 1, True)]),
+        (3, {3, 4, 5}, [([4, 4, 4], 12, 3, 0, False), ([], 0, 3, 3, False), ([2], 2, 1, 0, True)]),
+    ],
+)
+def test_empty_batches_count_as_batches(accumulation: int, empty: set[int], found: Any) -> None:
+    """So a step is where it would be, whatever the collate leaves out."""
+    one = trainer(accumulation)
+    one.loaders = {"train": loader(Still(), collate=Gaps(empty))}
+    windows = Windows(one)
+    for expected in found:
+        window, *rest = windows.draw()
+        assert ([len(batch[0]) for batch in window], *rest) == expected
+    windows.close()
 
 
 class Moves(MLP):

@@ -13,7 +13,7 @@ from roost.base.frames import Own
 from roost.package import blackbox
 from roost.package.blackbox import Box, Note, Visit
 from roost.train import seeding
-from roost.train.blackbox import BlackBox, samples_of
+from roost.train.blackbox import BlackBox
 from roost.train.loss import Window
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -117,7 +117,7 @@ def test_a_step_that_goes_through_says_so(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(Left):
         hook.before_step(trainer)
     said = capsys.readouterr().err
-    names = ", ".join(map(str, samples_of(trainer.loaders["train"], 0, 0, 1)))
+    names = ", ".join(map(str, trainer.loaders["train"].samples(0, 0, 1)))
     assert f"step 1: epoch 1, batch 1, samples {names}\n" in said
     assert "step 1 went through: loss 0." in said and hook.exit_code == 0
 

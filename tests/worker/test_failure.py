@@ -88,6 +88,20 @@ def test_the_loader_worker_is_named(tmp_path: Path) -> None:
     assert "Original Traceback" in told.whole
 
 
+def test_the_loader_worker_of_ours_is_named(tmp_path: Path) -> None:
+    code = (
+        "from roost.train.data.loader import Loader\nfrom roost.train.plans.plan import BatchPlan\n"
+        "class Set:\n    def __len__(self): return 3\n    def __getitem__(self, i):\n        return {}['a']\n"
+        "def f():\n    loader = Loader(Set(), plan=BatchPlan(3, 1, shuffle=False), num_workers=2)\n"
+        "    next(loader.epochs())\n"
+    )
+    told = of(tmp_path, code)
+    assert told.error == "KeyError: 'a'; while reading sample 0 of Set (in loader worker 0)"
+    assert told.lines[:3] == (HEAD, "  net.py:6 in __getitem__", "    return {}['a']")
+    assert told.lines[3:] == ("KeyError (in loader worker 0): 'a'", "while reading sample 0 of Set")
+    assert "roost.base.raised.Elsewhere: in loader worker 0:\nTraceback" in told.whole
+
+
 # --- mistakes: one line -----------------------------------------------------------------------------------
 
 

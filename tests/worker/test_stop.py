@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 
@@ -41,3 +42,17 @@ def test_the_first_reason_counts(own_signals: None) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
     assert set(target.reasons) == {"stopped on request"}
+
+
+def test_a_process_that_the_project_forks_dies_of_it(own_signals: None) -> None:
+    stop, target = StopSignals(), Target()
+    stop.attach(target)
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    child = context.Process(target=lambda: (ready.set(), signal.pause()))
+    child.start()
+    assert ready.wait(10)  # Python forgets a signal that comes while it forks
+    child.terminate()
+    child.join(10)
+    assert child.exitcode == -signal.SIGTERM and target.reasons == []
+    child.kill()

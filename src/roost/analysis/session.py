@@ -15,7 +15,7 @@ from roost.base.errors import ContractError, NotFound
 from roost.base.suggest import proposal
 from roost.package.checkpoint import Info
 from roost.package.package import Package
-from roost.project import assemble
+from roost.project import loading
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.loaded import Loaded
 from roost.train.media import encode
@@ -64,21 +64,22 @@ class AnalysisSession:
         self._settings, self._files = loaded.settings, files
 
     def batches(self, split: str = "valid") -> Iterator[Any]:
-        """The batches of a split as an evaluation draws them: in the set's order, each sample once, joined by
-        the project's collate, of that split's batch size, on `device`.
+        """The batches of a split as an evaluation draws them: in the set's order, each sample once (the first
+        of them with ``data.limit_valid_batches``), joined by the project's collate, of that split's size,
+        on `device`.
 
         Args:
-            split: train, valid or test; ``valid/NAME`` where there are several.
+            split: train, valid or test; ``train/NAME`` or ``valid/NAME`` where there are several.
 
         Raises:
             NotFound: There is no such set.
         """
-        sets = assemble.sets(self.data)
+        sets = loading.sets(self.data)
         if split not in sets:
             fix = f"{proposal(split, sets)}there are: {', '.join(sets)}"
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
-        loader = assemble.loader(self.data, self._settings, split, device=self.device)
-        return (self.runner.to_device(batch.value) for batch in loader.once())
+        loader = loading.loader(self.data, self._settings, split, device=self.device)
+        return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)
 
     def save(self, name: str, media: Any) -> Path:
         """Stores something to look at in the folder of this analysis; gives the file.

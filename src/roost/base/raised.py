@@ -14,6 +14,22 @@ _MOST_PARTS = 5
 """Members of an exception group that are looked at."""
 
 
+class Elsewhere(Exception):
+    """Where an exception was raised in another process; the cause of that exception here.
+
+    Args:
+        text: Its traceback, as Python prints it.
+        place: ``in loader worker 1``.
+    """
+
+    def __init__(self, text: str, place: str) -> None:
+        super().__init__(text, place)
+        self.text, self.place = text, place
+
+    def __str__(self) -> str:
+        return f"{self.place}:\n{self.text}"
+
+
 @dataclass(frozen=True)
 class Raised:
     """One exception, with those it came from."""
@@ -65,9 +81,11 @@ class Raised:
 
 
 def raised(error: BaseException, depth: int = 0) -> Raised:
-    """The exception with its chain. What torch packed into the text of an error of a loader worker is
-    unpacked: then it is that one, with its own frames."""
+    """The exception with its chain. One that was raised in a loader worker, of roost's or of torch's, is that
+    one, with its own frames."""
     text, notes = _string(error), _notes(error)
+    if isinstance(error.__cause__, Elsewhere):
+        return _from_elsewhere(error, error.__cause__, text, notes)
     if unpacked := _unpacked(error, text, notes):
         return unpacked
     frames = tuple(traceback.extract_tb(error.__traceback__)) if error.__traceback__ else ()
@@ -127,7 +145,7 @@ def _with_syntax(found: Raised, error: BaseException) -> Raised:
     )
 
 
-# --- what torch makes of an error in a loader worker ------------------------------------------------------
+# --- tracebacks of loader workers, as text ----------------------------------------------------------------
 
 _HEAD = r"Traceback \(most recent call last\):\n"
 _CAUGHT = re.compile(rf"Caught (\w+) ([^\n]*)\.\nOriginal (?={_HEAD})")
@@ -142,13 +160,32 @@ _OUR_NOTE = "while reading sample "
 _OUR_PLACE = re.compile(r"in step \d+ \(epoch \d+, ")
 
 
+def _from_elsewhere(error: BaseException, cause: Elsewhere, text: str, notes: tuple[str, ...]) -> Raised:
+    """One that came as itself, with its traceback as text."""
+    found = _chained(cause.text) if re.match(_HEAD, cause.text) else None
+    if found is None:
+        parts = tuple(map(raised, error.exceptions)) if isinstance(error, BaseExceptionGroup) else ()
+        return Raised(_kind(type(error)), _kinds(error), text, notes, place=cause.place, parts=parts)
+    if found.name == type(error).__name__:
+        found = replace(found, kinds=_kinds(error))
+        if not isinstance(error, SyntaxError):  # its place is among the frames already
+            found = replace(found, text=text)
+    return replace(found, place=cause.place, notes=notes)
+
+
 def _unpacked(error: BaseException, text: str, notes: tuple[str, ...]) -> Raised | None:
+    """One that torch has packed into the text of another."""
     head = _CAUGHT.match(text)
     if head is None:
         return None
     name, place = head.groups()
     kinds = _kinds(error) if type(error).__name__ == name else frozenset([name])
-    first, *rest = _JOIN.split(text[head.end() :])
+    found = _chained(text[head.end() :])
+    return replace(found, kinds=kinds, place=place, notes=(*found.notes, *notes)) if found else None
+
+
+def _chained(text: str) -> Raised | None:
+    first, *rest = _JOIN.split(text)
     found = _parsed(first)
     for said, section in zip(rest[::2], rest[1::2], strict=True):
         newer = _parsed(section)
@@ -156,7 +193,7 @@ def _unpacked(error: BaseException, text: str, notes: tuple[str, ...]) -> Raised
             return None
         is_direct = said.startswith("The above")
         found = replace(newer, direct=found) if is_direct else replace(newer, handled=found)
-    return replace(found, kinds=kinds, place=place, notes=(*found.notes, *notes)) if found else None
+    return found
 
 
 def _parsed(section: str) -> Raised | None:

@@ -23,7 +23,7 @@ COMMANDS = {
     "analyze": "Run a script on a trained package.",
     "stop": "Ask a running package to save and end.",
     "ls": "List the packages of a folder.",
-    "show": "Show one package: sessions, metrics, checkpoints.",
+    "show": "Show one package, or the data of a project.",
     "logs": "Print what a package printed.",
     "plot": "Draw the curves of packages into a picture.",
     "verify": "Compare a package with what was written.",

@@ -18,6 +18,7 @@ In an optimizer, a parameter group and a scheduler every other key is an argumen
 |---|---|---|---|
 """
 _SAMPLE: dict[str, Any] = {
+    "data": {"mix": {}},
     "optimizers": {"NAME": {"class": "", "groups": [{}], "scheduler": {"class": ""}}},
     "early_stopping": {},
 }

@@ -35,6 +35,8 @@ class _Part(NamedTuple):
     required: bool
     default: Any
     help: str | None
+    fix: str | None
+    """What to do about a value that it does not take."""
 
 
 @functools.cache
@@ -52,6 +54,7 @@ def _part(info: Any) -> _Part:
     metas = getattr(info.type, "__metadata__", ())
     kind = get_args(info.type)[0] if metas else info.type
     help = next((meta.description for meta in metas if meta.description), None)
+    fix = next((meta.extra["fix"] for meta in metas if meta.extra), None)
     default = info.default if info.default_factory is NODEFAULT else info.default_factory()
     members = [member for member in _members(kind) if member is not type(None)]
     shape: Literal["plain", "one", "named", "listed"] = "plain"
@@ -64,7 +67,7 @@ def _part(info: Any) -> _Part:
     elif shape == "plain":
         shape = "one"
     optional = len(members) < len(_members(kind))
-    return _Part(info.name, info.type, shape, struct, optional, info.required, default, help)
+    return _Part(info.name, info.type, shape, struct, optional, info.required, default, help, fix)
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -126,7 +129,7 @@ def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str],
 
 def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
     if part.struct is None:
-        return _plain(part.kind, value, key, where)
+        return _plain(part, value, key, where)
     if part.shape == "one":
         return read(part.struct, value, key=key, where=where)
     wanted = dict if part.shape == "named" else list
@@ -137,17 +140,19 @@ def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
     return made if part.shape == "named" else list(made.values())
 
 
-def _plain(kind: Any, value: Any, key: str, where: Where) -> Any:
+def _plain(part: _Part, value: Any, key: str, where: Where) -> Any:
     # `max_steps: 1e6` is a float in YAML, and what is meant is plain.
     is_whole = isinstance(value, float) and value.is_integer()
     for candidate in (value, int(value)) if is_whole else (value,):
         try:
-            return msgspec.convert(candidate, kind)
+            return msgspec.convert(candidate, part.kind)
         except msgspec.ValidationError:
             continue
-    meant = synonyms.value(value, _choices(kind))
-    fix = f"did you mean {meant!r}?" if meant is not None else None
-    raise ConfigError(f"expected {expected(kind)}", setting=key, received=value, where=where(key), fix=fix)
+    meant = synonyms.value(value, _choices(part.kind))
+    fix = f"did you mean {meant!r}?" if meant is not None else part.fix
+    raise ConfigError(
+        f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+    )
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
@@ -180,6 +185,8 @@ def expected(kind: Any) -> str:
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
         return " or ".join(repr(choice) for choice in inner)
+    if origin is dict:
+        return f"names, each with {expected(inner[1])}"
     if origin is tuple and Ellipsis not in inner:
         return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
     if origin in (list, tuple, collections.abc.Iterable, collections.abc.Sequence):

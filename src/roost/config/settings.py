@@ -15,36 +15,90 @@ from msgspec import Meta, Struct, field
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
 from roost.base.suggest import nearest
-from roost.config import sections, synonyms
+from roost.config import conflicts, sections, synonyms
 from roost.config.sections import Where as Where
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Natural = Annotated[int, Meta(ge=0)]
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
 _Workers = Annotated[int, Meta(ge=0, le=256)]
+_Prefetch = Annotated[int, Meta(ge=1, le=1024)]
+_Limit = _Positive | Annotated[float, Meta(gt=0, le=1)] | None
+_ALL = "give a number of batches (10), a share of them (0.1), or null for all"
 _Patterns = str | list[str]
 
 
-def _about(text: str) -> Meta:
-    return Meta(description=text)
+def _about(text: str, *, fix: str | None = None) -> Meta:
+    """Its line of help, and what to do about a value that it does not take, where that is not plain."""
+    return Meta(description=text, extra={"fix": fix})
 
 
 class SplitSettings(Struct, frozen=True, kw_only=True):
     """``data.valid`` and ``data.test``: what differs from training."""
 
-    batch_size: Annotated[_Positive | None, _about("samples a batch; that of training if left out")] = None
+    batch_size: Annotated[
+        _Positive | None, _about("samples a batch; as in training if max_tokens is left out, too")
+    ] = None
+    max_tokens: Annotated[
+        _Positive | None, _about("most tokens a batch; as in training if batch_size is left out, too")
+    ] = None
     num_workers: Annotated[
         _Workers | Literal["auto"] | None, _about("loader processes; that of training if left out")
     ] = None
 
 
+class MixSettings(Struct, frozen=True, kw_only=True):
+    """``data.mix``: how several training sets become batches."""
+
+    mode: Annotated[
+        Literal["min_size", "max_size_cycle", "sequential", "weighted"],
+        _about("the first two: a batch of each set a time; the others: of one"),
+    ] = "min_size"
+    weights: Annotated[
+        dict[str, Annotated[float, Meta(ge=0)]],
+        _about("share of each set in mode weighted"),
+    ] = {}
+    batch_sizes: Annotated[
+        dict[str, _Positive], _about("samples a batch of each set; data.batch_size if left out")
+    ] = {}
+
+
+BATCH_SIZE = 32
+"""Samples a batch where nothing else limits one."""
+
+
 class DataSettings(Struct, frozen=True, kw_only=True):
     """``data``: how samples become batches."""
 
-    batch_size: Annotated[_Positive, _about("samples a micro-batch")] = 32
+    batch_size: Annotated[
+        _Positive | None, _about("samples a micro-batch; if left out 32, with max_tokens any number")
+    ] = None
     num_workers: Annotated[_Workers | Literal["auto"], _about("loader processes; 0 loads inline")] = "auto"
     shuffle: Annotated[bool, _about("whether each epoch has its own order")] = True
     drop_last: Annotated[bool, _about("whether a last batch that is not full is left out")] = False
+    weighted: Annotated[bool, _about("whether samples are drawn by the set's weights, with replacement")] = (
+        False
+    )
+    sort_by_length: Annotated[
+        Literal["ascending", "descending"] | None,
+        _about("order of the samples by the set's lengths", fix="ascending draws the shortest first"),
+    ] = None
+    max_tokens: Annotated[_Positive | None, _about("most tokens a micro-batch, by the set's lengths")] = None
+    count_padding: Annotated[bool, _about("with max_tokens, whether padding counts as tokens")] = True
+    steps_per_epoch: Annotated[_Positive | None, _about("steps an epoch, however large the set is")] = None
+    limit_train_batches: Annotated[
+        _Limit, _about("an epoch's first so many micro-batches, or share", fix=_ALL)
+    ] = None
+    limit_valid_batches: Annotated[
+        _Limit, _about("a validation's first so many batches, or share", fix=_ALL)
+    ] = None
+    limit_test_batches: Annotated[_Limit, _about("a test's first so many batches, or share", fix=_ALL)] = None
+    mix: Annotated[MixSettings | None, _about("how several training sets become batches")] = None
+    prefetch: Annotated[_Prefetch, _about("batches each loader process is ahead")] = 2
+    loader_timeout: Annotated[
+        Annotated[float, Meta(gt=0)] | str,
+        _about("silence after which a loader process hangs; seconds or 10min"),
+    ] = 300
     valid: Annotated[SplitSettings, _about("what differs in validation")] = SplitSettings()
     test: Annotated[SplitSettings, _about("what differs in the test")] = SplitSettings()
 
@@ -210,6 +264,7 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
             fix="use eager or compile",
         )
     settings = _read(Settings, values, where)
+    _refuse_misplaced(values, where)
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         _refuse_endless(values, where)
     _check(settings, where)
@@ -280,6 +335,19 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
         )
 
 
+def _refuse_misplaced(values: Mapping[str, Any], where: Where) -> None:
+    """A setting of ``data`` at the top: nobody would read it. Where ``data`` has it too it is a value that is
+    written once, and used there as ``${num_workers}``."""
+    inside = values.get("data") or {}
+    for key in values:
+        if (ours := synonyms.of_data(key)) is not None and ours not in inside:
+            raise ConfigError(
+                f"there is no setting {key!r} at the top",
+                where=where(key),
+                fix=f"write it as `data: {{{ours}: ...}}`; a key of your own needs another name",
+            )
+
+
 def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
     limits = ("max_epochs", "max_steps", "max_time")
     for key in values:
@@ -290,26 +358,20 @@ def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
 
 
 def _check(settings: Settings, where: Where) -> None:
-    if settings.compile_dynamic and settings.step_mode != "compile":
-        raise ConfigError(
-            "is for step_mode: compile alone",
-            setting="compile_dynamic",
-            received=True,
-            where=where("compile_dynamic"),
-            fix="set step_mode: compile, or leave it out",
-        )
+    conflicts.check(settings, where)
     for key in ("validate_every", "log_every", "visualize_every"):
         if (value := getattr(settings, key)) is not None:
             _interval(value, key, where)
     limits = settings.limits
     durations = {
+        "data.loader_timeout": settings.data.loader_timeout,
         "max_time": settings.max_time,
         "limits.wall_time": limits.wall_time,
         "limits.grace": limits.grace,
         "limits.stall_timeout": limits.stall_timeout,
     }
     for key, value in durations.items():
-        if value is not None:
+        if isinstance(value, str):
             _syntax(functools.partial(parse_duration, value, setting=key), value, key, where)
 
 

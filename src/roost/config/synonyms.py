@@ -21,6 +21,16 @@ _NAMES = {
     ),
     "max_epochs": ("epochs", "num_epochs", "n_epochs", "num_train_epochs"),
     "max_steps": ("steps", "num_steps", "n_steps", "max_iters", "num_iterations"),
+    "batch_size": ("per_device_train_batch_size", "train_batch_size", "samples_per_gpu"),
+    "num_workers": ("workers", "n_workers", "dataloader_num_workers", "workers_per_gpu"),
+    "prefetch": ("prefetch_factor", "dataloader_prefetch_factor"),
+    "loader_timeout": ("timeout",),
+    "weighted": ("sampler", "weighted_sampler"),
+    "sort_by_length": ("group_by_length",),
+    "max_tokens": ("batch_sampler", "max_tokens_per_batch"),
+    "steps_per_epoch": ("batches_per_epoch",),
+    "limit_valid_batches": ("limit_val_batches",),
+    "mix": ("combine", "combined_loader"),
 }
 """A name of ours, and how others call it."""
 _VALUES = {
@@ -31,20 +41,34 @@ _VALUES = {
 }
 _OF_CLASSES = ("lr", "weight_decay")
 """Those of them that are no setting of roost's, but an argument of torch's optimizers."""
+_OF_DATA = (
+    *("num_workers", "drop_last", "sort_by_length", "steps_per_epoch", "loader_timeout"),
+    *("limit_train_batches", "limit_valid_batches", "limit_test_batches"),
+    *("prefetch_factor", "batch_sampler", "limit_val_batches"),
+)
+"""Keys that at the top of a config can only mean a setting of ``data``; ``sampler`` or ``timeout`` may be the
+user's."""
 _OURS = {other: ours for ours, others in _NAMES.items() for other in others}
 _MEANT: dict[str, Any] = {other: ours for ours, others in _VALUES.items() for other in others}
 
 
 def name(key: str, candidates: Collection[str]) -> str | None:
     """Which of the candidates is called ``key`` elsewhere; None if none is, or several in other sections than
-    that of ``key``. All may be dotted keys: their last names count."""
+    that of ``key``, equally deep. All may be dotted keys: their last names count."""
     section, dot, last = key.rpartition(".")
     if last not in _OURS:
         return None
     if (same := f"{section}{dot}{_OURS[last]}") in candidates:
         return same
     found = [one for one in candidates if one.rpartition(".")[2] == _OURS[last]]
+    outermost = min((one.count(".") for one in found), default=0)
+    found = [one for one in found if one.count(".") == outermost]
     return found[0] if len(found) == 1 else None
+
+
+def of_data(key: str) -> str | None:
+    """The setting of ``data`` that a key at the top can only mean; None if it may be the user's."""
+    return _OURS.get(key, key) if key in _OF_DATA else None
 
 
 def argument(key: str) -> str | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import secrets
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,17 +13,13 @@ from typing import Any
 from roost.base import durable
 from roost.config import layers
 from roost.config.settings import Settings
+from roost.operations.aside import aside
 from roost.operations.estimate import Estimate, estimated
-from roost.operations.running import Running, ask, session_of
-from roost.operations.scratch import scratch, sweep
-from roost.operations.starting import limits, supervise
+from roost.operations.running import Running
 from roost.package import checked
 from roost.package.checked import Findings
-from roost.package.prepared import PreparedTraining, prepare_training
+from roost.package.prepared import prepare_training
 from roost.package.sessions import Session
-
-_TASK = "check"
-"""What the worker is told instead of a session's number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,46 +108,8 @@ def check(request: CheckRequest) -> Iterator[Checking]:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     plan = prepare_training(config)
     _require_writable(plan.root)
-    sweep()
-    with scratch() as (place, lock_fd):
-        started = _start(request, plan, place, lock_fd)
-        try:
-            yield started
-        finally:
-            if started.process.poll() is None:
-                ask(started.running.session(), now=True)
-                started.process.wait()
-
-
-def _start(request: CheckRequest, plan: PreparedTraining, place: Path, lock_fd: int) -> Checking:
-    begun = time.monotonic()
-    package = dataclasses.replace(plan, root=place).create("check", command=request.command)
-    copied = {"files": len(plan.selection.files), "seconds": time.monotonic() - begun}
-    token = secrets.token_hex(16)
-    number = package.new_session(
-        {
-            "kind": "check",
-            "command": list(request.command),
-            "overrides": [],
-            "project": str(plan.project),
-            "device": request.device,
-            "copied": copied,
-            "token": token,
-        }
-    )
-    running = session_of(package, number)
-    process = supervise(
-        running,
-        _TASK,
-        plan.settings,
-        token=token,
-        lock_fd=lock_fd,
-        cpu=request.device == "cpu",
-        # Whoever waits for a check ends it: neither the wall time of a training nor its stalls do.
-        limits=limits(plan.settings.limits)._replace(wall_seconds=None, end_stalled=False),
-        stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
-    )
-    return Checking(running, process, plan.settings, plan.root, plan.left_out())
+    with aside(plan, "check", device=request.device, command=request.command) as started:
+        yield Checking(started.running, started.process, plan.settings, plan.root, plan.left_out())
 
 
 def _disk(estimate: Estimate | None, root: Path) -> list[str]:

@@ -30,8 +30,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """Number of its first micro-batch in the epoch."""
     num_batches: int = 1
     samples: list[int] = []
-    """Indices of the training set."""
-    kind: Literal["error", "nonfinite", "rollback"] = "error"
+    """Indices of the training set; none where it has no indices."""
+    kind: Literal["error", "nonfinite", "rollback", "empty"] = "error"
     error: str = ""
     """One line."""
     session: int = 0
@@ -52,7 +52,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
         named = [str(one) for one in self.samples[:_MOST_SAMPLES]]
         if len(self.samples) > _MOST_SAMPLES:
             named.append(f"… {len(self.samples)} in all")
-        return f"epoch {self.epoch + 1}, {batches}, samples {', '.join(named)}"
+        samples = f", samples {', '.join(named)}" if named else ""
+        return f"epoch {self.epoch + 1}, {batches}{samples}"
 
 
 class Box(NamedTuple):

@@ -1,4 +1,4 @@
-"""What `roost check` finds out: written by its worker as it goes, read by the operation."""
+"""What `roost check` and `roost show --data` find out: their workers write it, the operations read it."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ SAFE = (
     "data.num_workers",
     "data.valid.num_workers",
     "data.test.num_workers",
+    "data.prefetch",
+    "data.loader_timeout",
     "limits",
     "on_non_finite",
     "on_step_error",

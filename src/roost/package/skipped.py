@@ -18,8 +18,8 @@ from roost.base import durable, regular
 NAME = "skipped.jsonl"
 _MAX_BYTES = 1 << 28
 
-Kind = Literal["error", "nonfinite", "rollback"]
-"""It raised; its loss or a gradient was not finite; a rollback passes over it."""
+Kind = Literal["error", "nonfinite", "rollback", "empty"]
+"""It raised; its loss or a gradient was not finite; a rollback passes over it; its batches were empty."""
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,19 +15,19 @@ from roost.package import skipped
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.retention import policy_of
-from roost.project.contract import Data, Runner
+from roost.project import loading
+from roost.project.contract import Runner
 from roost.project.native import Experiment, places
 from roost.train import hooks as own
 from roost.train import precision
 from roost.train.blackbox import BlackBox
 from roost.train.checkpoints import Checkpoints
+from roost.train.data.batches import Batches
 from roost.train.guard import Guard
 from roost.train.hook import Hook
-from roost.train.loader import Loader
 from roost.train.optim import Optim
 from roost.train.optimizers import build_optimizers
 from roost.train.parameters import check_owners
-from roost.train.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.schedulers import check_schedules
 from roost.train.stepper import Stepper
@@ -53,8 +53,15 @@ def assemble(
         ConfigError: A setting does not fit the data or the model.
     """
     settings = experiment.settings
-    loaders = _loaders(experiment)
-    stepper = _stepper(experiment, loaders["train"], places(package))
+    where = places(package)
+    loaders = loading.loaders(
+        experiment.data,
+        settings,
+        device=experiment.runner.device,
+        batches_per_step=settings.gradient_accumulation_steps,
+        where=where,
+    )
+    stepper = _stepper(experiment, loaders["train"], where)
     if settings.step_mode in MEASURING:
         hooks, checkpoints = _measuring(settings, package, session), None
     else:
@@ -94,73 +101,11 @@ def until(settings: Settings) -> Until:
     return Until(settings.max_steps, settings.max_epochs, seconds)
 
 
-def _has(loaders: Mapping[str, Loader], split: str) -> bool:
+def _has(loaders: Mapping[str, Batches], split: str) -> bool:
     return any(name.partition("/")[0] == split for name in loaders)
 
 
-def sets(data: Data) -> dict[str, Any]:
-    """The sets by name: train, valid, test; ``valid/NAME`` where there are several."""
-    found = {"train": data.train}
-    for split, given in (("valid", data.valid), ("test", data.test)):
-        named = given if isinstance(given, Mapping) else {"": given}
-        for name, dataset in named.items():
-            if dataset is not None:
-                found[f"{split}/{name}" if name else split] = dataset
-    return found
-
-
-def _loaders(experiment: Experiment) -> dict[str, Loader]:
-    data, settings, device = experiment.data, experiment.settings, experiment.runner.device
-    return {
-        name: loader(data, settings, name, device=device, training=name == "train") for name in sets(data)
-    }
-
-
-def loader(
-    data: Data, settings: Settings, name: str, *, device: torch.device, training: bool = False
-) -> Loader:
-    """The batches of the set ``name`` as an evaluation draws them, or as the training does.
-
-    Args:
-        data: The sets.
-        settings: The run's.
-        name: One of `sets`.
-        device: Where the batches will go.
-        training: Shuffled, and without a short last batch, as the settings ask.
-    """
-    dataset = sets(data)[name]
-    own = {"valid": settings.data.valid, "test": settings.data.test}.get(name.partition("/")[0])
-    batch_size, workers = settings.data.batch_size, settings.data.num_workers
-    if own is not None:
-        batch_size = own.batch_size or batch_size
-        workers = workers if own.num_workers is None else own.num_workers
-    plan = BatchPlan(
-        len(dataset),
-        batch_size,
-        seed=settings.seed,
-        shuffle=training and settings.data.shuffle,
-        drop_last=training and settings.data.drop_last,
-    )
-    return Loader(
-        dataset,
-        plan=plan,
-        collate=data.collate,
-        # "auto" fetches inside the process until it can measure which is faster.
-        num_workers=0 if workers == "auto" else int(workers),
-        seed=settings.seed,
-        pin_memory=device.type == "cuda",
-        name=in_words(name),
-    )
-
-
-def in_words(name: str) -> str:
-    """One of `sets` as messages call it: ``the validation set NAME``."""
-    split, _, own = name.partition("/")
-    kind = {"train": "training", "valid": "validation"}.get(split, split)
-    return f"the {kind} set {own}".rstrip()
-
-
-def _stepper(experiment: Experiment, train: Loader, where: Where) -> Stepper:
+def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
     settings, runner = experiment.settings, experiment.runner
     accumulation = settings.gradient_accumulation_steps
     for key in ("precision", "evaluation_precision"):
@@ -214,7 +159,7 @@ def _guard(settings: Settings, runner: Runner) -> Guard | None:
 
 
 def _hooks(
-    settings: Settings, package: Package, stepper: Stepper, loaders: Mapping[str, Loader], session: int
+    settings: Settings, package: Package, stepper: Stepper, loaders: Mapping[str, Batches], session: int
 ) -> list[Hook]:
     records = own.Records(package.path / "records", settings.log_every, session=session)
     hooks: list[Hook] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ContractError
+from roost.train.data.fetch import Collate
 from roost.train.events import Value
 from roost.train.media import Media
 from roost.train.optim import Optim
@@ -26,18 +27,30 @@ if TYPE_CHECKING:
 class Data:
     """The sets of a run.
 
+    A set is one of:
+
+    - map-style, with ``len()`` and ``[index]``: roost makes the batches, in the order that the settings ask
+      for. Some settings need one number for each of its samples, an attribute or a method without arguments:
+      ``lengths`` (``data.sort_by_length``, ``data.max_tokens``), ``weights`` (``data.weighted``);
+    - an iterable, such as torch's ``IterableDataset``: roost makes the batches, in the order in which the
+      samples come. To be trained on without ``len()`` it needs ``data.steps_per_epoch``;
+    - `roost.Sampled`: a function that makes whole batches;
+    - somebody else's loader, which makes its own batches: torch's ``DataLoader``, torchdata's
+      ``StatefulDataLoader`` or a node of it.
+
     Args:
-        train: A map-style dataset: ``len()`` and ``[index]``.
+        train: One, or several map-style sets by name, which ``data.mix`` joins.
         valid: One, or several by name; none when None.
         test: Likewise.
-        collate: Joins samples to a batch; torch's default when None.
+        collate: Joins samples to a batch; torch's default when None. Or several of them by split: ``train``,
+            ``valid``, ``test``, and before these the name of one set, such as ``valid/NAME``.
         info: Handed to the Runner as ``self.info``.
     """
 
     train: Any
     valid: Any = None
     test: Any = None
-    collate: Callable[[list[Any]], Any] | None = None
+    collate: Collate | Mapping[str, Collate | None] | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -14,6 +14,7 @@ from roost.base.errors import ContractError
 from roost.config import build, interpolation
 from roost.config.settings import Settings, Where, typed
 from roost.package.package import Package
+from roost.project import loading
 from roost.project.contract import Data, Dataset, Runner
 from roost.train import seeding
 from roost.train.hook import Hook
@@ -187,25 +188,53 @@ def checked(data: object, dataset: type) -> Data:
             received=type(data).__name__,
             fix="return roost.Data(train=..., valid=..., test=...)",
         )
-    if data.train is None:
-        raise ContractError(f"{dataset.__name__}.build() gives no training set", fix="roost.Data(train=...)")
     for split, given in (("train", data.train), ("valid", data.valid), ("test", data.test)):
-        named = given if isinstance(given, Mapping) else {"": given}
-        if split == "train" and isinstance(given, Mapping):
-            raise ContractError("one training set is trained on", setting="train", received=list(given))
-        for name, one in named.items():
-            if one is not None:
-                _check_set(one, f"{split}/{name}" if name else split)
+        for name in given if isinstance(given, Mapping) else ():
+            if not isinstance(name, str) or not name or "/" in name:
+                raise ContractError(
+                    f"the {split} sets need names without a slash",
+                    received=name,
+                    fix=f'return roost.Data({split}={{"clean": ..., "noisy": ...}})',
+                )
+    found = loading.sets(data)
+    if not any(name.partition("/")[0] == "train" for name in found):
+        raise ContractError(f"{dataset.__name__}.build() gives no training set", fix="roost.Data(train=...)")
+    for name, one in found.items():
+        _check_set(one, name)
+    loading.check_collate(data)
     return data
 
 
 def _check_set(one: Any, name: str) -> None:
-    by_index = hasattr(one, "__getitem__") and hasattr(one, "__len__")
-    if not by_index or isinstance(one, torch.utils.data.IterableDataset):
-        kind = type(one).__name__
+    kind = loading.kind_of(one)
+    if kind is None:
+        if isinstance(one, type):
+            raise ContractError(
+                f"the {name} set is the class {one.__name__} itself",
+                fix=f"give an object of it: {one.__name__}(...)",
+            )
         raise ContractError(
-            f"the {name} set is a {kind}, which has no len() or no [index]",
-            fix="give the map-style dataset itself (not its DataLoader): roost makes the batches",
+            f"the {name} set is a {type(one).__name__}, which has neither len() and [index] nor iter()",
+            fix="give a map-style or iterable dataset, a DataLoader, or roost.Sampled(function)",
         )
-    if len(one) == 0:
+    if name.startswith("train/") and kind != "indexed":
+        raise ContractError(
+            f"the {name} set is a {type(one).__name__}, which has no len() or no [index], and several "
+            "training sets are drawn from by index",
+            fix="give map-style sets, or one set that draws from all of them",
+        )
+    if kind == "indexed" and _length(one, name) == 0:
         raise ContractError(f"the {name} set is empty", fix="look at what Dataset.build() reads")
+
+
+def _length(one: Any, name: str) -> int:
+    try:
+        return len(one)
+    except (TypeError, ValueError, OverflowError) as error:
+        assert error.__traceback__ is not None
+        if error.__traceback__.tb_next is not None:  # its own code raised
+            raise
+        raise ContractError(
+            f"the len() of the {name} set ({type(one).__name__}) is no number of samples: {error}",
+            fix="let __len__ return a whole number",
+        ) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER
-from roost.train import evaluation
+from roost.train.data.batches import Interrupted
 from roost.train.hook import Call
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Agenda:
                 continue
             try:
                 call(trainer)
-            except evaluation.Interrupted:
+            except Interrupted:
                 self.pending = call.key
                 return
             self.requests.discard(call.hook.serves or "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -14,11 +13,12 @@ import numpy as np
 import torch
 
 from roost.base import durable, tree
+from roost.base.errors import TrainingError
 from roost.package import checkpoint, environment
 from roost.package.blackbox import BATCH, NOTE, STATE, Note
 from roost.package.checkpoint import Info
 from roost.train import seeding
-from roost.train.loader import Loader
+from roost.train.loss import Window
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -158,32 +158,23 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is no plain data")
 
 
-def samples_of(loader: Loader, epoch: int, batch: int, num_batches: int) -> list[int]:
-    """The indices in the set of the samples of a window, in their order.
-
-    Args:
-        loader: Draws it.
-        epoch: Finished epochs before it.
-        batch: Number of its first micro-batch in the epoch.
-        num_batches: Its micro-batches.
-    """
-    return [index for indices in _indices(loader, epoch, batch, num_batches) for index in indices]
-
-
-def _indices(loader: Loader, epoch: int, batch: int, num_batches: int) -> list[list[int]]:
-    return list(itertools.islice(loader.plan.batches(epoch, batch), num_batches))
-
-
-def window_again(trainer: Trainer, epoch: int, batch: int, num_batches: int) -> list[Any]:
-    """Draws the micro-batches of a window once more, in this process, as the step gets them; every generator
-    is afterwards as before.
+def window_again(trainer: Trainer, note: Note) -> Window:
+    """Draws the micro-batches of a step once more, in this process, as the step gets them; every generator is
+    afterwards as before.
 
     Raises:
+        TrainingError: A stream cannot go back.
         Exception: Whatever the set, its collate or `Runner.to_device` raises.
     """
-    loader = trainer.loaders["train"]
-    found = []
-    for indices in _indices(loader, epoch, batch, num_batches):
-        with seeding.isolated():
-            found.append(trainer.runner.to_device(loader.fetch(epoch, indices)))
-    return found
+    batches = trainer.loaders["train"].again(note.epoch, note.batch, note.num_batches)
+    if batches is None:
+        raise TrainingError(
+            "what has no indices cannot be drawn from again", fix="replay the run from a checkpoint before it"
+        )
+    window = Window()
+    for value, num_samples, _ in batches:
+        if num_samples:
+            with seeding.isolated():
+                window.append(trainer.runner.to_device(value))
+            window.num_samples.append(num_samples)
+    return window

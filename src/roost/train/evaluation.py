@@ -10,13 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ConfigError, ContractError
-from roost.train.loader import Loader
+from roost.train.data.batches import Batches, Interrupted
 
 _PLAIN: AbstractContextManager[object] = nullcontext()
-
-
-class Interrupted(Exception):
-    """A stop was requested in the middle of an evaluation; its results are dropped."""
 
 
 @contextmanager
@@ -34,7 +30,7 @@ def mode(module: nn.Module) -> Iterator[None]:
 
 def run(
     runner: Any,
-    loader: Loader,
+    loader: Batches,
     split: str,
     *,
     stop: Callable[[], bool] = lambda: False,
@@ -58,23 +54,36 @@ def run(
     """
     sums: dict[str, tuple[Tensor, int]] = {}
     columns: dict[str, list[Tensor]] = {}
-    keep = _summarizes(runner)
-    for value, num_samples, _ in loader.once():
-        if stop():
-            raise Interrupted
-        batch = runner.to_device(value)
-        with forward:
-            output = runner.evaluate(batch)
-        _check(output)
-        for name, tensor in output.items():
-            _add(sums, name, tensor, num_samples)
-            if keep and tensor.dim():
-                columns.setdefault(name, []).append(tensor.detach().cpu())
+    keep, has_samples = _summarizes(runner), False
+    with closing(loader.once()) as batches:
+        for value, num_samples, _ in batches:
+            if stop():
+                raise Interrupted
+            if not num_samples:
+                continue
+            has_samples = True
+            batch = runner.to_device(value)
+            with forward:
+                output = runner.evaluate(batch)
+            _check(output)
+            for name, tensor in output.items():
+                _add(sums, name, tensor, num_samples)
+                if keep and tensor.dim():
+                    columns.setdefault(name, []).append(tensor.detach().cpu())
+    if not has_samples:
+        raise _nothing(loader.name or split)
     results = {name: float(total) / count for name, (total, count) in sums.items()}
     if keep:
         values = {name: torch.cat(parts) for name, parts in columns.items()}
         results.update(_numbers(runner.summarize(values, split)))
     return results
+
+
+def _nothing(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name} has nothing to evaluate: every batch is empty",
+        fix="look at what the set and its collate give",
+    )
 
 
 def _numbers(summary: object) -> dict[str, float]:
@@ -87,7 +96,7 @@ def _numbers(summary: object) -> dict[str, float]:
 
 
 def probe(
-    runner: Any, loader: Loader, *, forward: AbstractContextManager[object] = _PLAIN
+    runner: Any, loader: Batches, *, forward: AbstractContextManager[object] = _PLAIN
 ) -> tuple[set[str] | None, list[str]]:
     """What `run` would report, from one batch: found out before the first step, not after the first epoch.
 
@@ -98,8 +107,9 @@ def probe(
     Raises:
         ContractError: ``evaluate`` gives something else than it must.
     """
-    with closing(loader.once()) as batches:
-        batch = next(batches)
+    batch = loader.first()
+    if batch is None:
+        raise _nothing(loader.name)
     with forward:
         output = runner.evaluate(runner.to_device(batch.value))
     _check(output)
@@ -110,7 +120,7 @@ def probe(
     return (None, []) if _summarizes(runner) else (set(sums), left_out)
 
 
-def loaders_of(loaders: Mapping[str, Loader], split: str) -> dict[str, Loader]:
+def loaders_of(loaders: Mapping[str, Batches], split: str) -> dict[str, Batches]:
     """The sets of a split by name: ``valid``, or each ``valid/NAME``.
 
     Raises:

@@ -18,7 +18,7 @@ from roost.package.blackbox import Note
 from roost.package.checkpoint import Info
 from roost.package.skipped import Kind, Skipped
 from roost.train import seeding
-from roost.train.blackbox import BlackBox, samples_of, window_again
+from roost.train.blackbox import BlackBox, window_again
 
 if TYPE_CHECKING:
     from roost.train.optim import Optim
@@ -91,7 +91,7 @@ class Notes:
             epoch=epoch,
             batch=batch,
             num_batches=num_batches,
-            samples=samples_of(loader, epoch, batch, num_batches),
+            samples=loader.samples(epoch, batch, num_batches),
             kind=kind,
             error=error,
             session=self._session,
@@ -123,7 +123,7 @@ class Notes:
             return
         if window is None and note.kind != "error":
             try:
-                window = window_again(trainer, note.epoch, note.batch, note.num_batches)
+                window = window_again(trainer, note)
             except Exception as error:  # noqa: BLE001  - the error that ends the run is another one
                 print(f"the batches of step {note.step} could not be drawn again: {error}", flush=True)
         generators = None

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-_SAVED = ("step", "epoch", "batch", "samples", "seconds")
+_SAVED = ("step", "epoch", "batch", "samples", "seconds", "empty_batches")
 
 
 @dataclass
@@ -23,6 +23,8 @@ class Progress:
     batch: int = 0
     samples: int = 0
     seconds: float = 0.0
+    empty_batches: int = 0
+    """So far: they count as batches, and nothing was computed of them."""
 
     total_steps: int = 0
     """Steps of the whole run, `NEVER` when only time limits it; follows from the settings, is not saved."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,10 +11,12 @@ import torch
 from roost.base.errors import ContractError, Damaged, NotFound, RoostError, TrainingError
 from roost.package import checkpoint, skipped
 from roost.package.blackbox import Note
+from roost.train import failed
 from roost.train.blackbox import BlackBox
+from roost.train.data.batches import Interrupted
+from roost.train.data.deaths import WorkerDied
 from roost.train.events import Value
 from roost.train.flags import Flags
-from roost.train.module_state import ModuleState
 from roost.train.notes import Notes, older_checkpoints, place, said
 from roost.train.rank_state import RankState
 from roost.train.windows import Drawn, Windows, undrawn
@@ -102,6 +103,7 @@ class Recovery:
         """Draws a window and takes its step; gives what is recorded, and the window.
 
         Raises:
+            Interrupted: A stop came while the data were waited for.
             Exception: What the step raised, where it may not be passed over; the black box then holds it.
             TrainingError: Too many were passed over.
         """
@@ -110,12 +112,27 @@ class Recovery:
             self._notes.before_step()
             trainer.events.begin_step()
             drawn = windows.draw()
-            return (self._step(trainer, drawn[0]) if self._is_careful else trainer.take(drawn[0])), drawn
+            if not drawn.window:
+                return self._empty(trainer), drawn
+            return (
+                self._step(trainer, drawn.window) if self._is_careful else trainer.take(drawn.window)
+            ), drawn
+        except Interrupted:
+            raise
         except Exception as error:
-            values = self._failed(trainer, drawn and drawn[0], error)
+            values = self._failed(trainer, drawn and drawn.window, error)
             if values is None:
                 raise
             return values, drawn or undrawn(trainer)
+
+    def _empty(self, trainer: Trainer) -> Mapping[str, Value]:
+        """A step without anything to learn from."""
+        note = self._notes.of(trainer, trainer.progress.step + 1, "empty", "all of its batches are empty")
+        self._notes.write(note)
+        print(f"passed over {place(note)}: {note.error}", flush=True)
+        if failed.has_seen_nothing(trainer, note):
+            raise failed.nothing_seen("every batch of the training set is empty")
+        return _SKIPPED
 
     def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
         """A step that may be passed over."""
@@ -145,10 +162,12 @@ class Recovery:
             TrainingError: Too many were passed over.
         """
         note = self._notes.of(trainer, trainer.progress.step + 1, "error", said(error))
-        guard, why_not = trainer.stepper.guard, _why_not(trainer, error)
+        guard, why_not = trainer.stepper.guard, failed.why_not(trainer, window, error)
         if guard is not None and window is not None and not why_not:
             guard.restore()
-        if self.on_step_error == "raise" or isinstance(error, RoostError) or why_not:
+        # A mistake stays one at the next step; a worker that died need not.
+        is_mistake = isinstance(error, RoostError) and not isinstance(error, WorkerDied)
+        if self.on_step_error == "raise" or is_mistake or why_not:
             self._notes.keep(trainer, note, window, with_state=True)
             if self.on_step_error == "skip" and why_not:
                 error.add_note(f"not skipped: {why_not}")
@@ -156,13 +175,15 @@ class Recovery:
                 error.add_note(f"in {place(note)}")
             return None
         self._pass_over(note)
-        if self._are_too_many:
+        has_nothing = window is None and failed.has_seen_nothing(trainer, note)
+        if has_nothing or self._are_too_many:
             self._notes.keep(trainer, note, window, with_state=True)
-            raise self._too_many(note) from error
+            last = f"each step was skipped; the last one, {note.step}: {note.error}"
+            raise (failed.nothing_seen(last) if has_nothing else self._too_many(note)) from error
         for optim in trainer.stepper.optimizers.values():
             optim.clear()
-        _free(error)
-        if why := _by_the_machine(error):
+        failed.free(error)
+        if why := failed.by_the_machine(error):
             trainer.note_inexact(f"step {note.step} was skipped {why}")
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
@@ -183,7 +204,7 @@ class Recovery:
             self._flags.clear()
             return
         # Weights that broke although the gradient was finite: from then on every step is bad.
-        broken = _broken(trainer)
+        broken = failed.broken(trainer)
         if self.on_non_finite == "rollback":
             # The flags stay: whoever catches this does not get further.
             raise Rollback(self._newest_good if broken and 0 < self._newest_good < bad[0] else bad[0])
@@ -208,7 +229,7 @@ class Recovery:
         first = trainer.events.bad_step()
         if first is not None:
             raise self.stop(trainer, _NOT_FINITE, first)
-        if broken := _broken(trainer):
+        if broken := failed.broken(trainer):
             step = self._newest_good or trainer.progress.step
             if self.on_non_finite == "rollback" and step:
                 raise Rollback(step)
@@ -325,46 +346,3 @@ class Recovery:
         state from before it."""
         self.num_skipped = state["skipped"]
         self.passed_over |= set(state["passed_over"])
-
-
-def _why_not(trainer: Trainer, error: Exception) -> str:
-    """Why a step that raised cannot be passed over; empty when it can."""
-    if trainer.stepper.has_moved:
-        return "an optimizer had begun to move in this step already"
-    if isinstance(error, getattr(torch, "AcceleratorError", ())):
-        return "after such an error nothing can be computed on the device"
-    return ""
-
-
-def _by_the_machine(error: Exception) -> str:
-    """What made the step fail, if it was the machine, which another time may not; empty if not, as far as is
-    known."""
-    text = str(error)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: " in text:
-        return "for want of memory"
-    # Torch says so wherever the process is when one dies, also in the middle of a forward pass.
-    if text.startswith("DataLoader worker (pid"):
-        return "because a loader worker was gone"
-    return ""
-
-
-def _free(error: BaseException) -> None:
-    """Lets go of what the frames of a failed step hold, as large as the step itself; also where an error has
-    become another one."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            traceback.clear_frames(one.__traceback__)
-            waiting += [one.__cause__, one.__context__]
-
-
-def _broken(trainer: Trainer) -> str:
-    """Which weights are not finite, in words; empty when all are. A sync point."""
-    try:
-        ModuleState(trainer.runner).check_finite()
-    except TrainingError as error:
-        return error.message
-    return ""

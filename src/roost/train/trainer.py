@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
@@ -13,9 +13,9 @@ from roost.package.progress import Board
 from roost.train import evaluation, precision, saving, seeding
 from roost.train.agenda import Agenda
 from roost.train.checkpoints import Checkpoints, Stateful
+from roost.train.data.batches import Batches, Interrupted
 from roost.train.events import Events
 from roost.train.hook import CallLists, Hook
-from roost.train.loader import Loader
 from roost.train.module_state import ModuleState
 from roost.train.precision import Precision
 from roost.train.progress import Progress
@@ -37,7 +37,7 @@ class Trainer:
     ```
     restore the newest checkpoint, or seed
     until done:
-        window = the next micro-batches                 # Loader, in the order of its BatchPlan
+        window = the next micro-batches                 # Loader, in the order of its plan; or a Stream
         values = runner.update(stepper, window)         # forward, backward, optimizer step; or Recovery
         events.put(values)
         progress.advance(window)
@@ -65,7 +65,7 @@ class Trainer:
     def __init__(
         self,
         runner: Any,
-        loaders: Mapping[str, Loader],
+        loaders: Mapping[str, Batches],
         stepper: Stepper,
         *,
         hooks: Sequence[Hook] = (),
@@ -99,6 +99,8 @@ class Trainer:
         self._publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
         self._zero = time.monotonic()
         runner.attach(self)
+        for one in loaders.values():
+            one.stop = lambda: self._stop is not None
         self.take = stepper.of(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
         self._evaluation_precision = evaluation_precision or stepper.precision
@@ -168,7 +170,8 @@ class Trainer:
                 try:
                     self.agenda.resume(self, time.monotonic())
                     self._after_hooks(time.monotonic())
-                    self._train(windows)
+                    with suppress(Interrupted):  # while it waited for data: nothing of the step was done
+                        self._train(windows)
                     saving.save_at_end(self)
                     break
                 except Rollback as bad:
@@ -185,9 +188,10 @@ class Trainer:
                 hook.before_step(self)
             self.results = {}  # each step, because a stop may come at any moment and save at once
             self.stepper.has_moved = False
-            values, (window, samples, last) = self.recovery.attempt(self, windows)
-            self.events.put(values, samples, progress.step + 1)
-            progress.advance(len(window), samples, last)
+            values, drawn = self.recovery.attempt(self, windows)
+            self.events.put(values, drawn.num_samples, progress.step + 1)
+            progress.advance(drawn.num_batches, drawn.num_samples, drawn.last)
+            progress.empty_batches += drawn.num_empty
             if progress.step >= agenda.wake_step or agenda.requests or time.monotonic() >= agenda.wake_second:
                 self._look_around()
 
@@ -237,7 +241,7 @@ class Trainer:
         generator and the training mode as they were.
 
         Raises:
-            evaluation.Interrupted: A stop was requested meanwhile.
+            Interrupted: A stop was requested meanwhile.
             ConfigError: There is no such split.
         """
         begun = perf_counter()
@@ -307,6 +311,8 @@ class Trainer:
             "agenda": self.agenda.state_dict(),
             "row": self.row,
             "recovery": self.recovery.state_dict(),
+            "data": self.loaders["train"].state_dict(),
+            "workers": {name: one.num_shares for name, one in self.loaders.items() if one.num_shares},
             # A stop may come between a validation and the row that takes its results.
             "results": self.results if self.agenda.pending else {},
         }
@@ -322,6 +328,10 @@ class Trainer:
         self.row, self.results = state["row"], state["results"]
         if "recovery" in state:
             self.recovery.load_state_dict(state["recovery"])
+        for name, num_shares in state.get("workers", {}).items():
+            if name in self.loaders:
+                self.loaders[name].keep_shares(num_shares)
+        self.loaders["train"].load_state_dict(state.get("data", {}))
         for reason in state["inexact"]:
             self.note_inexact(reason)
 
@@ -349,8 +359,8 @@ class Trainer:
         try:
             for hook in self.calls.start:
                 hook.on_start(self)
-            if self.loaders["train"].ignores_seeding():
-                self.note_inexact("the training set draws from a generator that roost does not seed")
+            for reason in self.loaders["train"].inexact():
+                self.note_inexact(reason)
             self.recovery.prepare(self)
             for why in rank.restore():  # last: whatever was drawn on the way here is undone
                 self.note_inexact(why)
@@ -372,6 +382,8 @@ class Trainer:
                 hook.on_stop(self, reason)
             except Exception as error:  # noqa: BLE001  - raised below, once all were told
                 errors.append(error)
+        for loader in self.loaders.values():  # not before: a hook may evaluate at the end
+            loader.close()
         self.publish("ended")
         if errors and failure is None:
             raise errors[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.train.loss import Window
 from roost.train.timing import DATA, TO_DEVICE
@@ -13,8 +13,18 @@ from roost.train.timing import DATA, TO_DEVICE
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-Drawn = tuple[list[Any], int, bool]
-"""The micro-batches of a step, their samples, and whether they end an epoch."""
+
+class Drawn(NamedTuple):
+    """The micro-batches of a step."""
+
+    window: list[Any]
+    """On the device, those that hold something: of a step whose batches are all empty there are none."""
+    num_samples: int
+    num_batches: int
+    """With the empty ones."""
+    num_empty: int
+    last: bool
+    """Whether they end an epoch."""
 
 
 class Windows:
@@ -51,7 +61,7 @@ class Windows:
 def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
     """The windows from where the trainer is on, endlessly, on its device; an epoch's last may be short."""
     progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
-    move, window = trainer.runner.to_device, Window()
+    move, window, num_batches = trainer.runner.to_device, Window(), 0
     spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
     asked = perf_counter()
     with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
@@ -59,20 +69,24 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
             here = perf_counter()
             if clock is not None:
                 clock.record(DATA)
-            moved = move(value)
+            moved = move(value) if num_samples else None
             there = perf_counter()
             spent[DATA] += here - asked
             spent[TO_DEVICE] += there - here
             if clock is not None:
                 clock.record(TO_DEVICE)
             if batches_per_step == 1:
-                yield [moved], num_samples, last
-            else:
+                yield Drawn([moved], num_samples, 1, 0, last) if num_samples else Drawn([], 0, 1, 1, last)
+                asked = perf_counter()
+                continue
+            num_batches += 1
+            if num_samples:
                 window.append(moved)
                 window.num_samples.append(num_samples)
-                if last or len(window) == batches_per_step:
-                    yield window, sum(window.num_samples), last
-                    window = Window()
+            if last or num_batches == batches_per_step:
+                num_empty = num_batches - len(window)
+                yield Drawn(window, sum(window.num_samples), num_batches, num_empty, last)
+                window, num_batches = Window(), 0
             asked = perf_counter()
 
 
@@ -80,4 +94,4 @@ def undrawn(trainer: Trainer) -> Drawn:
     """The place holder of a window that could not be drawn and is passed over."""
     left = len(trainer.loaders["train"]) - trainer.progress.batch
     num_batches = min(left, trainer.stepper.batches_per_step)
-    return [None] * num_batches, 0, num_batches == left
+    return Drawn([], 0, num_batches, 0, num_batches == left)

@@ -6,6 +6,7 @@ TASK                what is done
 a number            the session of that number: training
 a folder            the analysis whose request lies there
 ``check``           a run in miniature
+``data``            a look at the sets and their batches
 ``debug VISIT``     a visit to a step, on the terminal of the person whose command became this process
 ==================  ================================================================================
 
@@ -77,6 +78,10 @@ def _do(path: str, task: str) -> str:
         from roost.worker.check import check
 
         return check(package)
+    if task == "data":
+        from roost.worker.data import show
+
+        return show(package)
     from roost.worker.analysis import analyze
 
     return analyze(package, Path(task))
@@ -104,10 +109,10 @@ def _told(error: BaseException, path: str, task: str) -> Failure:
     from roost.worker import failure  # costs a successful run nothing
 
     package = Path(path).absolute()
-    own, file = [package], None  # of a check nothing is kept: its package is removed
+    own, file = [package], None  # of a check or a look at the data nothing is kept: their package is removed
     if task.isdecimal():
         file = package / "sessions" / f"{task}.traceback.txt"
-    elif task != "check":
+    elif task not in ("check", "data"):
         from roost.analysis import folder
 
         own, file = [package, folder.script_folder(Path(task))], Path(task) / folder.TRACEBACK

@@ -23,7 +23,6 @@ from roost.project.contract import moved
 from roost.train import seeding
 from roost.train.blackbox import window_again
 from roost.train.hook import Hook, Phase
-from roost.train.loss import Window
 from roost.train.module_state import ModuleState
 from roost.train.notes import Notes, said
 from roost.train.trainer import Trainer
@@ -199,27 +198,21 @@ class Arrival(Hook):
         """As the step got them: drawn anew, or those of the box where these differ or cannot be drawn."""
         place, kept = self._place(trainer), self._kept(trainer)
         try:
-            found = window_again(trainer, place.epoch, place.batch, place.num_batches)
+            found: list[Any] = window_again(trainer, place)
         except Exception as error:
             if kept is None:
                 raise
             _say(f"the batch is that of the box; the set does not give it any more: {said(error)}")
             found = kept
         if kept is not None and not _same(kept, found):
-            if trainer.loaders["train"].ignores_seeding():
+            if trainer.loaders["train"].inexact():
                 found = kept
             else:
                 _say(
                     "the batch is drawn anew; the one that was kept after the error differs: the step changes"
                 )
                 _say("it in place, or the data have changed since")
-        if trainer.stepper.batches_per_step == 1:
-            return found
-        window = Window()
-        window.extend(found)
-        plan = trainer.loaders["train"].plan
-        window.num_samples = [plan.size(place.batch + number) for number in range(len(found))]
-        return window
+        return found
 
     def _kept(self, trainer: Trainer) -> list[Any] | None:
         if self.box is None or not self.box.has_batch:

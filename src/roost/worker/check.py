@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import Refused
 from roost.package import progress
 from roost.package.package import Package
-from roost.worker.caller import end_with
-from roost.worker.miniature.walk import Walk
+from roost.worker.miniature.walk import begun
 
 
 def check(package: Package) -> str:
@@ -21,16 +20,8 @@ def check(package: Package) -> str:
         RoostError: The config or the project is wrong.
         Exception: Whatever the project's code raises.
     """
-    sessions = package.sessions()
-    if not sessions:
-        raise NotFound("there is no session", where=package.path)
-    request = sessions[-1].request
-    end_with(request)
     progress.reset(package.progress)
-    walk = Walk(package.path)
-    copied = request["copied"]
-    walk.tell("copy", f"{copied['files']} files", seconds=copied["seconds"])
-    walk.begin("imports")
+    request, walk = begun(package)
     from roost.worker.miniature.run import Miniature  # imports torch, a second or two
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType
 from typing import Protocol
@@ -22,10 +23,16 @@ class StopSignals:
     def __init__(self) -> None:
         self._reason: str | None = None
         self._target: Stoppable | None = None
+        self._pid = os.getpid()
         for number in _SIGNALS:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            # A process that the project has forked, a pool's for example: it must die of `terminate()`.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self._reason = self._reason or _words(number)
         if self._target is not None:
             self._target.request_stop(self._reason)

@@ -58,11 +58,11 @@ def compare_stack(
     package: Package, trainer: Trainer, device: str, settings: Settings, first: dict[str, Any] | None
 ) -> None:
     """Writes environment.json in the first session; later ones note what differs from it."""
-    now = environment.capture(device, seed=settings.seed, determinism=settings.determinism)
     if first is None:
+        now = environment.capture(device, seed=settings.seed, determinism=settings.determinism)
         body = {**now, "git": package.request.get("git")}
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
         durable.write(package.path / environment.NAME, data)
     else:
-        for reason in environment.differences(first["stack"], now["stack"]):
+        for reason in environment.differences(first["stack"], environment.stack(device)):
             trainer.note_inexact(reason)

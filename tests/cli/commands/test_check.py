@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 import msgspec
-import pytest
 
-from roost.cli.commands.check import _not_ready, _plain, _ready
+from roost.cli.commands.check import _plain, _ready
 from roost.operations.check import Outcome
 from roost.operations.estimate import Estimate
 from roost.package.checked import Findings, Stage
@@ -74,23 +72,6 @@ def test_a_mode_that_saves_nothing_and_a_run_that_time_ends() -> None:
     estimate = msgspec.structs.replace(ESTIMATE, total_steps=None, checkpoints=0)
     ready, memory = _ready(came(estimate=estimate), estimate)
     assert "the whole run about 25m 04s" in ready and memory.startswith("memory")
-
-
-@pytest.mark.parametrize(
-    ("changed", "was_told", "text"),
-    [
-        ({"state": "failed", "failed": "save", "error": "bad"}, True, "failed at save"),
-        ({"state": "failed", "failed": "save", "error": "bad"}, False, "failed at save: bad"),
-        (
-            {"state": "crashed", "failed": "data", "error": "killed by SIGKILL"},
-            *(False, "crashed at data: killed by SIGKILL"),
-        ),
-        ({"state": "crashed", "reason": None}, False, "crashed: no reason is known"),
-        ({"state": "stopped", "failed": "data"}, False, "stopped at data: nothing of the check is left"),
-    ],
-)
-def test_not_ready(changed: dict[str, Any], was_told: bool, text: str) -> None:
-    assert click.unstyle(_not_ready(came(is_ready=False, **changed), was_told=was_told)) == text
 
 
 def test_for_programs() -> None:

@@ -9,46 +9,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import sets
 import torch
 from nets import NETS, mlp
+from sets import Points
 from torch import Tensor
 from torch.nn import functional
 
 import roost
 
 
-class Points(torch.utils.data.Dataset[Any]):
-    """Random points in two classes, jittered anew each time they are read; those of ``nan`` are not finite,
-    those of ``error`` cannot be read."""
-
-    def __init__(
-        self, size: int, seed: int, *, jitter: float, nan: Sequence[int] = (), error: Sequence[int] = ()
-    ) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        self.x = torch.randn(size, 1, 4, 4, generator=generator)
-        self.y = (self.x.sum((1, 2, 3)) > 0).long()
-        self.jitter = jitter
-        self.x[list(nan)] = torch.nan
-        self.error = frozenset(error)
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        if index in self.error:
-            raise OSError(f"sample {index} is rotten")
-        x = self.x[index] + self.jitter * torch.randn(1, 4, 4)
-        x = x * (1 + self.jitter * np.random.rand()) + self.jitter * random.gauss(0, 1)
-        return x.float(), self.y[index]
-
-
 class Dataset(roost.Dataset):
     def build(self) -> roost.Data:
         return roost.Data(
-            train=Points(90, 1, jitter=0.1, **self.args["bad"]),
-            valid=Points(40, 2, jitter=0.1),
+            train=sets.KINDS[self.args["sets"]](
+                Points(90, 1, jitter=0.1, reads=self.args["halt"]["read"], **self.args["bad"])
+            ),
+            valid=sets.KINDS[self.args["valid_sets"]](Points(40, 2, jitter=0.1)),
             test=Points(20, 3, jitter=0),
+            collate={"train": sets.some_empty} if self.args["empty"] else None,
         )
+
+
+def joined(batch: Any) -> Sequence[Tensor]:
+    """Of one set, or of several by name: as one."""
+    if not isinstance(batch, Mapping):
+        return batch
+    parts = [part for part in batch.values() if part is not None]
+    return list(map(torch.cat, zip(*parts, strict=True)))
 
 
 class Runner(roost.Runner):
@@ -56,7 +44,7 @@ class Runner(roost.Runner):
         self.net = NETS[self.args["net"]]()
 
     def loss(self, batch: Any) -> Mapping[str, Tensor]:
-        x, y = batch
+        x, y = joined(batch)
         time.sleep(self.args["pause"])
         logits = (
             self.net(x + 0.01 * torch.randn_like(x)) * (1 + 0.01 * random.random()) + 0.01 * np.random.randn()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from roost.base import durable
 from roost.base.errors import TrainingError
@@ -49,6 +51,36 @@ def test_one_row_per_step_at_most_and_one_at_the_end(
     make(tmp_path, log, validate=validate).fit()
     rows = lines(tmp_path)[1:]
     assert [row["step"] for row in rows] == steps
+
+
+def test_empty_batches_are_counted(tmp_path: Path) -> None:
+    """The second of three steps has nothing to train on: it counts as a step, and in no mean."""
+    numbers = itertools.count()
+
+    def collate(samples: list[Any]) -> Any:
+        return None if next(numbers) in (2, 3) else default_collate(samples)
+
+    loaders = {"train": loader(Still(), collate=collate)}
+    stepper = Stepper(torch.optim.SGD((made := built(MLP)).parameters(), lr=0.1), accumulation=2)
+    before: list[Any] = []
+    hooks = [Records(tmp_path, "1"), Weights(before)]
+    trainer = plain(made, Still(), hooks, until=3, loaders=loaders, stepper=stepper)
+    trainer.fit()
+    rows = lines(tmp_path)[1:]
+    assert [row.get("train/empty_batches") for row in rows] == [None, 2, 2]
+    assert [row.get("train/skipped") for row in rows] == [None, 1, None] and "train/loss" not in rows[1]
+    assert torch.equal(before[1], before[2]) and not torch.equal(before[0], before[1])
+    assert (trainer.progress.batch, trainer.progress.samples) == (6, 16)
+
+
+class Weights(Hook):
+    """Keeps the weights that each step begins with."""
+
+    def __init__(self, kept: list[Any]) -> None:
+        self.kept = kept
+
+    def before_step(self, trainer: Trainer) -> None:
+        self.kept.append(torch.nn.utils.parameters_to_vector(trainer.runner.parameters()).detach().clone())
 
 
 def test_train_and_valid_share_a_row(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from roost.base.raised import Raised, raised
+from roost.train.data.ring import Ring
 from roost.worker.causes import table
 from roost.worker.causes.cause import Cause, Scene
 
@@ -41,6 +42,15 @@ def in_a_worker(does: Callable[[], object]) -> Raised:
         return of(lambda: list(fetching))
     finally:
         fetching._shutdown_workers()  # the traceback would keep the process alive
+
+
+def in_a_worker_of_ours(does: Callable[[], object]) -> Raised:
+    """What roost raises when that fails in a loader worker."""
+    ring = Ring(lambda post: lambda task: does(), num_workers=1)
+    try:
+        return of(lambda: list(ring.map([0])))
+    finally:
+        ring.close()
 
 
 def known(found: Raised | BaseException, package: Path | None = None) -> Cause:

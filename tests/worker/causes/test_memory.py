@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,8 @@ def test_in_a_validation_its_own_batch_size_counts() -> None:
             raise torch.OutOfMemoryError(NEW)
 
     class Loader:
-        def once(self) -> list[object]:
-            return [(torch.ones(1), 1, True)]
+        def once(self) -> Iterator[object]:
+            yield torch.ones(1), 1, True
 
     error = of(lambda: evaluation.run(Runner(), Loader(), "valid", stop=lambda: False))  # type: ignore[arg-type]
     assert "data.valid.batch_size" in known(error).fix

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from roost.train.data.loader import Loader
+from roost.train.data.stream import Stream
 from roost.train.hook import Hook
-from roost.train.loader import Loader
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.trainer import Trainer
-from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends, looks, sample_of, shorten
+from roost.worker.miniature.excerpt import Noted, ends, known_length, looks, sample_of, shorten
 from tests.train.parts import MLP, Still, built, plain
 
 
@@ -32,18 +33,6 @@ def test_the_first_window_and_the_last(num_batches: int, per_step: int, found: l
     assert ends(num_batches, per_step) == found
 
 
-@pytest.mark.parametrize("epoch", [0, 3])
-def test_an_excerpt_has_the_batches_of_the_whole_plan(epoch: int) -> None:
-    whole = BatchPlan(47, 5, seed=3)
-    batches = list(whole.batches(epoch))
-    part = Excerpt.of(whole, [range(3), range(8, 10)])
-    chosen = [0, 1, 2, 8, 9]
-    assert part.num_batches == 5
-    for start in range(6):
-        assert list(part.batches(epoch, start)) == [batches[number] for number in chosen[start:]]
-    assert [part.size(number) for number in range(5)] == [5, 5, 5, 5, 2]
-
-
 def loader(num_samples: int = 23, batch_size: int = 5, **given: Any) -> Loader:
     x = torch.arange(float(num_samples))
     return Loader(TensorDataset(x[:, None], x), plan=BatchPlan(num_samples, batch_size), **given)
@@ -52,12 +41,27 @@ def loader(num_samples: int = 23, batch_size: int = 5, **given: Any) -> Loader:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_short_loader_gives_what_the_whole_one_gives(num_workers: int) -> None:
     whole = loader(num_workers=num_workers)
-    short = ShortLoader(whole, Excerpt.of(whole.plan, ends(len(whole))))
+    short = Noted(whole.excerpt(ends(len(whole))))
     all_of_them = list(whole.once())
     first, last = short.once()
     assert torch.equal(first.value[1], all_of_them[0].value[1]) and not first.last
     assert torch.equal(last.value[1], all_of_them[4].value[1]) and last.last and last.num_samples == 3
-    assert short.seen == "float32 (3, 1), float32 (3,)" and short.num_samples == 8 and len(short) == 2
+    assert short.seen == "float32 (3, 1), float32 (3,)" and len(short) == 2
+
+
+def test_of_a_stream_nobody_may_know_the_length() -> None:
+    assert known_length(Stream(Still())) == len(Still())
+    unknown = Stream(rows(), batch_size=2)
+    assert known_length(unknown) is None
+    assert [batch.num_samples for batch in Noted(unknown.excerpt(ends(2))).once()] == [2, 2]
+
+
+def rows() -> torch.utils.data.IterableDataset[Any]:
+    class Rows(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(range(9))
+
+    return Rows()
 
 
 def test_one_sample() -> None:

@@ -243,7 +243,7 @@ ANY += (
             ["valid/x becomes no metric", "valid/y is inf, so nothing can be decided by it"],
         ),
         (
-            {"dataset": ANY},
+            {"dataset": ANY, "data": {"batch_size": 10, "num_workers": 0}},
             ["a run that is continued gives other bits", "inexact: the training set draws from a generator"],
         ),
         ({"validate_every": "10min"}, ["inexact: wall clock: validation comes every 10min"]),

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from roost.train.loader import Loader
+from roost.train.data.loader import Loader
 from roost.train.trainer import Trainer
-from roost.worker.miniature.excerpt import Excerpt, ShortLoader, ends
+from roost.worker.miniature.excerpt import Noted, ends
 from roost.worker.miniature.speed import Clock, evaluation_seconds, step_seconds
 from tests.train.parts import MLP, Still, built, loader, plain
 
 
 def trainer_of() -> tuple[Trainer, dict[str, Loader]]:
     whole = {name: loader(Still()) for name in ("train", "valid/a", "valid/b")}
-    loaders = {name: ShortLoader(one, Excerpt.of(one.plan, ends(len(one)))) for name, one in whole.items()}
+    loaders = {name: Noted(one.excerpt(ends(len(one)))) for name, one in whole.items()}
     return plain(built(MLP), Still(), loaders=loaders), whole
 
 

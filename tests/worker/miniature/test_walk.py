@@ -46,6 +46,12 @@ def test_warnings_that_others_print_are_counted(tmp_path: Path, capsys: pytest.C
     assert checked.read(tmp_path).warnings == ["too long"]
 
 
+def test_what_is_printed_can_be_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Walk(tmp_path).hearing() as heard:
+        print("num_workers: 0")
+    assert heard.said == capsys.readouterr().out == "num_workers: 0\n"
+
+
 def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with unheard():
         print("a")

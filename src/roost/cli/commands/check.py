@@ -43,6 +43,7 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     from roost.cli import live
     from roost.cli.commands.run import config_and_overrides
     from roost.cli.plain import Plain
+    from roost.cli.waiting import not_finished
     from roost.operations.check import CheckRequest, check
 
     device = asked_device(options) or "auto"
@@ -62,7 +63,7 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
         for line in _ready(outcome, outcome.estimate):
             click.echo(line)
     if not outcome.is_ready:
-        terminal.say(_not_ready(outcome, was_told=was_told))
+        terminal.say(not_finished(outcome, was_told=was_told, what="check"))
     return outcome.exit_code
 
 
@@ -104,12 +105,3 @@ def _memory(measured: Mapping[str, Any]) -> list[str]:
         return []
     more = "" if gpu is None else f", {memory(gpu)} on the GPU"
     return [f"memory: at most {memory(host)} on the host without loader workers{more}"]
-
-
-def _not_ready(outcome: Outcome, *, was_told: bool) -> str:
-    state, at = terminal.state(outcome.state), f" at {outcome.failed}" if outcome.failed else ""
-    if outcome.state == "stopped":
-        return f"{state}{at}: nothing of the check is left"
-    if was_told:
-        return f"{state}{at}"
-    return f"{state}{at}: {terminal.harmless(outcome.error or outcome.reason or 'no reason is known')}"

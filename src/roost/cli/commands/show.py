@@ -7,19 +7,46 @@ from pathlib import Path
 
 import click
 
+from roost.base.errors import UsageError
 from roost.cli import terminal
 
 
 @click.command("show")
-@click.argument("package", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
-def command(package: Path, as_json: bool) -> int:
+@click.argument("arguments", nargs=-1, metavar="PACKAGE | --data CONFIG [a.b=c]...")
+@click.option("--data", is_flag=True, help="Show the data of a project, or of a package.")
+@click.option(
+    "-f",
+    "--tuning",
+    type=click.Path(path_type=Path),
+    help="With --data: a second config, above the first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON; with --data everything else goes to stderr.")
+def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json: bool) -> int:
     """Shows one package: its sessions, newest metrics, checkpoints, settings, and what was left out.
+
+    With --data: what each set holds, its plan, its first batch, and how long batches take. The project is
+    copied as by `roost run`, and its data are built; no model is, and nothing of it stays.
 
     \b
     roost show runs/NAME
     roost show runs/NAME --json | jq .metrics
+    roost show --data config.yaml
+    roost show --data config.yaml data.num_workers=4 data.max_tokens=6000
+    roost show --data runs/NAME                # with the package's own code and settings
     """
+    if data:
+        return _data(arguments, tuning, as_json=as_json)
+    if tuning is not None:
+        fix = "roost show --data config.yaml -f tuning.yaml"
+        raise UsageError("-f is for --data", received=str(tuning), fix=fix)
+    if not arguments:
+        raise UsageError("no package is named", fix="roost show runs/NAME")
+    if len(arguments) > 1:
+        raise UsageError("shows one package", received=" ".join(arguments), fix="roost show runs/NAME")
+    return _package(Path(arguments[0]), as_json=as_json)
+
+
+def _package(package: Path, *, as_json: bool) -> int:
     from roost.operations.show import show
 
     shown = show(package)
@@ -33,3 +60,32 @@ def command(package: Path, as_json: bool) -> int:
         for line in lines(shown):
             click.echo(terminal.line(line), color=terminal.colours(sys.stdout))
     return 0
+
+
+def _data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool) -> int:
+    from roost.cli import live
+    from roost.cli.commands.run import config_and_overrides
+    from roost.cli.waiting import Waiting, not_finished
+    from roost.operations.show_data import ShowDataRequest, show_data
+
+    config, overrides = config_and_overrides(None, arguments, command="show --data")
+    request = ShowDataRequest(config=config, tuning=tuning, overrides=overrides, command=sys.argv)
+    with show_data(request) as started:
+        for note in started.notes:
+            terminal.say(note)
+        ended = live.watch_to_end(started.running, Waiting(started.stage), live.end_at_once)
+        started.process.wait()
+        shown = started.outcome(ended)
+        was_told = live.was_told(started.running.output, shown.error)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+    else:
+        from roost.cli.shown_data import lines
+
+        for line in lines(shown.splits):
+            click.echo(line, color=terminal.colours(sys.stdout))
+    if shown.state != "succeeded":
+        terminal.say(not_finished(shown, was_told=was_told, what="look"))
+    return shown.exit_code

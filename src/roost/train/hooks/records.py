@@ -49,6 +49,8 @@ class Records(Hook):
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.look(trainer)
         row = {f"train/{name}": value for name, value in trainer.events.row().items()}
+        if trainer.progress.empty_batches:
+            row["train/empty_batches"] = trainer.progress.empty_batches  # so far
         # Where no optimizer moves, a learning rate is none.
         moving = trainer.stepper.optimizers if trainer.stepper.mode not in ("dry", "no_optim") else {}
         for name, optim in moving.items():

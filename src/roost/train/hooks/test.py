@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roost.base.errors import Damaged, NotFound
 from roost.package.retention import Best as Rule
-from roost.train.evaluation import Interrupted
+from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import metrics
 from roost.train.hooks.records import Records

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roost.base import durable
+from roost.base.errors import ContractError
 from roost.train import evaluation, media, seeding
 from roost.train.hook import Hook, Phase
 
@@ -50,7 +51,10 @@ class Visualize(Hook):
         """
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
-            batch = trainer.runner.to_device(next(trainer.loaders[names[0]].once()).value)
+            first = trainer.loaders[names[0]].first()
+            if first is None:
+                raise ContractError(f"{names[0]} is empty", fix="look at what the set and its collate give")
+            batch = trainer.runner.to_device(first.value)
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
         folder, files = self._folder / str(trainer.progress.step), []

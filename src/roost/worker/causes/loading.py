@@ -1,4 +1,7 @@
-"""Loader workers: killed, out of shared memory, out of file descriptors."""
+"""Workers of torch's DataLoader: killed, out of shared memory, out of file descriptors.
+
+Of the death of its own workers roost says itself why (`roost.train.data.deaths`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def _shared_memory() -> str:
     return f"{SHARED} has {free} free of {size} now"
 
 
-_ENLARGE = "set data.num_workers: 0 or smaller batches; in docker: --shm-size=8g (or --ipc=host)"
+_ENLARGE = "num_workers=0 in that DataLoader, or smaller batches; in docker: --shm-size=8g (or --ipc=host)"
 _FULL = re.compile(
     r"unable to (?:write to|resize|allocate shared memory\(shm\) for) file </\S+>: No space left on device"
 )
@@ -30,7 +33,7 @@ _BUS = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Bus error
 
 
 def shared_memory_full(raised: Raised, scene: Scene) -> Cause | None:
-    """Loader workers hand their batches over in shared memory."""
+    """Its workers hand their batches over in files of shared memory."""
     if not raised.is_a("RuntimeError"):
         return None
     if _FULL.match(raised.text):
@@ -66,24 +69,25 @@ CAUSES: tuple[Row, ...] = (
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: Killed",
         "loader worker {0} was killed from outside, probably by the kernel because memory ran out",
-        "fewer data.num_workers or smaller batches; `dmesg` tells whom the kernel killed",
+        "fewer num_workers in that DataLoader or smaller batches; `dmesg` tells whom the kernel killed",
     ),
     said(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: (Segmentation fault|Aborted)",
         "loader worker {0} crashed in compiled code: {1}",
-        "data.num_workers: 0 shows where; often a library that cannot be forked, or a damaged sample",
+        "num_workers=0 in that DataLoader shows where; often a library that cannot be forked, or a damaged "
+        "sample",
     ),
     said(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) exited unexpectedly with exit code (\d+)",
         "loader worker {0} ended itself with exit code {1} (sys.exit or os._exit while it read a sample)",
-        "data.num_workers: 0 shows where",
+        "num_workers=0 in that DataLoader shows where",
     ),
     said(
         "RuntimeError",
         r"unable to mmap \d+ bytes from file </torch_\S+>: Cannot allocate memory",
         "probably too many tensors are kept in shared memory one by one (the kernel's vm.max_map_count)",
-        "copy what you keep of a batch with .clone(), or set data.num_workers: 0",
+        "copy what you keep of a batch with .clone(), or num_workers=0 in that DataLoader",
     ),
 )

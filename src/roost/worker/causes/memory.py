@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
+from roost.base.memory import available_bytes
 from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, gib
 
@@ -108,16 +108,10 @@ def of_the_machine(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-_AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
-
-
 def _memory() -> str:
     total = f"it has {gib(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}"
-    try:
-        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
-    except OSError:  # macOS
-        found = None
-    return f"{total}, {gib(int(found[1]) * 1024)} of it free now" if found else total
+    free = available_bytes()
+    return f"{total}, {gib(free)} of it free now" if free is not None else total
 
 
 CAUSES: tuple[Row, ...] = (of_the_gpu, of_the_gpu_without_numbers, of_the_machine)

@@ -3,50 +3,23 @@ first and the last batch."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from roost.train.agenda import Agenda
+from roost.train.data.batches import Batch, Batches
+from roost.train.data.loader import Loader
+from roost.train.data.passes import Passes
 from roost.train.hook import CallLists, Hook
-from roost.train.loader import Batch, Loader
-from roost.train.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.train.until import Until
 
 _MOST_CHARACTERS = 120
-
-
-@dataclass(frozen=True, kw_only=True)
-class Excerpt(BatchPlan):
-    """Some batches of another plan, as if an epoch had no others."""
-
-    whole: BatchPlan
-    spans: tuple[range, ...] = field(default=())
-    """The numbers of these batches, ascending."""
-
-    @classmethod
-    def of(cls, plan: BatchPlan, spans: Iterable[range]) -> Excerpt:
-        """The batches of ``plan`` that have these numbers."""
-        return cls(**vars(plan), whole=plan, spans=tuple(spans))
-
-    @property
-    def num_batches(self) -> int:
-        return sum(map(len, self.spans))
-
-    def size(self, batch: int) -> int:
-        return self.whole.size([*itertools.chain(*self.spans)][batch])
-
-    def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
-        for span in self.spans:
-            first, start = start, max(0, start - len(span))
-            if first < len(span):
-                yield from itertools.islice(self.whole.batches(epoch, span[first]), len(span) - first)
 
 
 def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
@@ -56,28 +29,30 @@ def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
     return windows[: 2 if last else 1]
 
 
-class ShortLoader(Loader):
-    """A loader with another plan, which remembers what its newest batch looks like.
+def known_length(batches: Batches) -> int | None:
+    """Batches of an epoch; None where nobody knows, as of a stream that is only evaluated."""
+    return None if isinstance(batches, Passes) and batches.num_batches is None else len(batches)
+
+
+class Noted(Batches):
+    """The batches of another one, with a memory of what the newest looks like.
 
     Args:
-        whole: The loader that it is like in everything else.
-        plan: Of the same set.
+        of: That one.
     """
 
-    def __init__(self, whole: Loader, plan: BatchPlan) -> None:
-        vars(self).update(vars(whole))
-        self.plan, self.seen = plan, ""
+    def __init__(self, of: Batches) -> None:
+        self._of, self.seen, self.name = of, "", of.name
+        self.has_indices = of.has_indices
 
-    @property
-    def num_samples(self) -> int:
-        """In one pass."""
-        return sum(map(self.plan.size, range(self.plan.num_batches)))
+    def __len__(self) -> int:
+        return len(self._of)
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
-        return self._noted(super().epochs(epoch, batch))
+        return self._noted(self._of.epochs(epoch, batch))
 
     def once(self) -> Generator[Batch, None, None]:
-        return self._noted(super().once())
+        return self._noted(self._of.once())
 
     def _noted(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         with closing(batches):
@@ -85,13 +60,46 @@ class ShortLoader(Loader):
                 self.seen = looks(batch.value)
                 yield batch
 
+    def excerpt(self, spans: Sequence[range]) -> Batches:
+        return Noted(self._of.excerpt(spans))
 
-def sample_of(loader: Loader) -> str:
-    """What a set's first sample looks like, in a batch of one; a loader worker draws it if there are any."""
-    one = ShortLoader(loader, BatchPlan(1, 1, seed=loader.plan.seed, shuffle=False))
-    one.num_workers = min(1, loader.num_workers)
-    with closing(one.once()) as batches:
-        next(batches)
+    def in_words(self) -> str:
+        return self._of.in_words()
+
+    def inexact(self) -> list[str]:
+        return self._of.inexact()
+
+    def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
+        return self._of.samples(epoch, batch, num_batches)
+
+    def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
+        return self._of.again(epoch, batch, num_batches)
+
+    @property
+    def num_shares(self) -> int:
+        return self._of.num_shares
+
+    def keep_shares(self, num_shares: int) -> None:
+        self._of.keep_shares(num_shares)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._of.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._of.load_state_dict(state)
+
+    def close(self) -> None:
+        self._of.close()
+
+
+def sample_of(batches: Batches) -> str:
+    """What a set's first sample looks like, in a batch of one; of what cannot be asked for one sample, its
+    first batch. A loader worker draws it if there are any."""
+    if isinstance(batches, Loader) and not isinstance(batches.dataset, Mapping):
+        batches = batches.with_plan(BatchPlan(1, 1, shuffle=False))
+    one = Noted(batches)
+    with closing(one.once()) as drawn:
+        next(drawn)
     return one.seen
 
 
@@ -106,12 +114,9 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
         steps: After which it has reached its goal.
         hooks: Gives the hooks to call, from those that it has.
     """
-    spans = {name: ends(len(loader)) for name, loader in trainer.loaders.items()}
+    spans = {name: ends(known_length(loader) or 2) for name, loader in trainer.loaders.items()}
     spans["train"] = ends(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)
-    trainer.loaders = {
-        name: ShortLoader(loader, Excerpt.of(loader.plan, spans[name]))
-        for name, loader in trainer.loaders.items()
-    }
+    trainer.loaders = {name: Noted(loader.excerpt(spans[name])) for name, loader in trainer.loaders.items()}
     trainer.until = Until(steps=steps)
     trainer.calls = CallLists(hooks(trainer.calls.hooks))
     trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)

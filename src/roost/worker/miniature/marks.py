@@ -19,7 +19,7 @@ from roost.train import evaluation, hooks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import metrics
 from roost.train.trainer import Trainer
-from roost.worker.miniature.excerpt import ShortLoader
+from roost.worker.miniature.excerpt import Noted
 from roost.worker.miniature.fingerprints import Fingerprints, differing, fingerprints
 from roost.worker.miniature.walk import Walk
 
@@ -138,7 +138,7 @@ class Notices:
         if trainer.runner.device.type == "cuda":
             torch.cuda.synchronize()  # so that the time is that of the step, and an error of it comes here
         loader = trainer.loaders["train"]
-        looks = loader.seen if isinstance(loader, ShortLoader) else ""
+        looks = loader.seen if isinstance(loader, Noted) else ""
         per_step = trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
         number = trainer.progress.samples - self._samples

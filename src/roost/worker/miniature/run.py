@@ -16,14 +16,14 @@ from roost.base.interval import NEVER
 from roost.base.listed import listed
 from roost.package import checkpoint, skipped
 from roost.package.package import Package
-from roost.project import assemble, native
+from roost.project import assemble, loading, native
 from roost.project.contract import Data, Runner
 from roost.project.device import choose_device
 from roost.project.native import Experiment
 from roost.train import hooks, timing
+from roost.train.data.batches import Batches
 from roost.train.hook import Hook
 from roost.train.hooks.console import unused
-from roost.train.loader import Loader
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
 from roost.worker.miniature.excerpt import all_due, sample_of, shorten
@@ -103,7 +103,8 @@ class Miniature:
         self._walk.begin("data")
         made = native.dataset_class(self._settings, self._package.path, self._where)
         data = native.build_data(made(self._values), self._settings)
-        self._walk.done(", ".join(f"{name} {len(one):,}" for name, one in assemble.sets(data).items()))
+        sizes = {name: loading.size_in_words(one) for name, one in loading.sets(data).items()}
+        self._walk.done(", ".join(f"{name} {size}" for name, size in sizes.items()))
         return data
 
     def _model(self, data: Data, own: list[Hook]) -> Trainer:
@@ -125,9 +126,14 @@ class Miniature:
         # Nobody could look into a black box: the package is removed.
         return assemble.assemble(experiment, self._package, session=session, has_black_box=False)
 
-    def _samples(self, loaders: Mapping[str, Loader]) -> None:
+    def _samples(self, loaders: Mapping[str, Batches]) -> None:
         self._walk.begin("samples")
-        self._walk.done("; ".join(f"{name} {sample_of(loader)}" for name, loader in loaders.items()))
+        with unheard():  # of how many workers were chosen; it is told here
+            found = {name: sample_of(loader) for name, loader in loaders.items()}
+        workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
+        told = [f"{name} {looks}" for name, looks in found.items()]
+        told += [f"{name} by {number} workers" for name, number in workers.items()]
+        self._walk.done("; ".join(told))
 
     # ---- the run ----------------------------------------------------------------------------------------
 
@@ -173,7 +179,7 @@ class Miniature:
         else:
             self._walk.done(", ".join(file.name for file in files) or "nothing")
 
-    def _measure(self, trainer: Trainer, whole: Mapping[str, Loader]) -> None:
+    def _measure(self, trainer: Trainer, whole: Mapping[str, Batches]) -> None:
         """Measures how long a step and an evaluation take, now that everything is warm."""
         self._walk.begin("speed")
         total = trainer.total_steps if trainer.total_steps < NEVER else None

@@ -8,12 +8,12 @@ from typing import Literal
 
 import torch
 
+from roost.train.data.batches import Batches
 from roost.train.hook import Hook, Phase
-from roost.train.loader import Loader
 from roost.train.recovery import Recovery
 from roost.train.trainer import Trainer
 from roost.train.until import Until
-from roost.worker.miniature.excerpt import ShortLoader
+from roost.worker.miniature.excerpt import Noted, known_length
 from roost.worker.miniature.walk import unheard
 
 MEASURED = Until(steps=20, seconds=1.0)
@@ -44,7 +44,7 @@ class Clock(Hook):
         return (self._at[-1] - self._at[first]) / max(1, len(self._at) - 1 - first)
 
 
-def step_seconds(trainer: Trainer, train: Loader) -> float:
+def step_seconds(trainer: Trainer, train: Batches) -> float:
     """The seconds of a step with its data. Takes steps, so the weights change.
 
     Args:
@@ -72,8 +72,9 @@ def _recovery(trainer: Trainer) -> Recovery:
     return Recovery(on_non_finite=policy, on_step_error=given.on_step_error)
 
 
-def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Loader], split: str) -> float:
-    """The seconds of evaluating all sets of a split, estimated from the few batches that are left of each.
+def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Batches], split: str) -> float:
+    """The seconds of evaluating all sets of a split, estimated from the few batches that are left of each; of
+    a set of which nobody knows how many it has, those of these few.
 
     Args:
         trainer: Shortened, see `excerpt.shorten`.
@@ -82,9 +83,10 @@ def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Loader], split: str
     """
     seconds = 0.0
     for name, loader in trainer.loaders.items():
-        if name.partition("/")[0] == split and isinstance(loader, ShortLoader):
+        if name.partition("/")[0] == split and isinstance(loader, Noted):
             begun = perf_counter()
             with unheard():
                 trainer.evaluate(name)
-            seconds += (perf_counter() - begun) * whole[name].plan.num_samples / loader.num_samples
+            num_batches = known_length(whole[name]) or len(loader)
+            seconds += (perf_counter() - begun) * num_batches / len(loader)
     return seconds

@@ -5,14 +5,35 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
 
+from roost.base.errors import NotFound
 from roost.package.checked import Line, Stage, Writer
+from roost.package.package import Package
+from roost.worker.caller import end_with
 
 WARNING = "warning: "
+
+
+def begun(package: Package) -> tuple[Mapping[str, Any], Walk]:
+    """For a task that has a package made for it: what was asked, and a walk whose stage "imports" is begun.
+    From now on the process ends with whoever waits for it.
+
+    Raises:
+        NotFound: The package has no session.
+    """
+    sessions = package.sessions()
+    if not sessions:
+        raise NotFound("there is no session", where=package.path)
+    request = sessions[-1].request
+    end_with(request)
+    walk, copied = Walk(package.path), request["copied"]
+    walk.tell("copy", f"{copied['files']} files", seconds=copied["seconds"])
+    walk.begin("imports")
+    return request, walk
 
 
 class Walk:
@@ -79,12 +100,18 @@ class Walk:
     @contextlib.contextmanager
     def noting_warnings(self) -> Iterator[None]:
         """Counts among the warnings what is printed as one inside."""
-        both = _Both(sys.stdout)
-        with contextlib.redirect_stdout(both):
+        with self.hearing() as heard:
             yield
-        for line in both.said.splitlines():
+        for line in heard.said.splitlines():
             if line.startswith(WARNING):
                 self.warn(line.removeprefix(WARNING), is_told=True)
+
+    @contextlib.contextmanager
+    def hearing(self) -> Iterator[Heard]:
+        """Keeps what is printed inside, which is printed all the same."""
+        heard = Heard(sys.stdout)
+        with contextlib.redirect_stdout(heard):
+            yield heard
 
     def measured(self, **values: Any) -> None:
         """Writes down numbers for the operation."""
@@ -99,8 +126,8 @@ class Walk:
         self._writer.write(Line(stage=stage))
 
 
-class _Both(io.TextIOBase):
-    """Prints, and keeps what was printed."""
+class Heard(io.TextIOBase):
+    """Prints, and keeps what was printed as ``said``."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self.said = out, ""

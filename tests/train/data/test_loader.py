@@ -1,29 +1,27 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
-import random
-import signal
+import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
-from roost.base import process
 from roost.base.errors import ContractError
 from roost.train import seeding
-from roost.train.loader import Batch, Fetch, Loader
-from roost.train.plan import BatchPlan
+from roost.train.data.batches import Batch
+from roost.train.data.loader import Loader
+from roost.train.plans.mixes import Together
+from roost.train.plans.plan import BatchPlan
+from tests.train.data.rings import gone, linux, pids
+from tests.train.data.samples import Broken, Draws, Odd, Rows, WithGenerator
 from tests.train.parts import MLP, Pictures, Points, Recipe, Still, StopAt, bits, built, loader, plain
 from tests.waiting import wait_for
 
@@ -32,14 +30,6 @@ def take(batches: Iterator[Batch], number: int) -> list[Batch]:
     """The first batches, everything closed afterwards."""
     with closing(batches):  # type: ignore[type-var]
         return list(itertools.islice(batches, number))
-
-
-class WithGenerator(Points):
-    """Asks for a generator of its own."""
-
-    def __getitem__(self, index: int, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        assert rng is not None
-        return self.x[index] + float(rng.standard_normal()), self.y[index]
 
 
 @pytest.mark.parametrize("kind", [Points, Pictures, WithGenerator, Still])
@@ -103,32 +93,6 @@ def test_fetching_leaves_the_generators_of_training_alone(kind: type[Points], nu
     assert bits(seeding.rng_state()) == before
 
 
-def test_arrays_and_sets_that_draw_nothing_are_not_seeded() -> None:
-    class Reads(Still):
-        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-            assert random.getstate() == state, "seeded for nothing"
-            return super().__getitem__(index)
-
-    state = random.getstate()
-    take(loader(Reads()).epochs(), 2)
-    arrays = loader(TensorDataset(Still().x, Still().y))
-    assert not arrays.fetch.draws_randomness
-    by_sample = take(loader(Still()).epochs(), 8)
-    assert bits([b.value for b in take(arrays.epochs(), 8)]) == bits([b.value for b in by_sample])
-
-
-def test_a_set_that_gives_whole_batches_is_asked_for_them() -> None:
-    class Whole(Still):
-        def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, Tensor]]:
-            asked.append(indices)
-            return [self[index] for index in indices]
-
-    asked: list[list[int]] = []
-    batch = take(loader(Whole()).epochs(), 1)[0]
-    assert len(asked) == 1 and len(asked[0]) == 4
-    assert torch.equal(batch.value[0], Still().x[asked[0]])
-
-
 def test_own_collate() -> None:
     batch = take(loader(Still(), collate=lambda samples: len(samples), num_workers=2).epochs(), 1)[0]
     assert batch.value == 4
@@ -137,51 +101,12 @@ def test_own_collate() -> None:
 # --- what the dataset does wrong --------------------------------------------------------------------------
 
 
-class Broken(Still):
-    """Sample 7 fails."""
-
-    draws_randomness = True
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        if index == 7:
-            raise ValueError("cannot decode")
-        return super().__getitem__(index)
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_sample_that_raises_names_itself(num_workers: int) -> None:
     with pytest.raises(ValueError, match="cannot decode") as caught:
         take(loader(Broken(), num_workers=num_workers).epochs(), 7)
     told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert "while reading sample 7 of Broken" in told
-
-
-def test_a_set_with_a_name_is_called_by_it() -> None:
-    with pytest.raises(ValueError, match="cannot decode") as caught:
-        Fetch(Broken(), name="the test set")(0, [7])
-    assert caught.value.__notes__ == ["while reading sample 7 of the test set (Broken)"]
-    with pytest.raises(ContractError, match=r"the samples of Odd \(NoneType\) in the test set cannot"):
-        Fetch(Odd("none"), name="the test set")(0, [0, 1])
-
-
-class Odd(Dataset[Any]):
-    """Samples that cannot be joined."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> Any:
-        return {
-            "none": None,
-            "shapes": torch.zeros(index),
-            "keys": {f"x{index}": 1.0},
-            "kinds": "text" if index % 2 else 1.0,
-            "lengths": [1.0] * (index + 1),
-            "objects": object(),
-        }[self.kind]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -194,53 +119,6 @@ def test_samples_that_cannot_be_joined(kind: str, num_workers: int) -> None:
     assert "\n" not in str(caught.value), "one clear line, also from a worker process"
 
 
-def test_none_is_named() -> None:
-    with pytest.raises(ContractError, match=r"the samples of Odd \(NoneType\)"):
-        take(loader(Odd("none")).epochs(), 1)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "ignores"),
-    [(Points(), False), (Still(), False), (WithGenerator(), False), (Odd("objects"), False)],
-)
-def test_one_sample_drawn_twice_tells_whether_seeding_works(dataset: Any, ignores: bool) -> None:
-    before = bits(seeding.rng_state())
-    assert Fetch(dataset).ignores_seeding() == ignores
-    assert bits(seeding.rng_state()) == before
-
-
-@pytest.mark.parametrize(
-    "generator", [torch.Generator(), np.random.default_rng(0), random.Random(0), random.SystemRandom()]
-)
-def test_a_set_with_a_generator_of_its_own_ignores_seeding(generator: Any) -> None:
-    class Own(Still):
-        draws_randomness = True
-
-        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-            if isinstance(generator, torch.Generator):
-                return self.x[index] + torch.randn(6, generator=generator), self.y[index]
-            return self.x[index] + float(generator.random()), self.y[index]
-
-    assert Fetch(Own()).ignores_seeding()
-
-
-class Rows(Dataset[int]):
-    """A file of one row per sample, opened at the first one: seeks and reads, as readers of HDF5 do."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.fd = path, -1
-
-    def __len__(self) -> int:
-        return self.path.stat().st_size // 8
-
-    def __getitem__(self, index: int) -> int:
-        if self.fd < 0:
-            self.fd = os.open(self.path, os.O_RDONLY)
-        os.lseek(self.fd, index * 8, os.SEEK_SET)
-        time.sleep(0)  # somebody else's turn
-        return int(os.read(self.fd, 8))
-
-
 def test_a_set_that_opens_its_file_lazily_is_not_opened_before_the_workers_are(tmp_path: Path) -> None:
     """They would share one file offset, and read each other's rows without an error."""
     file = tmp_path / "rows"
@@ -248,75 +126,18 @@ def test_a_set_that_opens_its_file_lazily_is_not_opened_before_the_workers_are(t
     rows = Rows(file)
     reader = loader(rows, 20, shuffle=False, num_workers=2)
     before = bits(seeding.rng_state())
-    assert not reader.ignores_seeding()
+    assert not reader.inexact()
     assert rows.fd == -1 and bits(seeding.rng_state()) == before
     assert torch.cat([batch.value for batch in reader.once()]).tolist() == list(range(2000))
 
 
-class Draws(Still):
-    """What one sample does when it is looked at whether seeding works."""
-
-    draws_randomness = True
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        if self.kind == "unseeded":
-            return self.x[index] + random.SystemRandom().random(), self.y[index]
-        if self.kind == "raises":
-            raise ValueError
-        if self.kind == "dies":
-            os._exit(3)
-        while self.kind == "hangs":
-            signal.pause()
-        return self.x[index] + torch.randn(6), self.y[index]
-
-
-@pytest.mark.parametrize(
-    ("kind", "ignores", "said"),
-    [
-        ("seeded", False, ""),
-        ("unseeded", True, ""),
-        ("raises", False, ""),  # its worker says it
-        ("dies", False, "is not known: the process that read a sample died\n"),
-        ("hangs", False, "is not known: no sample within 0.2 s\n"),
-    ],
-)
-def test_with_workers_a_process_of_its_own_looks(
-    kind: str,
-    ignores: bool,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    if kind == "hangs":
-        monkeypatch.setattr("roost.train.loader._LOOK_SECONDS", 0.2)
-    assert loader(Draws(kind), num_workers=2).ignores_seeding() == ignores
-    assert capsys.readouterr().out.endswith(said)
-    assert living_workers() == []
-
-
 def test_without_workers_it_is_looked_at_here() -> None:
-    assert loader(Draws("unseeded")).ignores_seeding()
-    assert not loader(Draws("seeded")).ignores_seeding()
-    assert not loader(Still(), num_workers=2).ignores_seeding()
+    assert loader(Draws("unseeded")).inexact()
+    assert not loader(Draws("seeded")).inexact()
+    assert not loader(Still(), num_workers=2).inexact()
 
 
 # --- processes and resume ---------------------------------------------------------------------------------
-
-
-def living_workers() -> list[int]:
-    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-
-
-def exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("taken", [1, 9])
@@ -324,16 +145,16 @@ def test_workers_are_gone_after_closing(taken: int) -> None:
     batches = loader(Points(), num_workers=2).epochs()
     for _ in range(taken):
         next(batches)
-    workers = living_workers()
+    workers = pids()
     assert len(workers) == 2, "the same two for all epochs"
     batches.close()  # type: ignore[attr-defined]
-    wait_for(lambda: not any(map(exists, workers)))
+    wait_for(lambda: all(map(gone, workers)))
 
 
 def test_workers_are_gone_after_a_failure_in_training() -> None:
     class Fails(MLP):
         def loss(self, batch: Any) -> Any:
-            workers.extend(living_workers())
+            workers.extend(pids())
             raise KeyError
 
     workers: list[int] = []
@@ -341,14 +162,15 @@ def test_workers_are_gone_after_a_failure_in_training() -> None:
     with pytest.raises(KeyError):
         trainer.fit()
     assert len(workers) == 2
-    wait_for(lambda: not any(map(exists, workers)))
+    wait_for(lambda: all(map(gone, workers)))
 
 
 STUCK = """
 import os, sys, time
 import torch
-from roost.train.loader import Loader
-from roost.train.plan import BatchPlan
+from roost.train.data.loader import Loader
+from roost.train.plans.mixes import Together
+from roost.train.plans.plan import BatchPlan
 
 class Stuck:
     draws_randomness = False
@@ -362,36 +184,151 @@ next(Loader(Stuck(), plan=BatchPlan(8, 1), num_workers=2).epochs())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
+@linux
 def test_workers_die_with_a_killed_training_even_while_they_read() -> None:
     """They hold the package's lock: `continue` must find it free."""
     with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True) as training:
         assert training.stdout is not None
         workers = [int(training.stdout.readline()) for _ in range(2)]
-        assert all(process.read_stat(pid) for pid in workers)
+        assert not any(map(gone, workers))
         training.kill()
-
-    def gone(pid: int) -> bool:
-        stat = process.read_stat(pid)
-        return stat is None or stat.ended
 
     wait_for(lambda: all(map(gone, workers)))
 
 
-def test_memory_is_pinned_only_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_memory_is_pinned_only_on_demand(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pinning opens a CUDA context, which training on a CPU has no use for."""
     seen = []
 
-    class Spy(torch.utils.data.DataLoader[Any]):
-        def __init__(self, *positional: Any, **options: Any) -> None:
-            seen.append(options["pin_memory"])
-            super().__init__(*positional, **{**options, "pin_memory": False})
+    def pin_memory(self: Tensor) -> Tensor:
+        seen.append(self.shape)
+        return self.clone()
 
-    monkeypatch.setattr("roost.train.loader.DataLoader", Spy)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    for options in ({}, {"pin_memory": True}):
-        take(loader(Still(), num_workers=1, **options).epochs(), 1)
-    assert seen == [False, True]
+    monkeypatch.setattr(Tensor, "pin_memory", pin_memory)
+    expected = take(loader(Still(), num_workers=num_workers).epochs(), 1)[0]
+    assert not seen
+    pinned = take(loader(Still(), num_workers=num_workers, pin_memory=True).epochs(), 1)[0]
+    assert seen == [(4, 6), (4,)] * num_workers
+    assert bits(pinned.value) == bits(expected.value)
+
+
+# --- several at once, and closing -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_several_iterations_at_once(num_workers: int) -> None:
+    reader = loader(Points(), num_workers=num_workers)
+    pairs = list(itertools.islice(zip(reader.epochs(), reader.epochs(1), strict=False), 5))
+    assert bits([one.value for one, _ in pairs]) == bits([b.value for b in take(reader.epochs(), 5)])
+    assert bits([other.value for _, other in pairs]) == bits([b.value for b in take(reader.epochs(1), 5)])
+    reader.close()
+    assert not pids()
+
+
+def test_workers_stay_from_one_pass_to_the_next_and_begin_again_after_closing() -> None:
+    reader = loader(Still(), shuffle=False, num_workers=2)
+    first = bits([b.value for b in reader.once()])
+    workers = pids()
+    assert bits([b.value for b in reader.once()]) == first and pids() == workers and len(workers) == 2
+    reader.close()
+    reader.close()
+    assert not pids()
+    assert bits([b.value for b in reader.once()]) == first and len(pids()) == 2
+    reader.close()
+
+
+# --- no room ----------------------------------------------------------------------------------------------
+
+
+class Large(Still):
+    """Samples of 40 MB from the fifth batch on."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        size = 10_000_000 if index >= 16 else 10
+        return torch.full((size,), index, dtype=torch.float32), self.y[index]
+
+
+def test_a_batch_that_does_not_fit_is_read_in_the_training_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(reader: Loader) -> list[Any]:
+        return [(one.num_samples, one.last, one.value[0][:, -1].tolist()) for one in reader.once()]
+
+    monkeypatch.setattr("roost.train.data.slot.available_bytes", lambda: 50_000_000)
+    reader = loader(Large(), shuffle=False, num_workers=2, name="the training set")
+    found, said = read(reader), capsys.readouterr().out
+    assert said.startswith("a batch of 160,000,") and said.count("\n") == 1
+    assert "50,000,000 bytes are free; the training set goes on without workers, in the training" in said
+    assert reader.num_workers == 0 and not pids()
+    assert found == read(loader(Large(), shuffle=False))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[x] DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_batch_that_fits_nowhere(error: Exception) -> None:
+    class Huge(Still):
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        take(loader(Huge()).epochs(), 1)
+    assert "while a batch of 4 samples was read (data.batch_size)" in caught.value.__notes__
+
+
+# --- a set whose length changes ---------------------------------------------------------------------------
+
+
+class Listed(Dataset[int]):
+    def __init__(self, length: int) -> None:
+        self.samples = list(range(length))
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> int:
+        return self.samples[index]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_set_that_shrinks_is_told_at_the_next_epoch(num_workers: int) -> None:
+    dataset = Listed(1000)
+    reader = loader(dataset, 100, num_workers=num_workers, name="the training set")
+    batches = reader.epochs()
+    assert len(list(itertools.islice(batches, 10))) == 10
+    del dataset.samples[900:]
+    with pytest.raises(ContractError, match="the training set had 1,000 samples and has 900 now"):
+        next(batches)
+    with pytest.raises(ContractError, match="had 1,000 samples and has 900 now"):
+        next(reader.once())
+    assert not pids()
+
+
+def test_a_set_that_shrinks_in_the_middle_of_an_epoch() -> None:
+    dataset = Listed(1000)
+    batches = loader(dataset, 100, shuffle=False).epochs()
+    next(batches)
+    del dataset.samples[150:]
+    with pytest.raises(ContractError, match="no sample 150 in Listed, which has 150; it had 1,000 at"):
+        next(batches)
+
+
+ANOTHER = (
+    "the training set has 990 samples, it had 1,000 when the checkpoint was made: "
+    "the order of the rest is another one"
+)
+
+
+@pytest.mark.parametrize(("length", "said"), [(1000, []), (990, [ANOTHER])])
+def test_a_resume_with_another_length_is_inexact(length: int, said: list[str]) -> None:
+    saved = loader(Listed(1000), name="the training set").state_dict()
+    assert json.loads(json.dumps(saved)) == saved
+    reader = loader(Listed(length), name="the training set")
+    reader.load_state_dict({})
+    assert reader.inexact() == []
+    reader.load_state_dict(saved)
+    assert reader.inexact() == said
 
 
 def reads_before_the_first_step(done: int, folder: Any) -> int:
@@ -418,3 +355,20 @@ def test_a_resume_reads_nothing_again(tmp_path: Any) -> None:
     early, late = (reads_before_the_first_step(done, tmp_path / str(done)) for done in (10, 90))
     # One sample twice, to see whether it is seeded; the batch; and what tries the validation out.
     assert late == early < 20
+
+
+@pytest.mark.parametrize("nothing", [None, [], {}, (), torch.zeros(0, 3)])
+def test_a_collate_that_finds_nothing_gives_an_empty_batch(nothing: Any) -> None:
+    (batch,) = take(loader(Still(), collate=lambda samples: nothing).epochs(), 1)
+    assert batch == Batch(None, 0, False)
+
+
+def test_of_several_sets_only_the_parts_that_hold_something_count() -> None:
+    numbers = itertools.count()
+
+    def collate(samples: list[Any]) -> Any:
+        return None if next(numbers) % 2 else torch.stack([x for x, _ in samples])
+
+    plan = Together({"a": BatchPlan(26, 4), "b": BatchPlan(26, 3)})
+    (batch,) = take(Loader({"a": Still(), "b": Still()}, plan=plan, collate=collate).epochs(), 1)
+    assert batch.num_samples == 4 and batch.value["b"] is None and len(batch.value["a"]) == 4

@@ -1,0 +1,93 @@
+"""Following something that has nothing to draw, with a word about what it is at when it is silent."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import Protocol
+
+from roost.cli import terminal
+from roost.cli.plain import Plain
+
+_SILENT_SECONDS = 1.0
+
+
+class Outcome(Protocol):
+    """How something ended that goes through stages."""
+
+    @property
+    def state(self) -> str:
+        """Of its session."""
+
+    @property
+    def failed(self) -> str | None:
+        """The stage that it was at."""
+
+    @property
+    def error(self) -> str | None:
+        """In one line."""
+
+    @property
+    def reason(self) -> str | None:
+        """The supervisor's, where there is no error."""
+
+
+class Waiting(Plain):
+    """Output to stderr as it comes; on a terminal, after a second without any, a line that tells what is
+    being waited for, until there is more.
+
+    Args:
+        stage: Gives what it is at; empty: nobody knows.
+    """
+
+    def __init__(self, stage: Callable[[], str]) -> None:
+        super().__init__(sys.stderr)
+        self._stage = stage
+        self._draws = sys.stderr.isatty()
+        self._since, self._told = monotonic(), ""
+
+    def write(self, output: bytes) -> None:
+        self._clear()
+        super().write(output)
+        self._since = monotonic()
+
+    def tick(self) -> None:
+        """Draws the line anew when the second is another one."""
+        seconds = monotonic() - self._since
+        if not self._draws or seconds < _SILENT_SECONDS:
+            return
+        text = f"{terminal.line(self._stage())} … {int(seconds)} s"
+        if text != self._told:
+            self._told = text
+            _put(f"\r\x1b[K{text}")
+
+    def close(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._told:
+            self._told = ""
+            _put("\r\x1b[K")
+
+
+def _put(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody looks any more
+        terminal.write(text.encode(), sys.stderr)
+
+
+def not_finished(outcome: Outcome, *, was_told: bool, what: str) -> str:
+    """A line about something that failed or was stopped.
+
+    Args:
+        outcome: What came of it.
+        was_told: Whether its output holds the error already.
+        what: What it was.
+    """
+    state, at = terminal.state(outcome.state), f" at {outcome.failed}" if outcome.failed else ""
+    if outcome.state == "stopped":
+        return f"{state}{at}: nothing of the {what} is left"
+    if was_told:
+        return f"{state}{at}"
+    return f"{state}{at}: {terminal.harmless(outcome.error or outcome.reason or 'no reason is known')}"

@@ -1,0 +1,87 @@
+"""A worker beside the packages of a project: in a copy of it that is removed when the worker ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from roost.operations.running import Running, ask, session_of
+from roost.operations.scratch import scratch, sweep
+from roost.operations.starting import limits, supervise
+from roost.package.prepared import PreparedTraining
+
+
+class Aside(NamedTuple):
+    """What runs there."""
+
+    running: Running
+    process: subprocess.Popen[bytes]
+    """To be waited for."""
+
+
+@contextmanager
+def aside(
+    plan: PreparedTraining, task: str, *, device: str = "auto", command: Sequence[str] = ()
+) -> Iterator[Aside]:
+    """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
+
+    Nothing is written into ``save_root``. The worker ends with the block, and when this process is gone.
+
+    Args:
+        plan: What to copy.
+        task: What the worker is told instead of a session's number; also the kind of its session.
+        device: auto, cpu or cuda.
+        command: As it was typed.
+
+    Raises:
+        OSError: The project cannot be copied.
+        RoostError: The supervisor did not start.
+    """
+    sweep()
+    with scratch() as (place, lock_fd):
+        started = _start(plan, task, device, command, place, lock_fd)
+        try:
+            yield started
+        finally:
+            if started.process.poll() is None:
+                ask(started.running.session(), now=True)
+                started.process.wait()
+
+
+def _start(
+    plan: PreparedTraining, task: str, device: str, command: Sequence[str], place: Path, lock_fd: int
+) -> Aside:
+    begun = time.monotonic()
+    package = dataclasses.replace(plan, root=place).create(task, command=command)
+    copied = {"files": len(plan.selection.files), "seconds": time.monotonic() - begun}
+    token = secrets.token_hex(16)
+    number = package.new_session(
+        {
+            "kind": task,
+            "command": list(command),
+            "overrides": [],
+            "project": str(plan.project),
+            "device": device,
+            "copied": copied,
+            "token": token,
+        }
+    )
+    running = session_of(package, number)
+    process = supervise(
+        running,
+        task,
+        plan.settings,
+        token=token,
+        lock_fd=lock_fd,
+        cpu=device == "cpu",
+        # Whoever waits for it ends it: neither the wall time of a training nor its stalls do.
+        limits=limits(plan.settings.limits)._replace(wall_seconds=None, end_stalled=False),
+        stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
+    )
+    return Aside(running, process)

@@ -1,0 +1,98 @@
+"""What a trainer asks of whoever gives it batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+
+class Interrupted(Exception):
+    """A stop was requested while batches were waited for, or in the middle of an evaluation, whose results
+    are dropped."""
+
+
+class Batch(NamedTuple):
+    """One micro-batch."""
+
+    value: Any
+    num_samples: int
+    """0: it is empty; it counts as a batch, and nothing is computed of it."""
+    last: bool
+    """Whether it ends its epoch."""
+
+
+class Batches(ABC):
+    """Batches of one split: of a set with a plan (`Loader`), or of what has no indices (`Stream`).
+
+    Attributes:
+        name: Of the set in words, for messages; may be empty.
+        num_workers: Worker processes; None before "auto" has measured.
+    """
+
+    name: str = ""
+    num_workers: int | None = 0
+    has_indices: bool = False
+    """Whether any batch can be asked for, so that one that fails can be passed over."""
+    stop: Callable[[], bool] = staticmethod(lambda: False)
+    """Asked now and then while a batch is waited for; whoever waits then gets `Interrupted`."""
+
+    @property
+    def num_shares(self) -> int:
+        """Parts of the set that workers go through, one each, where their number decides on the batches; 0
+        where it does not."""
+        return 0
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches of an epoch; of a stream that is only evaluated: at most so many."""
+
+    @abstractmethod
+    def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
+        """Batches without end, epoch after epoch, from batch ``batch`` of ``epoch`` on."""
+
+    @abstractmethod
+    def once(self) -> Generator[Batch, None, None]:
+        """The batches of one pass, always the same ones: for evaluation."""
+
+    def first(self) -> Batch | None:
+        """The first batch of a pass that holds something; None where none does."""
+        with closing(self.once()) as batches:
+            return next((one for one in batches if one.num_samples), None)
+
+    @abstractmethod
+    def excerpt(self, spans: Sequence[range]) -> Batches:
+        """The same, as if an epoch had only the batches with these numbers, ascending; for a stream, which
+        cannot jump, only their number counts."""
+
+    @abstractmethod
+    def in_words(self) -> str:
+        """What a person should know about the order of the batches."""
+
+    def inexact(self) -> list[str]:
+        """Why a run on these batches cannot be repeated or gone on with bit for bit, as far as can be found
+        out; asked once, at the start of a session, after `load_state_dict`."""
+        return []
+
+    def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
+        """The indices in the set of so many batches' samples, in their order; none without indices."""
+        return []
+
+    def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
+        """So many batches drawn once more, in this process, whatever else is being drawn; None where that
+        cannot be done."""
+        return None
+
+    def keep_shares(self, num_shares: int) -> None:  # noqa: B027  - to most it makes no difference
+        """Goes on with as many parts as the run began with."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data, as of the batch that was handed out last: what the pair (epoch, batch) does not say."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  - most have no state
+        """Takes over what `state_dict` gave; the next `epochs` goes on from there."""
+
+    def close(self) -> None:  # noqa: B027  - nor processes
+        """Ends the worker processes; they are started again when a batch is asked for."""

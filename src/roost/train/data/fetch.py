@@ -1,0 +1,196 @@
+"""From the indices of a batch to the batch, with the same bits in whatever process it is done."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset, default_collate
+
+from roost.base import tree
+from roost.base.errors import ContractError
+from roost.train import seeding
+from roost.train.data import threads
+from roost.train.data.counted import length
+from roost.train.plans.plan import Draw
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Fetch:
+    """Turns indices into a batch; each sample's randomness is f(seed, turn, index) and nothing else.
+
+    Args:
+        dataset: Map-style: ``len()`` and ``[]``. If its ``__getitem__`` takes ``rng`` it gets a NumPy
+            generator of its own; with ``draws_randomness = False`` no time is spent on seeding.
+        collate: Joins a list of samples to a batch; torch's default when None.
+        seed: Seed of the samples' randomness.
+        name: Of the set, in words, for messages; its class when empty.
+    """
+
+    def __init__(
+        self, dataset: Any, *, collate: Collate | None = None, seed: int = 0, name: str = ""
+    ) -> None:
+        self._dataset, self._collate, self._seed = dataset, collate or default_collate, seed
+        self._name, self._length = name, length(dataset)
+        self.is_in_memory = type(dataset) is TensorDataset and collate is None
+        self.draws_randomness = not self.is_in_memory and getattr(dataset, "draws_randomness", True)
+        self._takes_rng = takes_rng(dataset)
+        self._reading: Callable[[int], None] | None = None
+
+    def __call__(self, draw: Draw) -> Any:
+        """The batch of these samples; None of no samples.
+
+        Raises:
+            ContractError: The samples cannot be joined.
+        """
+        indices, turn = draw
+        if not indices:
+            return None
+        if self.is_in_memory:
+            chosen = torch.as_tensor(indices)
+            return [tensor[chosen] for tensor in self._dataset.tensors]
+        with threads.one():
+            if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
+                return self._join(self._dataset.__getitems__(indices))
+            turns = itertools.repeat(turn) if isinstance(turn, int) else turn
+            return self._join([self._sample(*one) for one in zip(turns, indices, strict=False)])
+
+    def _sample(self, turn: int, index: int) -> Any:
+        if self._reading is not None:
+            self._reading(index)
+        try:
+            if self.draws_randomness:
+                seeding.seed_sample(self._seed, turn, index)
+            if self._takes_rng:
+                return self._dataset.__getitem__(index, rng=np.random.default_rng((self._seed, turn, index)))
+            return self._dataset[index]
+        except StopIteration as error:  # whoever iterates would take it for the end
+            raise RuntimeError(f"sample {index} of {self._called} raised StopIteration") from error
+        except Exception as error:
+            error.add_note(f"while reading sample {index} of {self._called}")
+            if isinstance(error, IndexError):
+                self._check_length(index, error)
+            raise
+
+    @property
+    def _called(self) -> str:
+        kind = type(self._dataset).__name__
+        return f"{self._name} ({kind})" if self._name else kind
+
+    def _check_length(self, index: int, error: IndexError) -> None:
+        now = length(self._dataset)
+        if now is not None and index >= now:
+            before = "" if self._length in (None, now) else f"; it had {self._length:,} at the beginning"
+            raise ContractError(
+                f"there is no sample {index:,} in {self._called}, which has {now:,}{before}",
+                fix="let its length stay as it is, and ask for no index beyond it",
+            ) from error
+
+    def _join(self, samples: Sequence[Any]) -> Any:
+        return join(samples, self._collate, self._dataset, self._name)
+
+    def tell(self, reading: Callable[[int], None]) -> None:
+        """From now on each sample's index is told before it is read: a worker process leaves word of it."""
+        self._reading = reading
+
+    def ignores_seeding(self) -> bool:
+        """Whether a sample, drawn twice under the same seeds, differs: then no resume can be exact. Of a set
+        that is made of several the first sample of each is drawn.
+
+        Reads the set in this process; see `Loader.ignores_seeding`.
+        """
+        if not self.draws_randomness:
+            return False
+        ends = getattr(self._dataset, "cumulative_sizes", [])  # torch's ConcatDataset and `Joined` have them
+        with seeding.isolated(devices=False):
+            return any(map(self._differs, dict.fromkeys([0, *ends[:-1]])))
+
+    def _differs(self, index: int) -> bool:
+        first, second = (fingerprint(self._sample(0, index)) for _ in range(2))
+        return first is not None and first != second
+
+
+class Fetching(Protocol):
+    """What `Fetch` and `FetchEach` are."""
+
+    draws_randomness: bool
+    is_in_memory: bool
+    """Tensors are all that is read, so that reading here opens nothing and draws nothing."""
+
+    def __call__(self, draws: Any, /) -> Any:
+        """The batch of these samples."""
+
+    def tell(self, reading: Callable[[int], None]) -> None:
+        """See `Fetch.tell`."""
+
+    def ignores_seeding(self) -> bool:
+        """See `Fetch.ignores_seeding`."""
+
+
+class FetchEach:
+    """A batch of each of several sets, by name."""
+
+    def __init__(self, parts: Mapping[str, Fetch]) -> None:
+        self._parts = parts
+        self.draws_randomness = any(part.draws_randomness for part in parts.values())
+        self.is_in_memory = all(part.is_in_memory for part in parts.values())
+
+    def __call__(self, draws: Mapping[str, Draw]) -> dict[str, Any] | None:
+        """The batches of these samples; None where all are empty.
+
+        Raises:
+            ContractError: Samples cannot be joined.
+        """
+        found = {name: self._parts[name](draw) for name, draw in draws.items()}
+        return None if all(batch is None for batch in found.values()) else found
+
+    def tell(self, reading: Callable[[int], None]) -> None:
+        """See `Fetch.tell`."""
+        for part in self._parts.values():
+            part.tell(reading)
+
+    def ignores_seeding(self) -> bool:
+        """See `Fetch.ignores_seeding`."""
+        return any(part.ignores_seeding() for part in self._parts.values())
+
+
+def join(samples: Sequence[Any], collate: Collate, dataset: Any, name: str) -> Any:
+    """Samples of a set as one batch.
+
+    Raises:
+        ContractError: torch's own collate cannot join them.
+    """
+    if collate is not default_collate:
+        return collate(list(samples))
+    try:
+        return default_collate(list(samples))
+    except (TypeError, RuntimeError, ValueError, LookupError, AttributeError) as error:
+        kinds = sorted({type(sample).__name__ for sample in samples})
+        within = f" in {name}" if name else ""
+        raise ContractError(
+            f"the samples of {type(dataset).__name__} ({', '.join(kinds)}){within} "
+            f"cannot be joined to a batch: {str(error).partition(chr(10))[0]}",
+            fix="return tensors, numbers, strings, or nests of them, of one shape, or give Data(collate=...)",
+        ) from error
+
+
+def takes_rng(dataset: Any) -> bool:
+    """Whether its ``__getitem__`` takes ``rng``."""
+    try:
+        return "rng" in inspect.signature(type(dataset).__getitem__).parameters
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+def fingerprint(sample: Any) -> Any:
+    """Equal for two samples of the same bits; None for what cannot be compared."""
+    try:
+        skeleton, leaves = tree.pack(sample)
+    except Exception:  # noqa: BLE001  - a sample may hold anything; what cannot be compared is not judged
+        return None
+    return repr(skeleton), [(name, bytes(leaf.data)) for name, leaf in leaves.items()]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from dataclasses import dataclass
+
+import click
+import pytest
+
+from roost.cli import waiting
+from roost.cli.waiting import Waiting, not_finished
+
+
+@dataclass(frozen=True)
+class Came:
+    """How a check ended."""
+
+    state: str = "failed"
+    failed: str | None = "save"
+    error: str | None = "bad"
+    reason: str | None = "exception"
+
+
+@pytest.mark.parametrize(
+    ("came", "was_told", "text"),
+    [
+        (Came(), True, "failed at save"),
+        (Came(), False, "failed at save: bad"),
+        (Came("crashed", "data", "killed by SIGKILL"), False, "crashed at data: killed by SIGKILL"),
+        (Came("crashed", None, None, None), False, "crashed: no reason is known"),
+        (Came("stopped", "data"), False, "stopped at data: nothing of the check is left"),
+    ],
+)
+def test_not_finished(came: Came, was_told: bool, text: str) -> None:
+    assert click.unstyle(not_finished(came, was_told=was_told, what="check")) == text
+
+
+def test_a_terminal_is_told_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    now = [10.0]
+    with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(waiting, "monotonic", lambda: now[0])
+        screen = Waiting(lambda: "train")
+        screen.tick()
+        now[0] = 12.5
+        screen.tick()
+        screen.tick()
+        screen.write(b"done\n")
+        screen.tick()
+        screen.close()
+        seen = b""
+        while not seen.endswith(b"\n"):  # the kernel hands it over in pieces
+            seen += terminal.read(1000)
+        assert seen == b"\r\x1b[Ktrain \xe2\x80\xa6 2 s\r\x1b[Kdone\r\n"
+        monkeypatch.undo()
+
+
+def test_a_pipe_gets_plain_lines(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr(waiting, "monotonic", lambda: now[0])
+    screen = Waiting(lambda: "train")
+    now[0] = 20.0
+    screen.tick()
+    screen.write(b"done\n")
+    screen.close()
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "done\n")

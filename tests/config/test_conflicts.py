@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roost.base.errors import ConfigError
+from roost.config.settings import Settings, typed
+
+
+def settings(**values: Any) -> Settings:
+    given = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, **values}
+    return typed(given, where=lambda key: f"line of {key}")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"weighted": True, "sort_by_length": "ascending"},
+            "data.sort_by_length: cannot be together with data.weighted (at line of data.weighted): samples "
+            "drawn by weight come in no other order, in batches of one size; received 'ascending' "
+            "(at line of data.sort_by_length). To mend it: leave out one of the two",
+        ),
+        ({"weighted": True, "max_tokens": 9}, "data.max_tokens: cannot be together with data.weighted"),
+        (
+            {"count_padding": False},
+            "data.count_padding: says how data.max_tokens counts, which is not set; received False "
+            "(at line of data.count_padding)",
+        ),
+        (
+            {"mix": {"weights": {"a": 1}}},
+            "data.mix.weights: are for data.mix.mode: weighted alone; received {'a': 1.0} "
+            "(at line of data.mix.weights.a). To mend it: set data.mix.mode: weighted (it is min_size)",
+        ),
+        (
+            {"mix": {"mode": "weighted"}},
+            "data.mix.mode: needs data.mix.weights; received 'weighted' (at line",
+        ),
+        (
+            {"mix": {"mode": "weighted", "weights": {"a": 1}, "batch_sizes": {"a": 1}}},
+            "data.mix.batch_sizes: cannot be together with data.mix.mode: weighted (at line of data.mix.mo",
+        ),
+        (
+            {"mix": {"mode": "weighted", "weights": {"a": 1}}, "max_tokens": 9},
+            "data.max_tokens: cannot be together with data.mix.mode: weighted",
+        ),
+        (
+            {"mix": {"mode": "weighted", "weights": {"a": 1}}, "weighted": True},
+            "data.weighted: cannot be together with data.mix.mode: weighted",
+        ),
+    ],
+)
+def test_what_cannot_go_together(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(data=data)
+    assert message in str(caught.value)
+
+
+def test_of_the_step() -> None:
+    with pytest.raises(ConfigError, match="compile_dynamic: is for step_mode: compile alone"):
+        settings(compile_dynamic=True)
+    settings(compile_dynamic=True, step_mode="compile")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"sort_by_length": "ascending", "max_tokens": 9, "count_padding": False, "batch_size": 4},
+        {"count_padding": False, "valid": {"max_tokens": 9}},
+        {"weighted": True, "mix": {"mode": "max_size_cycle", "batch_sizes": {"a": 3}}},
+        {"mix": {"mode": "sequential"}, "max_tokens": 9},
+        {"mix": {"mode": "weighted", "weights": {"a": 0, "b": 3}}},
+    ],
+)
+def test_what_can(data: dict[str, Any]) -> None:
+    settings(data=data)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from roost.base.errors import ContractError
+from roost.train import seeding
+from roost.train.data.fetch import Fetch, FetchEach
+from roost.train.plans.plan import Draw
+from tests.train.data.samples import Broken, Odd, WithGenerator
+from tests.train.parts import Pictures, Points, Still, bits
+
+
+def test_arrays_and_sets_that_draw_nothing_are_not_seeded() -> None:
+    class Reads(Still):
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            assert random.getstate() == state, "seeded for nothing"
+            return super().__getitem__(index)
+
+    state = random.getstate()
+    by_sample = Fetch(Reads())(Draw([3, 1, 4], 0))
+    arrays = Fetch(TensorDataset(Still().x, Still().y))
+    assert not arrays.draws_randomness and arrays.is_in_memory
+    assert bits(arrays(Draw([3, 1, 4], 0))) == bits(by_sample)
+    assert Fetch(TensorDataset(Still().x), collate=len)(Draw([1, 2], 0)) == 2
+
+
+def test_no_samples_make_no_batch() -> None:
+    assert Fetch(Points())(Draw([], 0)) is None
+
+
+def test_a_set_that_gives_whole_batches_is_asked_for_them() -> None:
+    class Whole(Still):
+        def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, Tensor]]:
+            asked.append(indices)
+            return [self[index] for index in indices]
+
+    asked: list[list[int]] = []
+    batch = Fetch(Whole())(Draw([5, 7], 0))
+    assert asked == [[5, 7]] and torch.equal(batch[0], Still().x[[5, 7]])
+
+
+@pytest.mark.parametrize("kind", [Points, Pictures, WithGenerator])
+def test_what_is_drawn_is_of_seed_turn_and_index(kind: type[Points]) -> None:
+    fetch = Fetch(kind(), seed=3)
+    first = fetch(Draw([1, 2, 1], [0, 0, 5]))
+    assert bits(first) == bits(fetch(Draw([1, 2, 1], [0, 0, 5]))), "again"
+    assert bits([part[:1] for part in first]) == bits(fetch(Draw([1], 0))), "whatever it is joined with"
+    assert bits([part[2:] for part in first]) == bits(fetch(Draw([1], 5))), "each with its own turn"
+    many = list(range(8))
+    assert bits(fetch(Draw(many, 0))) != bits(fetch(Draw(many, 5)))
+    assert bits(fetch(Draw(many, 0))) != bits(Fetch(kind(), seed=4)(Draw(many, 0)))
+
+
+def test_several_sets_by_name() -> None:
+    fetch = FetchEach({"a": Fetch(Still()), "b": Fetch(Points(), seed=3)})
+    assert fetch.draws_randomness and not fetch.is_in_memory and not fetch.ignores_seeding()
+    read: list[int] = []
+    fetch.tell(read.append)
+    found = fetch({"b": Draw([2], 1), "a": Draw([0, 1], 0)})
+    assert list(found) == ["b", "a"] and read == [2, 0, 1]
+    assert bits(found["b"]) == bits(Fetch(Points(), seed=3)(Draw([2], 1)))
+
+
+# --- what the set does wrong ------------------------------------------------------------------------------
+
+
+def test_a_sample_that_raises_names_itself_and_its_set() -> None:
+    with pytest.raises(ValueError, match="cannot decode") as caught:
+        Fetch(Broken(), name="the test set")(Draw([3, 7], 0))
+    assert caught.value.__notes__ == ["while reading sample 7 of the test set (Broken)"]
+    with pytest.raises(ValueError, match="cannot decode") as caught:
+        Fetch(Broken())(Draw([7], 0))
+    assert caught.value.__notes__ == ["while reading sample 7 of Broken"]
+
+
+def test_a_stop_iteration_does_not_shorten_the_batch() -> None:
+    class Ends(Still):
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            return next(iter(()))  # type: ignore[call-overload, no-any-return]
+
+    with pytest.raises(RuntimeError, match="sample 0 of Ends raised StopIteration"):
+        Fetch(Ends())(Draw([0, 1], 0))
+
+
+class Shrinks(Still):
+    """Loses samples, or has fewer than it says."""
+
+    def __init__(self, says: int, has: int) -> None:
+        super().__init__()
+        self.says, self.has = says, has
+
+    def __len__(self) -> int:
+        return self.says
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index >= self.has:
+            raise IndexError("list index out of range")
+        return super().__getitem__(index)
+
+
+def test_a_sample_that_is_gone_is_named_with_both_lengths() -> None:
+    dataset = Shrinks(24, 24)
+    fetch = Fetch(dataset, name="the training set")
+    dataset.says = dataset.has = 20
+    with pytest.raises(
+        ContractError,
+        match=r"no sample 22 in the training set \(Shrinks\), which has 20; it had 24 at the beginning",
+    ) as caught:
+        fetch(Draw([19, 22], 0))
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_an_index_beyond_the_set() -> None:
+    with pytest.raises(ContractError, match=r"no sample 1,000 in Shrinks, which has 20\. To mend it"):
+        Fetch(Shrinks(20, 20))(Draw([1000], 0))
+
+
+def test_a_set_with_fewer_samples_than_it_says() -> None:
+    """Or whose own tables are too short: that is its own error, as it is."""
+    with pytest.raises(IndexError, match="list index out of range") as caught:
+        Fetch(Shrinks(20, 10))(Draw([15], 0))
+    assert caught.value.__notes__ == ["while reading sample 15 of Shrinks"]
+
+
+@pytest.mark.parametrize("kind", ["none", "shapes", "keys", "kinds", "lengths", "objects"])
+def test_samples_that_cannot_be_joined(kind: str) -> None:
+    with pytest.raises(
+        ContractError, match=r"^the samples of Odd \(.*\) in the test set cannot be"
+    ) as caught:
+        Fetch(Odd(kind), name="the test set")(Draw([0, 1], 0))
+    assert "\n" not in str(caught.value) and "To mend it: " in str(caught.value)
+    if kind == "none":
+        assert "(NoneType)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "ignores"),
+    [(Points(), False), (Still(), False), (WithGenerator(), False), (Odd("objects"), False)],
+)
+def test_one_sample_drawn_twice_tells_whether_seeding_works(dataset: Any, ignores: bool) -> None:
+    before = bits(seeding.rng_state())
+    assert Fetch(dataset).ignores_seeding() == ignores
+    assert bits(seeding.rng_state()) == before
+
+
+@pytest.mark.parametrize(
+    "generator", [torch.Generator(), np.random.default_rng(0), random.Random(0), random.SystemRandom()]
+)
+def test_a_set_with_a_generator_of_its_own_ignores_seeding(generator: Any) -> None:
+    class Own(Still):
+        draws_randomness = True
+
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            if isinstance(generator, torch.Generator):
+                return self.x[index] + torch.randn(6, generator=generator), self.y[index]
+            return self.x[index] + float(generator.random()), self.y[index]
+
+    assert Fetch(Own()).ignores_seeding()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base.errors import TrainingError
+from roost.package import skipped
+from roost.train import failed
+from roost.train.data.deaths import WorkerDied
+from roost.train.data.stream import Stream
+from roost.train.guard import Guard
+from roost.train.recovery import Recovery
+from roost.train.stepper import Stepper
+from tests.train.parts import MLP, Still, built, loader, plain
+
+
+class Items(torch.utils.data.IterableDataset[Any]):
+    """Its fifth item cannot be read."""
+
+    def __iter__(self) -> Any:
+        still = Still()
+        for index in range(8):
+            if index == 4:
+                raise OSError("a sector of the disk")
+            yield still[index]
+
+
+def test_what_has_no_indices_cannot_pass_over_an_item(tmp_path: Path) -> None:
+    """The step after would fail by the same item, and so would all others."""
+    runner = built(MLP)
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner, looks=False))
+    trainer = plain(
+        runner,
+        Still(),
+        loaders={"train": Stream(Items(), batch_size=2, num_batches=4)},
+        stepper=stepper,
+        recovery=Recovery(on_step_error="skip", log=tmp_path / skipped.NAME),
+    )
+    with pytest.raises(OSError, match="a sector") as info:
+        trainer.fit()
+    assert any("not skipped: what has no indices" in note for note in info.value.__notes__)
+    assert trainer.progress.step == 2 and not (tmp_path / skipped.NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MemoryError(), "for want of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "for want of memory"),
+        (WorkerDied("loader worker 0 is gone"), "because a loader worker was gone"),
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
+            "because a loader worker was",
+        ),
+        (ValueError("a rotten sample"), None),
+    ],
+)
+def test_what_another_time_would_not_fail(error: Exception, why: str | None) -> None:
+    found = failed.by_the_machine(error)
+    assert found.startswith(why) if why else found == ""
+
+
+def test_the_frames_of_an_error_are_let_go() -> None:
+    class Large:
+        pass
+
+    def fails() -> None:
+        held = Large()
+        kept.append(weakref.ref(held))
+        raise KeyError
+
+    kept: list[Any] = []
+    try:
+        try:
+            fails()
+        except KeyError as error:
+            raise ValueError from error
+    except ValueError as error:
+        assert kept[0]() is not None
+        failed.free(error)
+        gc.collect()
+        assert kept[0]() is None
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    runner = built(MLP)
+    trainer = plain(runner, Still())
+    assert failed.broken(trainer) == ""
+    with torch.no_grad():
+        next(runner.parameters())[0, 0] = torch.nan
+    assert "not finite" in failed.broken(trainer)
+
+
+def test_an_epoch_without_a_sample_is_an_error() -> None:
+    nothing = {"train": loader(Still(), collate=lambda samples: None)}
+    trainer = plain(built(MLP), Still(), loaders=nothing, until="2ep")
+    with pytest.raises(TrainingError, match="a whole epoch gave nothing to learn from"):
+        trainer.fit()
+    assert trainer.progress.step < trainer.steps_per_epoch
