@@ -531,7 +531,7 @@ FOUR = {"x": tree.Leaf("float32", (1,), memoryview(bytearray(4)))}
         {"$": "function"}, {"$": "float"}, {"$": "float", "value": "one"}, {"$": "float", "value": []},
         {"$": ["tensor"]}, {"$": None}, {"$": {}}, {"$": "tuple"}, {"$": "tuple", "items": 3},
         {"$": "dict", "items": [[1]]}, {"$": "dict", "items": [[[], 1]]}, {"$": "dict", "items": [1]},
-        {"$": "set", "items": [[1]]}, {"$": "set", "items": {"a": 1}.items}, {"$": "bytes", "value": "?"},
+        {"$": "set", "items": [[1]]}, {"$": "set", "items": len}, {"$": "bytes", "value": "?"},
         {"$": "bytes", "value": 5}, {"$": "complex", "value": ["1"]}, {"$": "complex", "value": "ab"},
         {"$": "deque", "items": [], "maxlen": -1}, {"$": "deque", "items": []}, {"$": "path", "value": 3},
         {"$": "Counter", "items": [["a"]]}, {"$": "tensor"}, {"$": "tensor", "leaf": "y"},

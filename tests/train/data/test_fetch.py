@@ -163,3 +163,42 @@ def test_a_set_with_a_generator_of_its_own_ignores_seeding(generator: Any) -> No
             return self.x[index] + float(generator.random()), self.y[index]
 
     assert Fetch(Own()).ignores_seeding()
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (
+            [torch.zeros(2), torch.zeros(2), torch.zeros(3)],
+            "sample 7 is float32 (2,), sample 9 is float32 (3,)",
+        ),
+        ([{"x": 1}, {"x": None}], "sample 7 is {x: int}, sample 8 is {x: NoneType}"),
+        (
+            [(np.zeros(1), 2), (np.zeros(3), 2)],
+            "sample 7 is (float64 (1,), int), sample 8 is (float64 (3,), int)",
+        ),
+        ([object(), object()], "of samples 7, 8"),
+    ],
+)
+def test_the_sample_that_is_not_like_the_first_is_named(samples: list[Any], said: str) -> None:
+    class Given:
+        draws_randomness = False
+
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, index: int) -> Any:
+            return samples[index - 7]
+
+    with pytest.raises(ContractError) as caught:
+        Fetch(Given())(Draw(list(range(7, 7 + len(samples))), 0))
+    assert caught.value.__notes__ == [said]
+
+
+def test_an_own_collate_that_raises_comes_with_its_samples() -> None:
+    def collate(samples: list[Any]) -> Any:
+        raise KeyError("label")
+
+    with pytest.raises(KeyError) as caught:
+        Fetch(list(range(20)), collate=collate)(Draw(list(range(12)), 0))
+    assert caught.value.__notes__ == ["of samples 0, 1, 2, 3, 4, 5, 6, 7, …"]

@@ -44,6 +44,8 @@ _LOOK_BATCHES = 8
 _TRY_SECONDS = 0.2
 _TRY_ROUNDS = 2
 """Batches of each worker: the first of a worker opens files and is left out."""
+_START_SECONDS = 0.02
+"""A worker takes about as long to start: for a pass that is shorter there is nothing to be won."""
 _SHARE_OF_MEMORY = 4
 """The batches may take a quarter of what is free."""
 
@@ -53,7 +55,7 @@ class Choice(NamedTuple):
 
     num_workers: int
     said: str
-    """The choice and its reason, in one line."""
+    """The choice and its reason, in one line; empty where an error will be told instead."""
 
 
 class Room(NamedTuple):
@@ -117,6 +119,7 @@ def choose(
     room: Room,
     prefetch: int = 2,
     seconds: float = 1.5,
+    timeout_seconds: float = 300.0,
     name: str = "",
     here: Callable[[Any], Any] | None = None,
 ) -> Choice:
@@ -127,8 +130,8 @@ def choose(
     twice as many workers are tried as long as that brings 10 % or more, within ``seconds`` in all or the time
     of one pass. A set that keeps cores busy gets no more workers than `Room.cores_for_workers` have place
     for; one that waits (for a disk, a network) as many more as it waits, up to 16 or four for each core.
-    Batches in memory take a quarter of what is free at most. A set that raises, dies or hangs meanwhile gets
-    no worker: training shows the error in its place, and what only fails in a worker does not fail.
+    Batches in memory take a quarter of what is free at most. A set that raises meanwhile gets no worker:
+    training shows the error in its place. One that dies or hangs would take training with it.
 
     Args:
         make: As `Ring` takes it.
@@ -137,9 +140,13 @@ def choose(
         room: What workers may take.
         prefetch: Batches that each worker will be ahead.
         seconds: Of trying more workers, all together.
+        timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set in words: ``the training set``.
         here: Gives the batch of a task in this process, where that is known to leave nothing open and to draw
             nothing: a light set then costs no process.
+
+    Raises:
+        WorkerDied: The first worker died, or hangs.
     """
     deadline = time.monotonic() + seconds
     endless = itertools.cycle(tasks)
@@ -147,17 +154,24 @@ def choose(
         return _said(0, name, f"a batch takes {precise_duration(light)}")
     try:
         took = trial.measured(
-            make, endless, num_workers=1, seconds=_LOOK_SECONDS, most=_LOOK_BATCHES, name=name
+            make,
+            endless,
+            num_workers=1,
+            seconds=_LOOK_SECONDS,
+            most=_LOOK_BATCHES,
+            timeout_seconds=timeout_seconds,
+            name=name,
         )
-    except (WorkerDied, OSError) as error:
-        why = error.message if isinstance(error, WorkerDied) else str(error)
-        return _said(0, name, f"a worker process failed while it was measured: {why}")
+    except OSError as error:
+        return _said(0, name, f"no worker process could be started: {error}")
     usual = trial.usual(took)
     if usual is None:
         return _of_nothing(took, room, num_tasks, name)
     takes = f"a batch takes {precise_duration(usual.seconds)}"
     if usual.seconds < LIGHT_SECONDS:
         return _said(0, name, takes)
+    if num_tasks * usual.seconds < _START_SECONDS:
+        return _said(0, name, f"{takes}, and a pass has {num_tasks} of them")
     most, why = _most(room, usual, num_tasks, prefetch)
     if most < 2:
         return _said(most, name, f"{takes} ({why})")
@@ -182,12 +196,12 @@ def _of_nothing(took: list[trial.Took], room: Room, num_tasks: int, name: str) -
     if not took:
         return _said(0, name, "it has no batch")
     if not took[0].given_up:
-        return _said(0, name, f"a batch raised {took[0].error} while it was measured")
+        return Choice(0, "")  # training raises it, and tells it
     number = min(_most(room, took[0], num_tasks, prefetch=0)[0], room.cores)
     return _said(
         number,
         name,
-        f"a batch takes more than {trial.MOST_SECONDS:g} s ({_cores(room.cores)}, no time to try)",
+        f"a batch takes more than {trial.MOST_SECONDS:g} s ({_cores(room.cores)}, none was tried, for time)",
     )
 
 
@@ -211,7 +225,7 @@ def _swept(
     for number in _doubled(most):
         left = deadline - time.monotonic()
         if left < _TRY_ROUNDS * alone:
-            return (found if found > 1 else None), [*said, "no time to try more"]
+            return (found if found > 1 else None), [*said, "more were not tried, for time"]
         try:
             took = trial.measured(
                 make, tasks, num_workers=number, seconds=min(left, _TRY_SECONDS), least=number * _TRY_ROUNDS

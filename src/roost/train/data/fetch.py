@@ -18,6 +18,7 @@ from roost.train.data import threads
 from roost.train.data.counted import length
 from roost.train.plans.plan import Draw
 
+_MOST_NAMED = 8
 Collate = Callable[[list[Any]], Any]
 
 
@@ -56,9 +57,9 @@ class Fetch:
             return [tensor[chosen] for tensor in self._dataset.tensors]
         with threads.one():
             if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
-                return self._join(self._dataset.__getitems__(indices))
+                return self._join(self._dataset.__getitems__(indices), indices)
             turns = itertools.repeat(turn) if isinstance(turn, int) else turn
-            return self._join([self._sample(*one) for one in zip(turns, indices, strict=False)])
+            return self._join([self._sample(*one) for one in zip(turns, indices, strict=False)], indices)
 
     def _sample(self, turn: int, index: int) -> Any:
         if self._reading is not None:
@@ -91,8 +92,12 @@ class Fetch:
                 fix="let its length stay as it is, and ask for no index beyond it",
             ) from error
 
-    def _join(self, samples: Sequence[Any]) -> Any:
-        return join(samples, self._collate, self._dataset, self._name)
+    def _join(self, samples: Sequence[Any], indices: Sequence[int]) -> Any:
+        try:
+            return join(samples, self._collate, self._dataset, self._name)
+        except Exception as error:
+            error.add_note(_unlike(samples, indices))
+            raise
 
     def tell(self, reading: Callable[[int], None]) -> None:
         """From now on each sample's index is told before it is read: a worker process leaves word of it."""
@@ -177,6 +182,26 @@ def join(samples: Sequence[Any], collate: Collate, dataset: Any, name: str) -> A
             f"cannot be joined to a batch: {str(error).partition(chr(10))[0]}",
             fix="return tensors, numbers, strings, or nests of them, of one shape, or give Data(collate=...)",
         ) from error
+
+
+def _unlike(samples: Sequence[Any], indices: Sequence[int]) -> str:
+    """Which sample of a batch that cannot be made is not like the first; else which samples they are."""
+    for index, sample in zip(indices, samples, strict=False):
+        if (kind := _kind(sample)) != (first := _kind(samples[0])):
+            return f"sample {indices[0]} is {first}, sample {index} is {kind}"
+    named = ", ".join(map(str, indices[:_MOST_NAMED]))
+    return f"of samples {named}{', …' if len(indices) > _MOST_NAMED else ''}"
+
+
+def _kind(sample: Any) -> str:
+    """``(float32 (3, 4), int)``"""
+    if isinstance(sample, torch.Tensor | np.ndarray):
+        return f"{str(sample.dtype).removeprefix('torch.')} {tuple(sample.shape)}"
+    if isinstance(sample, Mapping):
+        return f"{{{', '.join(f'{name}: {_kind(one)}' for name, one in sample.items())}}}"
+    if isinstance(sample, list | tuple):
+        return f"({', '.join(map(_kind, sample))})"
+    return type(sample).__name__
 
 
 def takes_rng(dataset: Any) -> bool:

@@ -181,11 +181,13 @@ class Loader(Batches):
             num_tasks=len(self),
             room=auto.room_here(busy=busy),
             prefetch=self.prefetch,
+            timeout_seconds=self.timeout_seconds,
             name=self.name,
             here=self.fetch if self.fetch.is_in_memory else None,
         )
         self.num_workers = choice.num_workers
-        print(choice.said, flush=True)
+        if choice.said:
+            print(choice.said, flush=True)
 
     def _inline(self, tasks: Iterator[Draws]) -> Generator[Any, None, None]:
         for task in tasks:

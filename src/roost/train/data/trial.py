@@ -17,8 +17,6 @@ from roost.train.data.ring import Ring
 
 MOST_SECONDS = 10.0
 """Of one batch; it is given up between two samples."""
-SILENT_SECONDS = 30.0
-"""Of one sample."""
 
 
 class Took(NamedTuple):
@@ -47,6 +45,7 @@ def measured(
     seconds: float,
     least: int = 1,
     most: int | None = None,
+    timeout_seconds: float = 300.0,
     name: str = "",
 ) -> list[Took]:
     """What batches took, by workers of that number, in their order.
@@ -58,7 +57,11 @@ def measured(
         seconds: After which no further batch is begun; one that has begun is finished.
         least: Batches to be fetched however long they take.
         most: Batches at most.
+        timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set.
+
+    Raises:
+        WorkerDied: One died, or hangs.
     """
 
     def dealt() -> Iterator[tuple[Any, float]]:
@@ -71,7 +74,7 @@ def measured(
             yield task, math.inf if number < least else until
 
     timed = functools.partial(_Timed, make)
-    ring = Ring(timed, num_workers=num_workers, timeout_seconds=SILENT_SECONDS, held=0, name=name)
+    ring = Ring(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, held=0, name=name)
     try:
         with closing(ring.map(dealt())) as answers:
             return [took for took in answers if took is not None]

@@ -34,9 +34,11 @@ class Console(Hook):
         self._told, self._epoch = Span(), 0
         """What the last line about the time went to, and how many epochs were finished then."""
         self._resumed = self._hinted = False
+        self._has_indices = True
 
     def on_start(self, trainer: Trainer) -> None:
         self._last = time.monotonic()
+        self._has_indices = trainer.loaders["train"].has_indices
         for optimizer in describe(trainer.stepper.optimizers):
             print(optimizer, flush=True)
         progress = trainer.progress
@@ -67,7 +69,7 @@ class Console(Hook):
     def _tell(self, what: str, took: Span) -> None:
         """Where the time of a stretch went; once, what to do about a long wait for data."""
         print(f"{what}: {took}", flush=True)
-        if not self._hinted and (found := hint(took)):
+        if not self._hinted and (found := hint(took, has_indices=self._has_indices)):
             print(found, flush=True)
             self._hinted = True
 
@@ -100,15 +102,21 @@ def _so_far(trainer: Trainer) -> Span:
     return trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
 
 
-def hint(took: Span) -> str:
-    """What to do when training waits long for its data; empty when it does not, or would not train faster."""
+def hint(took: Span, *, has_indices: bool = True) -> str:
+    """What to do when training waits long for its data; empty when it does not, or would not train faster.
+
+    Args:
+        took: The run so far.
+        has_indices: Whether the training set has; else the number of workers is not free.
+    """
     waited, fetched = took.parts.get("data", 0.0), took.shares.get("data", 0.0)
     trained = took.parts.get("forward", 0.0) > 0
     if not trained or fetched < _LONG_WAIT or waited < took.steps * _SHORT_SECONDS:
         return ""
+    ways = "a faster __getitem__, or more data.num_workers," if has_indices else "a faster training set"
     return (
         f"training waits {fetched:.0%} of its time for data ({waited / took.steps * 1000:.1f} ms a step): "
-        "raise data.num_workers, or make the Dataset's __getitem__ faster"
+        f"{ways} may help"
     )
 
 
