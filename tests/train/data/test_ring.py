@@ -55,7 +55,7 @@ def test_no_more_tasks_are_taken_than_may_wait() -> None:
             taken.append(number)
             yield number
 
-    large = torch.zeros(1 << 17)
+    large = torch.zeros(1 << 19)
     with rings(lambda _: large, prefetch=2) as found:
         for number, _ in enumerate(found.map(tasks())):
             assert len(taken) <= number + 1 + 4

@@ -23,7 +23,7 @@ from roost.train.data.worker import ANSWER, ERROR, TASK, VALUE
 
 HELD = 3
 """Answers that may be held outside as views; of any more, copies are given."""
-_SMALL_BYTES = 1 << 18
+_SMALL_BYTES = 1 << 20
 _SMALL_PREFETCH = 8
 """Tasks that a worker has at most as long as no answer was larger than `_SMALL_BYTES`."""
 _SMALL_TASKS = 64
