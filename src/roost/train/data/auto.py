@@ -123,10 +123,8 @@ def choose(
     name: str = "",
     here: Callable[[Any], Any] | None = None,
 ) -> Choice:
-    """Measures a set in worker processes that end after it, as its first sample may open files that workers
-    must not share; here nothing is read.
-
-    First one worker fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
+    """Measures a set in worker processes that end after it: its first sample may open files that workers must
+    not share. One fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
     twice as many workers are tried as long as that brings 10 % or more, within ``seconds`` in all or the time
     of one pass. A set that keeps cores busy gets no more workers than `Room.cores_for_workers` have place
     for; one that waits (for a disk, a network) as many more as it waits, up to 16 or four for each core.
@@ -153,15 +151,7 @@ def choose(
     if here is not None and (light := _seconds_here(here, endless)) < LIGHT_SECONDS:
         return _said(0, name, f"a batch takes {precise_duration(light)}")
     try:
-        took = trial.measured(
-            make,
-            endless,
-            num_workers=1,
-            seconds=_LOOK_SECONDS,
-            most=_LOOK_BATCHES,
-            timeout_seconds=timeout_seconds,
-            name=name,
-        )
+        took = _looked_at(make, endless, timeout_seconds, name)
     except OSError as error:
         return _said(0, name, f"no worker process could be started: {error}")
     usual = trial.usual(took)
@@ -177,9 +167,23 @@ def choose(
         return _said(most, name, f"{takes} ({why})")
     deadline = min(deadline, time.monotonic() + num_tasks * usual.seconds)
     number, tried = _swept(make, endless, usual.seconds, most, deadline)
-    if number is None:
-        number = min(most, max(2, room.cores))
+    number = min(most, max(2, room.cores)) if number is None else number
     return _said(number, name, f"{takes} ({', '.join([_cores(room.cores), *tried])})")
+
+
+def _looked_at(
+    make: Callable[[Post], Callable[[Any], Any]], tasks: Iterator[Any], timeout_seconds: float, name: str
+) -> list[trial.Took]:
+    """What a few batches took, by one worker."""
+    return trial.measured(
+        make,
+        tasks,
+        num_workers=1,
+        seconds=_LOOK_SECONDS,
+        most=_LOOK_BATCHES,
+        timeout_seconds=timeout_seconds,
+        name=name,
+    )
 
 
 def _seconds_here(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
