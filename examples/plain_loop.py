@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from contextlib import closing
 
 import torch
 from torch import Tensor, nn
@@ -59,15 +60,16 @@ def main(folder: str) -> None:
     generators.restore()  # last, because building things may have drawn from them
     print(f"begin at step {progress.step}", flush=True)
 
-    batches = loader.epochs(progress.epoch, progress.batch)  # from the middle of an epoch, at no cost
-    while progress.epoch < EPOCHS:
-        batch = next(batches)
-        events.put(stepper.run(loss, [batch.value]), batch.num_samples)
-        progress.advance(batches=1, samples=batch.num_samples, last=batch.last)
-        if progress.step % LOG_EVERY == 0:
-            print(f"step {progress.step}  loss {events.row()['loss']}", flush=True)
-        if progress.step % SAVE_EVERY == 0:
-            checkpoints.save(state, progress)
+    # From the middle of an epoch, at no cost; closing ends the loader's workers, if it has any.
+    with closing(loader.epochs(progress.epoch, progress.batch)) as batches:
+        while progress.epoch < EPOCHS:
+            batch = next(batches)
+            events.put(stepper.run(loss, [batch.value]), batch.num_samples)
+            progress.advance(batches=1, samples=batch.num_samples, last=batch.last)
+            if progress.step % LOG_EVERY == 0:
+                print(f"step {progress.step}  loss {events.row()['loss']}", flush=True)
+            if progress.step % SAVE_EVERY == 0:
+                checkpoints.save(state, progress)
 
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     print(f"weights {hashlib.sha256(weights.numpy().tobytes()).hexdigest()}")

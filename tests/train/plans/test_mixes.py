@@ -135,7 +135,7 @@ def test_in_words() -> None:
     plans = {"a": BatchPlan(4, 2), "b": BatchPlan(2, 2)}
     a, b = (plan.in_words() for plan in plans.values())
     assert Together(plans).in_words() == (
-        f"a batch of each set at once, as many as the smallest has, 1 batches an epoch (a: {a}; b: {b})"
+        f"a batch of each set at once, as many as the smallest has, 1 batch an epoch (a: {a}; b: {b})"
     )
     assert "the largest has, 2 batches" in Together(plans, "max_size_cycle").in_words()
     chained = Chained([(plans["a"], 0), (plans["b"], 4)])

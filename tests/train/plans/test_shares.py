@@ -22,4 +22,4 @@ def test_where_there_are_fewer_samples_than_ranks_some_get_none() -> None:
 
 def test_in_words() -> None:
     share = Shared(BatchPlan(4, 4), 1, 2)
-    assert share.in_words() == "share 2 of 2 of: shuffled, 4 samples a batch, 1 batches an epoch"
+    assert share.in_words() == "share 2 of 2 of: shuffled, 4 samples a batch, 1 batch an epoch"

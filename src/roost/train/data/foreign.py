@@ -21,6 +21,7 @@ from roost.train.data import worker
 from roost.train.data.passes import Drawn, Passes, gave_nothing
 from roost.train.data.share import is_stateful
 from roost.train.data.sizes import count
+from roost.train.plans.plan import an_epoch_of
 
 _END = object()
 
@@ -91,7 +92,7 @@ class Foreign(Passes):
         object.__setattr__(self.loader, "persistent_workers", False)  # past torch, which locks it
 
     def in_words(self) -> str:
-        length = "" if self.num_batches is None else f", {self.num_batches:,} batches an epoch"
+        length = "" if self.num_batches is None else f", {an_epoch_of(self.num_batches)}"
         return f"in the order of its own {type(self.loader).__name__}{length}"
 
     def inexact(self) -> list[str]:

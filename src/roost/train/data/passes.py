@@ -101,6 +101,7 @@ class Passes(Batches):
         return other
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
+        """See `Batches.epochs`. A place that is not the known one is gone to from the nearest before it."""
         length = len(self)
         asked = epoch * length + batch
         mark = self._reached()

@@ -20,6 +20,7 @@ from roost.train.data.ring import Ring
 from roost.train.data.sampled import Sampled
 from roost.train.data.share import GO_BACK, Answer, Recipe, Share, is_stateful
 from roost.train.plans.orders import check, num_batches_of
+from roost.train.plans.plan import an_epoch_of
 
 
 class Stream(Passes):
@@ -119,7 +120,7 @@ class Stream(Passes):
         size = self._recipe.batch_size
         order = "whole batches as they come" if size is None else f"items as they come, {size:,} a batch"
         workers = f", from {self.num_workers} workers in turn" if self.num_shares > 1 else ""
-        length = "" if self.num_batches is None else f", {self.num_batches:,} batches an epoch"
+        length = "" if self.num_batches is None else f", {an_epoch_of(self.num_batches)}"
         return order + workers + length
 
     def inexact(self) -> list[str]:

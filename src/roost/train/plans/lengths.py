@@ -15,7 +15,7 @@ import numpy.typing as npt
 from roost.base.errors import ConfigError
 from roost.train.plans.columns import lengths_of
 from roost.train.plans.orders import Numbers, check, generator, newest
-from roost.train.plans.plan import Draw
+from roost.train.plans.plan import Draw, an_epoch_of
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class LengthPlan:
             limits.append(f"{self.batch_size:,} samples")
         if self.max_tokens is not None:
             limits.append(f"{self.max_tokens:,} tokens {'with' if self.count_padding else 'without'} padding")
-        return f"{order}, at most {' and '.join(limits)} a batch, {self.num_batches:,} batches an epoch"
+        return f"{order}, at most {' and '.join(limits)} a batch, {an_epoch_of(self.num_batches)}"
 
     @cached_property
     def _lengths(self) -> Numbers:

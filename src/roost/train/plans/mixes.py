@@ -14,7 +14,7 @@ from roost.base.errors import ConfigError
 from roost.train.plans.columns import weights_of
 from roost.train.plans.endless import EndlessOrder
 from roost.train.plans.orders import Numbers, check, generator, newest, num_batches_of
-from roost.train.plans.plan import Draw, Plan
+from roost.train.plans.plan import Draw, Plan, an_epoch_of
 from roost.train.plans.virtual import Virtual
 from roost.train.seeding import mix
 
@@ -59,7 +59,7 @@ class Together:
         """What a person should know."""
         parts = "; ".join(f"{name}: {plan.in_words()}" for name, plan in self.plans.items())
         length = "smallest" if self.how == "min_size" else "largest"
-        count = f"as many as the {length} has, {self.num_batches:,} batches an epoch"
+        count = f"as many as the {length} has, {an_epoch_of(self.num_batches)}"
         return f"a batch of each set at once, {count} ({parts})"
 
 
@@ -176,7 +176,7 @@ class MixedPlan:
         counts = " + ".join(f"{count:,}" for count in self.counts)
         return (
             f"{len(self.counts)} sets in every batch by weight, {counts} samples an epoch, "
-            f"{self.batch_size:,} samples a batch, {self.num_batches:,} batches an epoch"
+            f"{self.batch_size:,} samples a batch, {an_epoch_of(self.num_batches)}"
         )
 
     @property

@@ -26,6 +26,11 @@ Draws = Draw | Mapping[str, Draw]
 """What one batch is made of: samples of one set, or of each set by name."""
 
 
+def an_epoch_of(num_batches: int) -> str:
+    """``4 batches an epoch``"""
+    return f"{num_batches:,} batch{'' if num_batches == 1 else 'es'} an epoch"
+
+
 class Plan(Protocol):
     """Which samples make which batch, of one set or of several.
 
@@ -113,4 +118,4 @@ class BatchPlan:
     def in_words(self) -> str:
         """What a person should know."""
         order = "shuffled" if self.shuffle else "in the set's order"
-        return f"{order}, {self.batch_size:,} samples a batch, {self.num_batches:,} batches an epoch"
+        return f"{order}, {self.batch_size:,} samples a batch, {an_epoch_of(self.num_batches)}"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from roost.train.plans.columns import Floats, weights_of
 from roost.train.plans.orders import Numbers, check, generator, newest, num_batches_of
-from roost.train.plans.plan import Draw
+from roost.train.plans.plan import Draw, an_epoch_of
 from roost.train.seeding import mix
 
 
@@ -67,7 +67,7 @@ class WeightedPlan:
         return (
             f"drawn with replacement by weight, {self._num_draws:,} times an epoch "
             f"from {self.num_samples:,} samples, {self.batch_size:,} samples a batch, "
-            f"{self.num_batches:,} batches an epoch"
+            f"{an_epoch_of(self.num_batches)}"
         )
 
     @property
