@@ -73,6 +73,12 @@ MAY_WRITE = {
 
 TESTED_ELSEWHERE = {
     "__init__.py": "every test that says roost.Runner; the floors, here",
+    "config/structs/configured.py": "tests/config/test_settings.py, tests/project/test_configured.py",
+    "config/structs/data.py": "tests/config/test_settings.py",
+    "config/structs/mirrors.py": "tests/config/test_settings.py",
+    "config/structs/optimizers.py": "tests/config/test_settings.py",
+    "config/structs/watching.py": "tests/config/test_settings.py",
+    "project/own_hooks.py": "tests/project/test_assemble.py",
 }
 """Modules without a test file of their own name, each with the tests that hold them."""
 

@@ -115,6 +115,7 @@ def test_defaults_of_an_optional_section_come_with_the_section(tmp_path: Path) -
         "mode": "min",
         "patience": 3,
         "min_delta": 0.0,
+        "min_delta_mode": "absolute",
     }
     assert config.provenance["early_stopping.patience"] == "default"
     assert config.values["optimizers"]["main"] == {

@@ -190,8 +190,11 @@ WRONG = [
     ),
     ({"threads": "aut"}, "To mend it: did you mean 'auto'?"),
     ({"test_at_end": "never"}, "test_at_end: expected 'best' or 'last' or 'none'; received 'never'"),
-    ({"hooks": "Hooks.py:Rules"}, "hooks: expected a list, each a text; received 'Hooks.py:Rules'"),
-    ({"hooks": [1]}, "hooks: expected a list, each a text; received [1]"),
+    (
+        {"hooks": "Hooks.py:Rules"},
+        "hooks: expected a list, each a text or a section; received 'Hooks.py:Rules'",
+    ),
+    ({"hooks": [1]}, "hooks.0: expected a text or a section; received 1"),
     ({"description": 3}, "description: expected a text or null; received 3"),
     ({"save_root": 3}, "save_root: expected a text; received 3"),
     ({"data": 5}, "data: is a section; received 5 (at config.yaml:4). To mend it: write its keys"),

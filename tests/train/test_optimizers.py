@@ -12,7 +12,8 @@ from torch import nn
 from roost.base import tree
 from roost.base.errors import CheckpointError, ConfigError
 from roost.config.build import forget
-from roost.config.settings import OptimizerSettings, typed
+from roost.config.settings import typed
+from roost.config.structs.optimizers import OptimizerSettings
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.optimizers import build_optimizers, describe
 from tests.train.parts import bits

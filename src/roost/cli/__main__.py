@@ -19,13 +19,17 @@ COMMANDS = {
     "run": "Train a project in a new package.",
     "continue": "Go on with a package, exactly where it was.",
     "attach": "Show a run that goes on by itself.",
+    "fork": "Go on from a checkpoint in a new package.",
     "debug": "Stop in pdb at the step that failed.",
     "analyze": "Run a script on a trained package.",
+    "predict": "Let a trained package predict on data.",
+    "export": "Write weights or records into a plain file.",
     "stop": "Ask a running package to save and end.",
     "ls": "List the packages of a folder.",
     "show": "Show one package, or the data of a project.",
     "logs": "Print what a package printed.",
     "plot": "Draw the curves of packages into a picture.",
+    "tensorboard": "Show packages in TensorBoard.",
     "verify": "Compare a package with what was written.",
 }
 _MODULES = {"continue": "continue_"}

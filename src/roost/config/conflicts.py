@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from roost.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from roost.config.settings import DataSettings, Settings
+    from roost.config.settings import Settings
+    from roost.config.structs.data import DataSettings
 
 
 def check(settings: Settings, where: Callable[[str], str | None]) -> None:

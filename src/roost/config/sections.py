@@ -24,14 +24,20 @@ Where = Callable[[str], str | None]
 S = TypeVar("S", bound=Struct)
 
 
+_Shape = Literal["plain", "one", "named", "listed"]
+
+
 class _Part(NamedTuple):
     """One field of a struct."""
 
     name: str
     kind: Any
-    shape: Literal["plain", "one", "named", "listed"]
+    shape: _Shape
+    """The first that its type names."""
     struct: type[Struct] | None
     optional: bool
+    has_plain: bool
+    """Whether it may be something else than a section, such as a text."""
     required: bool
     default: Any
     help: str | None
@@ -57,17 +63,27 @@ def _part(info: Any) -> _Part:
     fix = next((meta.extra["fix"] for meta in metas if meta.extra), None)
     default = info.default if info.default_factory is NODEFAULT else info.default_factory()
     members = [member for member in _members(kind) if member is not type(None)]
-    shape: Literal["plain", "one", "named", "listed"] = "plain"
-    struct = members[0]
-    if get_origin(struct) in (dict, list):
-        shape = "named" if get_origin(struct) is dict else "listed"
-        struct = get_args(struct)[-1]
-    if not (isinstance(struct, type) and issubclass(struct, Struct)):
-        shape, struct = "plain", None
-    elif shape == "plain":
-        shape = "one"
+    plain: tuple[_Shape, None] = ("plain", None)
+    shape, struct = next(filter(None, map(_shape, members)), plain)
+    has_plain = _takes_plain(kind)
     optional = len(members) < len(_members(kind))
-    return _Part(info.name, info.type, shape, struct, optional, info.required, default, help, fix)
+    return _Part(info.name, info.type, shape, struct, optional, has_plain, info.required, default, help, fix)
+
+
+def _shape(kind: Any) -> tuple[_Shape, type[Struct]] | None:
+    """How a type holds sections; None where it holds none."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return "one", kind
+    if get_origin(kind) not in (dict, list):
+        return None
+    inner = (member for member in _members(get_args(kind)[-1]))
+    struct = next((one for one in inner if isinstance(one, type) and issubclass(one, Struct)), None)
+    return None if struct is None else ("named" if get_origin(kind) is dict else "listed", struct)
+
+
+def _takes_plain(kind: Any) -> bool:
+    """Whether a type takes something that is neither null nor a section."""
+    return any(_shape(member) is None for member in _members(kind) if member is not type(None))
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -128,16 +144,36 @@ def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str],
 
 
 def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
-    if part.struct is None:
+    kind = get_args(part.kind)[0] if hasattr(part.kind, "__metadata__") else part.kind
+    found = [(member, _shape(member)) for member in _members(kind)]
+    for member, shape in found:
+        if shape is not None and isinstance(value, _HOLDS[shape[0]]):
+            return _sections(member, *shape, value, key, where)
+    if part.struct is None or part.has_plain:
         return _plain(part, value, key, where)
     if part.shape == "one":
-        return read(part.struct, value, key=key, where=where)
-    wanted = dict if part.shape == "named" else list
-    if not isinstance(value, wanted):
-        raise ConfigError(f"expected {_wanted(part)}", setting=key, received=value, where=where(key))
+        return read(part.struct, value, key=key, where=where)  # which says what is wrong
+    raise ConfigError(f"expected {expected(part.kind)}", setting=key, received=value, where=where(key))
+
+
+_HOLDS: dict[_Shape, type] = {"one": Mapping, "named": dict, "listed": list}
+
+
+def _sections(kind: Any, shape: _Shape, struct: type[Struct], value: Any, key: str, where: Where) -> Any:
+    """A section, or several by name or in a list."""
+    if shape == "one":
+        return read(struct, value, key=key, where=where)
+    inner = get_args(kind)[-1]
+    has_plain = _takes_plain(inner)
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    made = {name: read(part.struct, item, key=_join(key, name), where=where) for name, item in items}
-    return made if part.shape == "named" else list(made.values())
+    made = {}
+    for name, item in items:
+        if has_plain and not isinstance(item, Mapping):
+            part = _Part(str(name), inner, "plain", None, False, True, True, None, None, None)
+            made[name] = _plain(part, item, _join(key, name), where)
+        else:
+            made[name] = read(struct, item, key=_join(key, name), where=where)
+    return made if shape == "named" else list(made.values())
 
 
 def _plain(part: _Part, value: Any, key: str, where: Where) -> Any:
@@ -166,12 +202,6 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 _WANTED = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
 
 
-def _wanted(part: _Part) -> str:
-    if part.shape == "plain":
-        return expected(part.kind)
-    return _WANTED[part.shape] + (" or null" if part.optional else "")
-
-
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 
 
@@ -183,6 +213,8 @@ def expected(kind: Any) -> str:
                   if (limit := getattr(meta, name)) is not None]  # fmt: skip
         return expected(get_args(kind)[0]) + " and".join(bounds)
     origin, inner = get_origin(kind), get_args(kind)
+    if (shape := _shape(kind)) is not None and not (inner and _takes_plain(inner[-1])):
+        return _WANTED[shape[0]]
     if origin is Literal:
         return " or ".join(repr(choice) for choice in inner)
     if origin is dict:
@@ -195,7 +227,7 @@ def expected(kind: Any) -> str:
         return "a function (Schedules.py:NAME)"
     if origin in (Union, types.UnionType):
         # What is no builtin type, such as a tensor, no config can give.
-        plain = [one for one in inner if one in _NAMES or get_origin(one) is not None]
+        plain = [one for one in inner if one in _NAMES or _shape(one) or get_origin(one) is not None]
         return " or ".join(dict.fromkeys(map(expected, plain or inner)))
     return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
 
@@ -233,8 +265,10 @@ def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
         value = given.get(name)
         if part.struct is None:
             made[name] = None if part.required else part.default
-        elif part.shape == "one" and (not part.optional or isinstance(value, Mapping)):
+        elif part.shape == "one" and (isinstance(value, Mapping) or not (part.optional or part.has_plain)):
             made[name] = defaults(part.struct, value)
+        elif part.has_plain and part.shape == "one" and not part.required:
+            made[name] = part.default
         elif part.shape == "named" and isinstance(value, Mapping):
             made[name] = {own: defaults(part.struct, item) for own, item in value.items()}
     return {name: value for name, value in made.items() if value is not None and value not in ([], {})}
@@ -260,7 +294,7 @@ def _told(root: type[Struct], key: str) -> tuple[str | None, str | None]:
         if part is None:
             is_argument = struct is not None and _takes_arguments(struct)
             return ("an argument of the class" if is_argument else None), None
-        struct, text, values = part.struct, part.help, _wanted(part)
+        struct, text, values = part.struct, part.help, expected(part.kind)
         if part.shape == "named" and names:
             names.pop(0)
             values = _WANTED["one"]

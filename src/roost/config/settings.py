@@ -10,190 +10,37 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration
 from roost.base.suggest import nearest
 from roost.config import conflicts, sections, synonyms
 from roost.config.sections import Where as Where
+from roost.config.structs.about import Every, Natural, Patterns, Positive, about
+from roost.config.structs.checkpoint import CheckpointSettings
+from roost.config.structs.configured import DatasetSettings, ObjectSettings, OptionSettings, RunnerSettings
+from roost.config.structs.data import DataSettings
+from roost.config.structs.limits import LimitSettings
+from roost.config.structs.mirrors import MirrorSettings
+from roost.config.structs.optimizers import OptimizerSettings
+from roost.config.structs.watching import (
+    AverageSettings,
+    EarlyStoppingSettings,
+    ProfileSettings,
+    StatisticsSettings,
+)
+from roost.config.structs.weights import InitSettings
 
-_Positive = Annotated[int, Meta(ge=1)]
-_Natural = Annotated[int, Meta(ge=0)]
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
-_Workers = Annotated[int, Meta(ge=0, le=256)]
-_Prefetch = Annotated[int, Meta(ge=1, le=1024)]
-_Limit = _Positive | Annotated[float, Meta(gt=0, le=1)] | None
-_ALL = "give a number of batches (10), a share of them (0.1), or null for all"
-_Patterns = str | list[str]
-
-
-def _about(text: str, *, fix: str | None = None) -> Meta:
-    """Its line of help, and what to do about a value that it does not take, where that is not plain."""
-    return Meta(description=text, extra={"fix": fix})
-
-
-class SplitSettings(Struct, frozen=True, kw_only=True):
-    """``data.valid`` and ``data.test``: what differs from training."""
-
-    batch_size: Annotated[
-        _Positive | None, _about("samples a batch; as in training if max_tokens is left out, too")
-    ] = None
-    max_tokens: Annotated[
-        _Positive | None, _about("most tokens a batch; as in training if batch_size is left out, too")
-    ] = None
-    num_workers: Annotated[
-        _Workers | Literal["auto"] | None, _about("loader processes; that of training if left out")
-    ] = None
-
-
-class MixSettings(Struct, frozen=True, kw_only=True):
-    """``data.mix``: how several training sets become batches."""
-
-    mode: Annotated[
-        Literal["min_size", "max_size_cycle", "sequential", "weighted"],
-        _about("the first two: a batch of each set a time; the others: of one"),
-    ] = "min_size"
-    weights: Annotated[
-        dict[str, Annotated[float, Meta(ge=0)]],
-        _about("share of each set in mode weighted"),
-    ] = {}
-    batch_sizes: Annotated[
-        dict[str, _Positive], _about("samples a batch of each set; data.batch_size if left out")
-    ] = {}
-
-
-BATCH_SIZE = 32
-"""Samples a batch where nothing else limits one."""
-
-
-class DataSettings(Struct, frozen=True, kw_only=True):
-    """``data``: how samples become batches."""
-
-    batch_size: Annotated[
-        _Positive | None, _about("samples a micro-batch; if left out 32, with max_tokens any number")
-    ] = None
-    num_workers: Annotated[_Workers | Literal["auto"], _about("loader processes; 0 loads inline")] = "auto"
-    shuffle: Annotated[bool, _about("whether each epoch has its own order")] = True
-    drop_last: Annotated[bool, _about("whether a last batch that is not full is left out")] = False
-    weighted: Annotated[bool, _about("whether samples are drawn by the set's weights, with replacement")] = (
-        False
-    )
-    sort_by_length: Annotated[
-        Literal["ascending", "descending"] | None,
-        _about("order of the samples by the set's lengths", fix="ascending draws the shortest first"),
-    ] = None
-    max_tokens: Annotated[_Positive | None, _about("most tokens a micro-batch, by the set's lengths")] = None
-    count_padding: Annotated[bool, _about("with max_tokens, whether padding counts as tokens")] = True
-    steps_per_epoch: Annotated[_Positive | None, _about("steps an epoch, however large the set is")] = None
-    limit_train_batches: Annotated[
-        _Limit, _about("an epoch's first so many micro-batches, or share", fix=_ALL)
-    ] = None
-    limit_valid_batches: Annotated[
-        _Limit, _about("a validation's first so many batches, or share", fix=_ALL)
-    ] = None
-    limit_test_batches: Annotated[_Limit, _about("a test's first so many batches, or share", fix=_ALL)] = None
-    mix: Annotated[MixSettings | None, _about("how several training sets become batches")] = None
-    prefetch: Annotated[_Prefetch, _about("batches each loader process is ahead")] = 2
-    loader_timeout: Annotated[
-        Annotated[float, Meta(gt=0)] | str,
-        _about("silence after which a loader process hangs; seconds or 10min"),
-    ] = 300
-    valid: Annotated[SplitSettings, _about("what differs in validation")] = SplitSettings()
-    test: Annotated[SplitSettings, _about("what differs in the test")] = SplitSettings()
-
-
-class GroupSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``optimizers.<name>.groups``: parameters with arguments of their own."""
-
-    params: Annotated[_Patterns, _about("globs over parameter names; the first group that matches wins")]
-    lr_scale: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
-        _about("learning rate times this; that of the optimizer if left out"),
-    ] = None
-    arguments: dict[str, Any] = {}
-
-
-class SchedulerSettings(Struct, frozen=True, kw_only=True):
-    """``optimizers.<name>.scheduler``; ``arguments`` may still hold ``${total_steps}``."""
-
-    class_: Annotated[str, _about("path of the scheduler's class")] = field(name="class")
-    unit: Annotated[Literal["step", "epoch", "validation"], _about("what the scheduler counts")] = "step"
-    warmup_steps: Annotated[_Natural, _about("steps of linear warm-up before it")] = 0
-    monitor: Annotated[str | None, _about("value it looks at, such as valid/loss")] = None
-    arguments: dict[str, Any] = {}
-
-
-class OptimizerSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``optimizers``."""
-
-    class_: Annotated[str, _about("path of the optimizer's class")] = field(name="class")
-    params: Annotated[_Patterns, _about("globs over the names of the parameters it trains")] = "*"
-    groups: Annotated[list[GroupSettings], _about("parameters with arguments of their own")] = []
-    max_grad_norm: Annotated[
-        Annotated[float, Meta(gt=0)] | None, _about("norm to which gradients are clipped")
-    ] = None
-    grad_norm_type: Annotated[Annotated[float, Meta(gt=0)], _about("p of the norm")] = 2.0
-    fused: Annotated[bool | Literal["auto"], _about("whether one kernel does the whole step")] = "auto"
-    every_n_steps: Annotated[_Positive, _about("it moves in every n-th step only")] = 1
-    lr_scale: Annotated[
-        Annotated[float, Meta(gt=0)], _about("learning rate times this, whatever the scheduler says")
-    ] = 1.0
-    scheduler: Annotated[SchedulerSettings | None, _about("changes the learning rate")] = None
-    arguments: dict[str, Any] = {}
-
-
-class BestSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``checkpoint.best``."""
-
-    monitor: Annotated[str, _about("recorded value that decides, such as valid/loss")]
-    mode: Annotated[Literal["min", "max"], _about("whether small or large values are good")]
-    top_k: Annotated[_Positive, _about("checkpoints kept")] = 1
-
-
-class CheckpointSettings(Struct, frozen=True, kw_only=True):
-    """``checkpoint``: when to save and what to keep."""
-
-    every: Annotated[
-        str | int | Annotated[list[str | int], Meta(min_length=1)], _about("when to save; one or several")
-    ] = "1ep"
-    fast: Annotated[_Natural, _about("newest checkpoints kept")] = 2
-    slow: Annotated[_Natural, _about("checkpoints kept of every slow_every-th save")] = 0
-    slow_every: Annotated[_Positive, _about("scheduled saves between two of the slow track")] = 100
-    held: Annotated[_Natural, _about("checkpoints kept of those a hook asked to hold")] = 1
-    best: Annotated[list[BestSettings], _about("checkpoints kept for a recorded value")] = []
-
-
-class EarlyStoppingSettings(Struct, frozen=True, kw_only=True):
-    """``early_stopping``: ends a run that no longer gets better."""
-
-    monitor: Annotated[str, _about("recorded value that decides, such as valid/loss")]
-    mode: Annotated[Literal["min", "max"], _about("whether small or large values are good")] = "min"
-    patience: Annotated[_Positive, _about("validations without improvement before the stop")] = 3
-    min_delta: Annotated[Annotated[float, Meta(ge=0)], _about("least change that is an improvement")] = 0.0
-
-
-class LimitSettings(Struct, frozen=True, kw_only=True):
-    """``limits``: what a session may use, held by its supervisor."""
-
-    wall_time: Annotated[
-        str | None, _about("time after which a session saves and ends, such as 11h30min")
-    ] = None
-    grace: Annotated[str, _about("time to save in, once a limit was reached; then it is killed")] = "60s"
-    stall_timeout: Annotated[
-        str | None, _about("time without a step or output after which all stacks are kept; null: never")
-    ] = "30min"
-    on_stall: Annotated[Literal["report", "end"], _about("whether a stalled run is ended, too")] = "report"
-    output_mb: Annotated[_Positive, _about("of more output only the first and the last half are kept")] = 200
-    core_mb: Annotated[_Natural, _about("largest core dump")] = 0
 
 
 class StateSettings(Struct, frozen=True, kw_only=True):
     """What roost reads of every config: where its package goes, and what that one keeps."""
 
-    save_root: Annotated[str, _about("folder that takes the packages")] = "runs"
-    description: Annotated[str | None, _about("a few words about the run")] = None
-    checkpoint: Annotated[CheckpointSettings, _about("when to save, what to keep")] = CheckpointSettings()
+    save_root: Annotated[str, about("folder that takes the packages")] = "runs"
+    description: Annotated[str | None, about("a few words about the run")] = None
+    checkpoint: Annotated[CheckpointSettings, about("when to save, what to keep")] = CheckpointSettings()
 
 
 S = TypeVar("S", bound=StateSettings)
@@ -202,46 +49,73 @@ S = TypeVar("S", bound=StateSettings)
 class Settings(StateSettings, frozen=True, kw_only=True):
     """Everything roost itself reads of a config that trains."""
 
-    runner: Annotated[str, _about("the Runner class, as Model/Runner.py:Runner")]
-    dataset: Annotated[str, _about("the Dataset class, as Dataset/Dataset.py:Dataset")]
-    hooks: Annotated[list[str], _about("your own Hook classes, as Hooks.py:Rules")] = []
-    seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], _about("seed of all randomness")] = 0
-    threads: Annotated[_Threads | Literal["auto"], _about("CPU threads of one process")] = "auto"
-    max_epochs: Annotated[_Positive | None, _about("epochs after which the run ends")] = None
-    max_steps: Annotated[_Positive | None, _about("optimizer steps after which the run ends")] = None
-    max_time: Annotated[str | None, _about("time after which the run ends, such as 1h30min")] = None
-    precision: Annotated[Literal[32, "bf16", "fp16"], _about("numbers of forward and backward")] = 32
+    runner: Annotated[
+        str | RunnerSettings, about("the Runner class, as Runner.py:Runner, or what describes one")
+    ]
+    dataset: Annotated[
+        str | DatasetSettings,
+        about("the Dataset class, as Dataset.py:Dataset, or what describes one"),
+    ]
+    hooks: Annotated[
+        list[str | ObjectSettings], about("your own Hook classes, as Hooks.py:Rules, or with arguments")
+    ] = []
+    options: Annotated[
+        dict[str, OptionSettings], about("keys of yours, checked and shown by `roost run CONFIG --help`")
+    ] = {}
+    init_from: Annotated[
+        str | InitSettings | list[str | InitSettings] | None, about("weights that the run begins with")
+    ] = None
+    freeze: Annotated[Patterns, about("globs over the names of parameters that are not trained")] = []
+    seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], about("seed of all randomness")] = 0
+    threads: Annotated[_Threads | Literal["auto"], about("CPU threads of one process")] = "auto"
+    max_epochs: Annotated[Positive | None, about("epochs after which the run ends")] = None
+    max_steps: Annotated[Positive | None, about("optimizer steps after which the run ends")] = None
+    max_time: Annotated[str | None, about("time after which the run ends, such as 1h30min")] = None
+    precision: Annotated[Literal[32, "bf16", "fp16"], about("numbers of forward and backward")] = 32
     evaluation_precision: Annotated[
-        Literal[32, "bf16", "fp16"] | None, _about("numbers of validation and test; precision if left out")
+        Literal[32, "bf16", "fp16"] | None, about("numbers of validation and test; precision if left out")
     ] = None
     step_mode: Annotated[
         Literal["eager", "compile", "dry", "no_optim"],
-        _about("how a step is taken; dry only loads, no_optim moves no weight"),
+        about("how a step is taken; dry only loads, no_optim moves no weight"),
     ] = "eager"
     compile_dynamic: Annotated[
-        bool, _about("with step_mode: compile, one kernel for all shapes of batches")
+        bool, about("with step_mode: compile, one kernel for all shapes of batches")
     ] = False
     on_non_finite: Annotated[
-        Literal["stop", "skip", "rollback"], _about("what a loss or gradient of NaN or infinity does")
+        Literal["stop", "skip", "rollback"], about("what a loss or gradient of NaN or infinity does")
     ] = "stop"
     on_step_error: Annotated[
-        Literal["raise", "skip"], _about("what an error in a step does, out of memory included")
+        Literal["raise", "skip"], about("what an error in a step does, out of memory included")
     ] = "raise"
-    max_skipped_steps: Annotated[_Natural, _about("steps that may be skipped before the run fails")] = 100
+    max_skipped_steps: Annotated[Natural, about("steps that may be skipped before the run fails")] = 100
     determinism: Annotated[
-        Literal["off", "seeded", "strict"], _about("off: fastest; strict: the same bits on a GPU, too")
+        Literal["off", "seeded", "strict"], about("off: fastest; strict: the same bits on a GPU, too")
     ] = "seeded"
-    gradient_accumulation_steps: Annotated[_Positive, _about("micro-batches of one step")] = 1
-    validate_every: Annotated[str | int, _about("when to validate: 500 steps, 2ep, 10/ep, 10min")] = "1ep"
-    log_every: Annotated[str | int, _about("when to record a row: 500 steps, 2ep, 10/ep, 10min")] = "10/ep"
-    visualize_every: Annotated[str | int | None, _about("when to call Runner.visualize")] = None
-    test_at_end: Annotated[
-        Literal["best", "last", "none"], _about("checkpoint that is tested at the end")
-    ] = "best"
-    data: Annotated[DataSettings, _about("how samples become batches")] = DataSettings()
-    optimizers: Annotated[dict[str, OptimizerSettings], _about("optimizers by name")] = {}
-    early_stopping: Annotated[EarlyStoppingSettings | None, _about("ends a run that got no better")] = None
-    limits: Annotated[LimitSettings, _about("what a session may use")] = LimitSettings()
+    gradient_accumulation_steps: Annotated[Positive, about("micro-batches of one step")] = 1
+    validate_every: Annotated[Every, about("when to validate: 500 steps, 2ep, 10/ep, 10min")] = "1ep"
+    log_every: Annotated[Every, about("when to record a row: 500 steps, 2ep, 10/ep, 10min")] = "10/ep"
+    visualize_every: Annotated[Every | None, about("when to call Runner.visualize")] = None
+    visualize_samples: Annotated[
+        Positive | None, about("first validation samples that it is given; the first batch if left out")
+    ] = None
+    test_at_end: Annotated[Literal["best", "last", "none"], about("checkpoint that is tested at the end")] = (
+        "best"
+    )
+    data: Annotated[DataSettings, about("how samples become batches")] = DataSettings()
+    optimizers: Annotated[dict[str, OptimizerSettings], about("optimizers by name")] = {}
+    early_stopping: Annotated[EarlyStoppingSettings | None, about("ends a run that got no better")] = None
+    averages: Annotated[
+        dict[str, AverageSettings], about("averaged weights by name, beside those that are trained")
+    ] = {}
+    statistics: Annotated[
+        StatisticsSettings | None, about("sizes of gradients and weights in the rows, as stats/...")
+    ] = None
+    profile: Annotated[
+        ProfileSettings | None, about("steps that torch's profiler looks at; kept in the package")
+    ] = None
+    mirrors: Annotated[MirrorSettings, about("where else rows and media go")] = MirrorSettings()
+    limits: Annotated[LimitSettings, about("what a session may use")] = LimitSettings()
 
 
 def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Settings:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.interval import parse_duration
-from roost.config.settings import LimitSettings, Settings
+from roost.config.settings import Settings
+from roost.config.structs.limits import LimitSettings
 from roost.lab import start
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec

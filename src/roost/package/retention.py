@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from roost.config.settings import CheckpointSettings
+from roost.config.structs.checkpoint import CheckpointSettings
 from roost.package.checkpoint import Info
 
 

@@ -15,16 +15,14 @@ from roost.package import skipped
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.retention import policy_of
-from roost.project import loading
+from roost.project import loading, own_hooks
 from roost.project.contract import Runner
 from roost.project.native import Experiment, places
-from roost.train import hooks as own
 from roost.train import precision
 from roost.train.blackbox import BlackBox
 from roost.train.checkpoints import Checkpoints
 from roost.train.data.batches import Batches
 from roost.train.guard import Guard
-from roost.train.hook import Hook
 from roost.train.optim import Optim
 from roost.train.optimizers import build_optimizers
 from roost.train.parameters import check_owners
@@ -63,9 +61,9 @@ def assemble(
     )
     stepper = _stepper(experiment, loaders["train"], where)
     if settings.step_mode in MEASURING:
-        hooks, checkpoints = _measuring(settings, package, session), None
+        hooks, checkpoints = own_hooks.of_measuring(settings, package, session), None
     else:
-        hooks = [*_hooks(settings, package, stepper, loaders, session), *experiment.hooks]
+        hooks = [*own_hooks.of_training(settings, package, stepper, loaders, session), *experiment.hooks]
         checkpoints = Checkpoints(package, policy_of(settings.checkpoint), session=session)
     return Trainer(
         experiment.runner,
@@ -88,21 +86,10 @@ def assemble(
     )
 
 
-def _measuring(settings: Settings, package: Package, session: int) -> list[Hook]:
-    """Nothing is trained, so nothing is validated, chosen or saved."""
-    said = "only the times are measured, nothing is validated or saved"
-    print(f"step_mode {settings.step_mode}: {said}", flush=True)
-    return [own.Records(package.path / "records", settings.log_every, session=session), own.Console()]
-
-
 def until(settings: Settings) -> Until:
     """The end that the settings name."""
     seconds = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
     return Until(settings.max_steps, settings.max_epochs, seconds)
-
-
-def _has(loaders: Mapping[str, Batches], split: str) -> bool:
-    return any(name.partition("/")[0] == split for name in loaders)
 
 
 def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
@@ -156,54 +143,3 @@ def _guard(settings: Settings, runner: Runner) -> Guard | None:
     """What a step needs that may be skipped: it looks at loss and gradients, or only keeps the buffers."""
     looks = settings.on_non_finite != "stop"
     return Guard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None
-
-
-def _hooks(
-    settings: Settings, package: Package, stepper: Stepper, loaders: Mapping[str, Batches], session: int
-) -> list[Hook]:
-    records = own.Records(package.path / "records", settings.log_every, session=session)
-    hooks: list[Hook] = [
-        records,
-        own.Save(settings.checkpoint.every),
-        own.Console(),
-        own.Unsaved(),
-        own.Visualize(package.path / "media", settings.visualize_every),
-    ]
-    if any(optim.scheduler is not None for optim in stepper.optimizers.values()):
-        hooks.append(own.Schedule())
-    best = policy_of(settings.checkpoint).best
-    if settings.test_at_end != "none" and _has(loaders, "test"):
-        hooks.append(own.Test(records, best[0] if best and settings.test_at_end == "best" else None))
-    if not _has(loaders, "valid"):
-        _refuse_monitors(settings, stepper)
-        return hooks
-    hooks.append(own.Validate(settings.validate_every))
-    if best:
-        hooks.append(own.Best(best))
-    stopping = settings.early_stopping
-    if stopping is not None:
-        hooks.append(
-            own.EarlyStop(
-                stopping.monitor, mode=stopping.mode, patience=stopping.patience, min_delta=stopping.min_delta
-            )
-        )
-    return hooks
-
-
-def _refuse_monitors(settings: Settings, stepper: Stepper) -> None:
-    """What decides by a validation needs one."""
-    deciding = [
-        *(["early_stopping"] if settings.early_stopping is not None else []),
-        *(["checkpoint.best"] if settings.checkpoint.best else []),
-        *(
-            f"optimizers.{name}.scheduler"
-            for name, optim in stepper.optimizers.items()
-            if optim.scheduler is not None and optim.unit == "validation"
-        ),
-    ]
-    if deciding:
-        raise ContractError(
-            "decides by a validation, and the Dataset gives no validation set",
-            setting=deciding[0],
-            fix="return roost.Data(valid=...), or remove the setting",
-        )

@@ -11,7 +11,8 @@ from torch.utils.data import IterableDataset
 from roost.base.errors import ConfigError, ContractError
 from roost.base.interval import parse_duration
 from roost.base.suggest import proposal
-from roost.config.settings import BATCH_SIZE, DataSettings, Settings, Where
+from roost.config.settings import Settings, Where
+from roost.config.structs.data import BATCH_SIZE, DataSettings
 from roost.project.contract import Data
 from roost.project.plans import (
     explained,

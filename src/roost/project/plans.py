@@ -13,7 +13,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 from roost.base.errors import ConfigError, ContractError
 from roost.base.suggest import proposal
-from roost.config.settings import BATCH_SIZE, DataSettings, MixSettings, Settings, SplitSettings, Where
+from roost.config.settings import Settings, Where
+from roost.config.structs.data import BATCH_SIZE, DataSettings, MixSettings, SplitSettings
 from roost.train import seeding
 from roost.train.plans.lengths import LengthPlan
 from roost.train.plans.mixes import Chained, MixedPlan, Together

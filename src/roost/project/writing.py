@@ -13,7 +13,8 @@ from typing import Any
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.config import interpolation
-from roost.config.settings import CheckpointSettings, typed_state
+from roost.config.settings import typed_state
+from roost.config.structs.checkpoint import CheckpointSettings
 from roost.package import checkpoint, progress
 from roost.package.checkpoint import Info
 from roost.package.package import Package

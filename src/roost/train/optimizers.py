@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from roost.base.errors import ConfigError
 from roost.base.listed import listed
 from roost.config import arguments, build, interpolation, sections, synonyms
-from roost.config.settings import GroupSettings, OptimizerSettings, SchedulerSettings, Where
+from roost.config.settings import Where
+from roost.config.structs.optimizers import GroupSettings, OptimizerSettings, SchedulerSettings
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.parameters import MOST_NAMES, Parameters
 from roost.train.schedulers import Warmup, build_scheduler

@@ -15,7 +15,8 @@ from torch.optim import lr_scheduler
 
 from roost.base.errors import CheckpointError, ConfigError
 from roost.config import arguments, build
-from roost.config.settings import SchedulerSettings, Where
+from roost.config.settings import Where
+from roost.config.structs.optimizers import SchedulerSettings
 from roost.train.optim import LR_SCALE, Optim
 
 _TRIED_STEPS = 3

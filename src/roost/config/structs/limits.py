@@ -1,0 +1,24 @@
+"""``limits``: what a session may use, held by its supervisor."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from roost.config.structs.about import Natural, Positive, about
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True):
+    """``limits``: what a session may use, held by its supervisor."""
+
+    wall_time: Annotated[str | None, about("time after which a session saves and ends, such as 11h30min")] = (
+        None
+    )
+    grace: Annotated[str, about("time to save in, once a limit was reached; then it is killed")] = "60s"
+    stall_timeout: Annotated[
+        str | None, about("time without a step or output after which all stacks are kept; null: never")
+    ] = "30min"
+    on_stall: Annotated[Literal["report", "end"], about("whether a stalled run is ended, too")] = "report"
+    output_mb: Annotated[Positive, about("of more output only the first and the last half are kept")] = 200
+    core_mb: Annotated[Natural, about("largest core dump")] = 0

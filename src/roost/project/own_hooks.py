@@ -1,0 +1,91 @@
+"""roost's own hooks, as the settings ask for them: one function for each section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from roost.base.errors import ContractError
+from roost.config.settings import Settings
+from roost.package.package import Package
+from roost.package.retention import policy_of
+from roost.train import hooks as own
+from roost.train.data.batches import Batches
+from roost.train.hook import Hook
+from roost.train.stepper import Stepper
+
+
+def of_measuring(settings: Settings, package: Package, session: int) -> list[Hook]:
+    """Nothing is trained, so nothing is validated, chosen or saved."""
+    said = "only the times are measured, nothing is validated or saved"
+    print(f"step_mode {settings.step_mode}: {said}", flush=True)
+    return [own.Records(package.path / "records", settings.log_every, session=session), own.Console()]
+
+
+def of_training(
+    settings: Settings, package: Package, stepper: Stepper, loaders: Mapping[str, Batches], session: int
+) -> list[Hook]:
+    """All of a training; within a phase they are called in this order.
+
+    Raises:
+        ContractError: A setting decides by a validation, and there is none.
+    """
+    records = own.Records(package.path / "records", settings.log_every, session=session)
+    return [
+        records,
+        own.Save(settings.checkpoint.every),
+        own.Console(),
+        own.Unsaved(),
+        own.Visualize(package.path / "media", settings.visualize_every),
+        *_schedule(stepper),
+        *_test(settings, loaders, records),
+        *_validation(settings, stepper, loaders),
+    ]
+
+
+def _schedule(stepper: Stepper) -> Iterator[Hook]:
+    if any(optim.scheduler is not None for optim in stepper.optimizers.values()):
+        yield own.Schedule()
+
+
+def _test(settings: Settings, loaders: Mapping[str, Batches], records: own.Records) -> Iterator[Hook]:
+    best = policy_of(settings.checkpoint).best
+    if settings.test_at_end != "none" and _has(loaders, "test"):
+        yield own.Test(records, best[0] if best and settings.test_at_end == "best" else None)
+
+
+def _validation(settings: Settings, stepper: Stepper, loaders: Mapping[str, Batches]) -> Iterator[Hook]:
+    """The validation, and what decides by it."""
+    if not _has(loaders, "valid"):
+        _refuse_monitors(settings, stepper)
+        return
+    yield own.Validate(settings.validate_every)
+    if best := policy_of(settings.checkpoint).best:
+        yield own.Best(best)
+    stopping = settings.early_stopping
+    if stopping is not None:
+        yield own.EarlyStop(
+            stopping.monitor, mode=stopping.mode, patience=stopping.patience, min_delta=stopping.min_delta
+        )
+
+
+def _has(loaders: Mapping[str, Batches], split: str) -> bool:
+    return any(name.partition("/")[0] == split for name in loaders)
+
+
+def _refuse_monitors(settings: Settings, stepper: Stepper) -> None:
+    """What decides by a validation needs one."""
+    deciding = [
+        *(["early_stopping"] if settings.early_stopping is not None else []),
+        *(["checkpoint.best"] if settings.checkpoint.best else []),
+        *(
+            f"optimizers.{name}.scheduler"
+            for name, optim in stepper.optimizers.items()
+            if optim.scheduler is not None and optim.unit == "validation"
+        ),
+    ]
+    if deciding:
+        raise ContractError(
+            "decides by a validation, and the Dataset gives no validation set",
+            setting=deciding[0],
+            fix="return roost.Data(valid=...), or remove the setting",
+        )
