@@ -94,6 +94,16 @@ def test_summarize_gets_all_values_in_the_set_s_order() -> None:
     assert (found["recall"], found["of valid/clean"]) == (0.75, 2.0)
 
 
+def test_rows_of_another_shape_cannot_be_summarized() -> None:
+    class Sums(Measures):
+        def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
+            return {}
+
+    runner = Sums(lambda x, y: {"scores": x[:, : len(x)]})
+    with pytest.raises(ContractError, match=r"'scores' have the shape \(6,\) in one batch and \(2,\)"):
+        evaluation.run(runner, loader(Still(26), 8, shuffle=False), "valid")
+
+
 def test_values_are_kept_only_for_a_runner_that_summarizes() -> None:
     assert not evaluation._summarizes(built(MLP))
 

@@ -86,3 +86,40 @@ class Interval:
         if self.epochs:
             return f"{self.epochs}ep"
         return f"{self.per_epoch}/ep" if self.per_epoch else f"{self.steps} steps"
+
+
+def parse_start(value: str | int, *, setting: str) -> Interval | None:
+    """The steps or epochs after which something begins: ``0`` (None, at once), ``500`` or ``5ep``.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if str(value).strip() == "0":
+        return None
+    with contextlib.suppress(ConfigError):
+        found = Interval.parse(value, setting=setting)
+        if found.steps or found.epochs:
+            return found
+    raise ConfigError(
+        "is no beginning",
+        setting=setting,
+        received=value,
+        fix="write 0, a number of steps (500) or of epochs (5ep)",
+    )
+
+
+def parse_steps(value: str | int, *, setting: str) -> Interval:
+    """An interval that counts steps or epochs: of each step it is known before whether it is due.
+
+    Raises:
+        ConfigError: It is none, or a time.
+    """
+    found = Interval.parse(value, setting=setting)
+    if found.seconds:
+        raise ConfigError(
+            "is a time, and it must be known before a step whether it is due",
+            setting=setting,
+            received=value,
+            fix="write a number of steps (100), epochs (2ep) or times an epoch (10/ep)",
+        )
+    return found

@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from time import perf_counter
 from typing import Any
 
 from roost.package.progress import Board
 from roost.train import evaluation, precision, saving, seeding
 from roost.train.agenda import Agenda
+from roost.train.average import Average
 from roost.train.checkpoints import Checkpoints, Stateful
 from roost.train.data.batches import Batches, Interrupted
 from roost.train.events import Events
@@ -23,7 +23,6 @@ from roost.train.publisher import Publisher
 from roost.train.rank_state import RankState
 from roost.train.recovery import Recovery, Rollback
 from roost.train.stepper import Stepper
-from roost.train.timing import VALIDATE
 from roost.train.until import Until
 from roost.train.windows import Windows
 
@@ -89,6 +88,8 @@ class Trainer:
         self.inexact: list[str] = []
         self.row: dict[str, float] = {}
         """The newest row of metrics."""
+        self.averages: dict[str, Average] = {}
+        """Averaged weights by name, evaluated beside the runner's own; their hooks put them here."""
         self._stop: str | None = None
         self._finished = False
         self.cut_short = False
@@ -100,7 +101,7 @@ class Trainer:
         self._zero = time.monotonic()
         runner.attach(self)
         for one in loaders.values():
-            one.stop = lambda: self._stop is not None
+            one.stop = lambda: self.is_stopped
         self.take = stepper.of(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
         self._evaluation_precision = evaluation_precision or stepper.precision
@@ -208,7 +209,12 @@ class Trainer:
     @property
     def at_end(self) -> bool:
         """Whether no further step will be taken."""
-        return self._stop is not None or self._finished
+        return self.is_stopped or self._finished
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop was requested, so that even an evaluation is dropped."""
+        return self._stop is not None
 
     @property
     def finished(self) -> bool:
@@ -237,30 +243,14 @@ class Trainer:
         return precision.forward(self._evaluation_precision, self.runner.device)
 
     def evaluate(self, split: str = "valid") -> dict[str, float]:
-        """Metrics of a split by full name (``valid/loss``), averaged over its samples; leaves every random
-        generator and the training mode as they were.
+        """Metrics of a split by full name (``valid/loss``), and of its averages (``valid/ema/loss``); leaves
+        every random generator and the training mode as they were. See `roost.train.evaluation`.
 
         Raises:
             Interrupted: A stop was requested meanwhile.
             ConfigError: There is no such split.
         """
-        begun = perf_counter()
-        phase = "testing" if split == "test" else "validating"
-        results: dict[str, float] = {}
-
-        def look() -> bool:
-            self.publish(phase)  # at each batch: whoever watches for a stall must see that it goes on
-            return self._stop is not None
-
-        with (
-            evaluation.mode(self.runner),
-            seeding.isolated(seeding.mix(self.seed, split, self.progress.step)),
-        ):
-            for name, loader in evaluation.loaders_of(self.loaders, split).items():
-                values = evaluation.run(self.runner, loader, name, stop=look, forward=self.autocast())
-                results.update({f"{name}/{key}": value for key, value in values.items()})
-        self.stepper.timing.spent[VALIDATE] += perf_counter() - begun
-        return results
+        return evaluation.evaluate(self, split)
 
     def probe(self, split: str) -> set[str] | None:
         """The metrics that `evaluate` will give, from one batch of each set; None when only the whole split
@@ -269,22 +259,11 @@ class Trainer:
         Raises:
             ContractError: ``Runner.evaluate`` gives something else than it must.
         """
-        known: set[str] | None = set()
-        with evaluation.mode(self.runner), seeding.isolated(seeding.mix(self.seed, "probe")):
-            for name, loader in evaluation.loaders_of(self.loaders, split).items():
-                found, left_out = evaluation.probe(self.runner, loader, forward=self.autocast())
-                known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
-                for key in left_out:
-                    print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
-        return known
+        return evaluation.probe_split(self, split)
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
-        self.results = self.evaluate("valid")
-        self.agenda.ask("record")
-        for hook in self.calls.eval:
-            hook.on_eval(self, self.results)
-        return self.results
+        return evaluation.validate(self)
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 

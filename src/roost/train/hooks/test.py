@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import Damaged, NotFound
 from roost.package.retention import Best as Rule
+from roost.train.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import metrics
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 
 class Test(Hook):
-    """Evaluates "test" with the best weights, or with the last ones, and writes a row of ``test/<name>``.
+    """Evaluates "test" with the best weights, or with the last ones, and writes a row of ``test/<name>``;
+    their averages, those of the same checkpoint, give ``test/<average>/<name>``.
 
-    Afterwards the runner holds the weights that were tested. A checkpoint that is damaged or cannot be read
-    is said and passed over: the run is finished, and the next best one is tested, at last the last weights.
+    Afterwards the runner holds the weights that were tested, and the averages are those of that checkpoint.
+    One that is damaged or cannot be read is said and passed over: the run is finished, and the next best one
+    is tested, at last the last weights.
 
     Args:
         records: Takes the row.
@@ -56,9 +59,36 @@ class Test(Hook):
         ranked = trainer.checkpoints.ranked(self._best)
         for info in ranked:
             try:
-                trainer.checkpoints.load_part(info.id, "model", ModuleState(trainer.runner))
+                _load(trainer, trainer.checkpoints, info.id)
             except (Damaged, NotFound, OSError) as error:
                 print(f"not tested with checkpoint {info.id} of step {info.step}: {error}", flush=True)
             else:
                 return f"checkpoint {info.id} of step {info.step}"
         return "the last weights" + (", as no measured checkpoint can be read" if ranked else "")
+
+
+class _Hooks:
+    """Of a checkpoint's part "trainer", the states of the hooks."""
+
+    def __init__(self) -> None:
+        self.states: Mapping[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"hooks": self.states}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.states = state["hooks"]
+
+
+def _load(trainer: Trainer, checkpoints: Checkpoints, id: int) -> None:
+    """Loads the weights of a checkpoint and their averages; when it raises, all are as they were."""
+    hooks = _Hooks()
+    if trainer.averages:
+        checkpoints.load_part(id, "trainer", hooks)
+    checkpoints.load_part(id, "model", ModuleState(trainer.runner))
+    for name, average in trainer.averages.items():
+        state = hooks.states.get(f"average/{name}")
+        if state is None:
+            average.clear()  # at that step there was none yet: it is the weights
+        else:
+            average.load_state_dict(state)
