@@ -220,3 +220,56 @@ def test_a_row_forgets_what_was_bad() -> None:
     assert found.bad_step() is None and Events().bad_step() is None
     found.row()
     assert found.first_bad is None
+
+
+# ---- looking at the open window ------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(NUMBERS, st.floats(0.0, 100.0), st.booleans()), max_size=12), st.integers(0, 12))
+def test_a_look_is_the_row_to_the_bit_and_changes_nothing(
+    steps: list[tuple[float, float, bool]], cut: int
+) -> None:
+    looked, plainly = Events(), Events()
+    for number, (value, weight, skipped) in enumerate(steps):
+        for one in (looked, plainly):
+            if number == cut:
+                one._fold()
+            one.begin_step()
+            one.log({"beside": value})
+            flag = {"skipped": torch.tensor(float(skipped))} if number % 2 else {}
+            one.put({"loss": torch.tensor(value), **flag}, weight, step=number + 1)
+        first, second = looked.peek(), looked.peek()
+        assert repr(first) == repr(second)
+    look, before = looked.peek(), looked.first_bad
+    assert before is None, "a look at what is not finite is no row"
+    assert repr(look) == repr(plainly.row()) == repr(looked.row())
+    assert not looked
+
+
+def test_values_of_a_step_that_was_skipped_are_left_out_with_it() -> None:
+    found = Events()
+    for skipped in (0.0, 1.0):
+        found.begin_step()
+        found.put({"loss": torch.tensor(1.0), "skipped": torch.tensor(skipped)})
+        found.log({"stats/grad_norm": torch.tensor(2.0 if not skipped else math.nan)}, of_step=True)
+        found.log({"clock": 3.0 + skipped})
+    assert found.row() == {"loss": 1.0, "stats/grad_norm": 2.0, "clock": 3.5, "skipped": 1.0}
+
+
+def test_it_knows_what_a_row_has_given_also_after_a_restart() -> None:
+    first, second = Events(), Events()
+    first.put({"loss": 1.0})
+    assert not first.has_given("loss")
+    first.row()
+    second.load_state_dict(first.state_dict())
+    assert first.has_given("loss") and second.has_given("loss") and not second.has_given("other")
+
+
+def test_statistics_may_be_infinite() -> None:
+    found = Events()
+    found.put(
+        {"loss": 1.0, "stats/grad_norm": torch.tensor(math.inf), "stats/grad_norm/a.loss": math.nan}, step=4
+    )
+    assert found.bad_step() is None
+    found.row()
+    assert found.first_bad is None

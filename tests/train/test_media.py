@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from roost.base.errors import ContractError
-from roost.train.media import Media, encode
+from roost.train.media import Media, encode, encoded, heat_map
 
 
 def pixels(value: Any) -> np.ndarray[Any, Any]:
@@ -78,3 +78,53 @@ def test_what_cannot_be_shown() -> None:
         ContractError, match=r"visualize\(\): cannot be shown; received 'Tensor'.*roost.Media"
     ):
         encode(torch.zeros(3))
+
+
+def matrix(data: bytes) -> np.ndarray[Any, Any]:
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16])
+def test_a_matrix_is_its_numbers_and_a_heat_map(dtype: torch.dtype) -> None:
+    numbers = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
+    files = encoded(Media("matrix", numbers))
+    assert list(files) == ["npy", "png"]
+    assert matrix(files["npy"]).tolist() == numbers.tolist()
+    with Image.open(io.BytesIO(files["png"])) as image:
+        assert image.size == (3 * 85, 2 * 85), "each number is a square"
+    assert encode(Media("matrix", numbers)) == ("npy", files["npy"])
+
+
+def test_colours_of_a_heat_map() -> None:
+    found = heat_map(np.array([[0.0, 1.0], [np.nan, 0.5]]))
+    least, most, bad, middle = found[0, 0], found[0, -1], found[-1, 0], found[-1, -1]
+    assert [tuple(one) for one in (least, most, bad, middle)] == [
+        (68, 1, 84), (253, 231, 37), (128, 128, 128), (33, 145, 140)
+    ]  # fmt: skip
+    assert (heat_map(np.full((2, 2), 7.0)) == least).all()
+    assert (heat_map(np.full((2, 2), np.inf)) == 128).all()
+    assert heat_map(np.zeros((300, 2))).shape == (300, 2, 3)
+
+
+def test_a_matrix_without_numbers_has_no_picture() -> None:
+    assert list(encoded(Media("matrix", np.zeros((0, 3))))) == ["npy"]
+
+
+@pytest.mark.parametrize(
+    "data", [torch.zeros(3), torch.zeros(1, 2, 3), [[1j]], [["a"]], np.array([[None]], dtype=object)]
+)
+def test_what_is_no_matrix(data: Any) -> None:
+    with pytest.raises(
+        ContractError, match=r"visualize\(\): a matrix is \(rows, columns\) real numbers; received"
+    ):
+        encoded(Media("matrix", data))
+
+
+def test_numbers_that_are_not_finite_are_counted_beside_a_histogram() -> None:
+    _, data = encode(Media("histogram", torch.tensor([0.0, 1.0, float("nan"), float("inf")]), bins=2))
+    assert json.loads(data) == {"counts": [1, 1], "edges": [0.0, 0.5, 1.0], "nonfinite": 2}
+
+
+def test_a_kind_that_there_is_not() -> None:
+    with pytest.raises(ContractError, match=r"no such kind of media; received 'video'.*image, audio"):
+        encode(Media("video", 3))  # type: ignore[arg-type]

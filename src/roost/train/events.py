@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
+from roost.package.records import STATS
 
 Value = Tensor | float
 Names = tuple[str, ...]
 _Entry = tuple[Value, Mapping[str, Value], int]
 """The weight of a step, its values, its number."""
 BAD_IF_NOT_FINITE = ("loss", "grad_norm")
-"""So end the names of values that must be finite."""
+"""So end the names of values that must be finite, but for statistics (`STATS`)."""
 _BESIDE = "skipped?"
 """The flag of values that were logged beside those of a step: only the step itself is counted."""
 _FLAGS = ("skipped", _BESIDE)
@@ -37,6 +38,10 @@ class Events:
         self._beside: list[Mapping[str, Value]] | None = None
         """What was logged in the step that runs; None between steps."""
         self._step = 0
+        self._skipped: Value | None = None
+        """The flag of the step that was put last."""
+        self._names: set[str] = set()
+        """Of all values that were ever read."""
         self._sums: dict[Names, tuple[Tensor, Tensor]] = {}
         """Per set of names that came together: (names,) sums of weight x value, and (1,) sum of weights."""
         self._first_bad: list[Tensor] = []
@@ -51,13 +56,20 @@ class Events:
         """What is logged from here on belongs to the step that the next `put` is about."""
         self._beside = []
 
-    def log(self, values: Mapping[str, Value]) -> None:
+    def log(self, values: Mapping[str, Value], *, of_step: bool = False) -> None:
         """Adds values that each count the same, whatever the weight of their step; if that is skipped, they
-        count in no mean either."""
-        if self._beside is None:
-            self._waiting.append((1.0, values, self._step))
-        else:
+        count in no mean either.
+
+        Args:
+            values: By name.
+            of_step: Between two steps: they belong to the one that was put last.
+        """
+        if self._beside is not None:
             self._beside.append(values)
+            return
+        if of_step and self._skipped is not None:
+            values = {**values, _BESIDE: self._skipped}
+        self._waiting.append((1.0, values, self._step))
 
     def put(self, values: Mapping[str, Value], weight: Value = 1.0, step: int = 0) -> None:
         """Adds the values of one step: numbers or tensors with one element, on any device.
@@ -72,7 +84,7 @@ class Events:
         if self._beside:
             flag = {_BESIDE: values["skipped"]} if "skipped" in values else {}
             waiting += [(1.0, {**one, **flag}, step) for one in self._beside]
-        self._beside, self._step = None, step
+        self._beside, self._step, self._skipped = None, step, values.get("skipped")
         waiting.append((weight, values, step))
         if len(waiting) >= _FOLD:
             self._fold()
@@ -128,11 +140,26 @@ class Events:
             totals.pop(name, None)
         # Where every step was skipped there is no mean; of a loss that has the weight 0 it is 0 / 0.
         row = {n: _mean(*pair) for n, pair in totals.items() if pair[1] or not skipped}
+        self._names.update(row)
         return {**row, "skipped": skipped} if skipped else row
 
+    def peek(self) -> dict[str, float]:
+        """What `row` would give now, to the bit; the window stays open just as it is. A sync point."""
+        kept = self._sums, self._waiting, self._first_bad, self.first_bad
+        self._sums, self._first_bad = dict(self._sums), list(self._first_bad)
+        try:
+            return self.row()
+        finally:
+            self._sums, self._waiting, self._first_bad, self.first_bad = kept
+
+    def has_given(self, name: str) -> bool:
+        """Whether a row of this run had that value before, or a look at one."""
+        return name in self._names
+
     def state_dict(self) -> dict[str, Any]:
-        """The open window, so that a checkpoint never cuts a row."""
+        """The open window, so that a checkpoint never cuts a row; and which values there were."""
         return {
+            "names": sorted(self._names),
             "sums": [[list(names), total, weight] for names, (total, weight) in self._sums.items()],
             "waiting": [[weight, dict(values), step] for weight, values, step in self._waiting],
             "first_bad": self._first_bad,
@@ -140,6 +167,7 @@ class Events:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
+        self._names = set(state.get("names", ()))
         self._sums = {tuple(names): (total, weight) for names, total, weight in state["sums"]}
         self._waiting = [
             (weight, values, step[0] if step else 0) for weight, values, *step in state["waiting"]
@@ -166,12 +194,17 @@ def _table_of(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor, Tensor]:
 
 def _first_bad(names: Names, table: Tensor, entries: Sequence[_Entry]) -> list[Tensor]:
     """() the first of these steps that is not finite, on their device; nothing where nothing tells it."""
-    columns = [place for place, name in enumerate(names) if name.endswith(BAD_IF_NOT_FINITE)]
+    columns = [place for place, name in enumerate(names) if must_be_finite(name)]
     if not columns:
         return []
     numbers = torch.tensor([step for _, _, step in entries]).to(table.device, non_blocking=True)
     good = table[:, columns].isfinite().all(1)
     return [torch.where(good, _NONE, numbers).min()]
+
+
+def must_be_finite(name: str) -> bool:
+    """Whether a value of that name, with or without ``train/``, ends the run when it is not finite."""
+    return name.endswith(BAD_IF_NOT_FINITE) and not name.startswith(STATS)
 
 
 def _mean(total: float, weight: float) -> float:

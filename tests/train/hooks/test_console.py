@@ -12,7 +12,7 @@ import roost
 from roost.package.performance import PARTS, Span
 from roost.train.checkpoints import Checkpoints
 from roost.train.hooks import Console, Records, Save, Validate
-from roost.train.hooks.console import hint, line
+from roost.train.hooks.console import hint, line, metrics
 from roost.train.optim import Optim
 from roost.train.stepper import Stepper
 from roost.train.until import Until
@@ -167,3 +167,15 @@ def test_numbers_are_short_and_stand_under_their_split() -> None:
     assert line(trainer, row) == "epoch 0  step 0  train: a 0.123 b 2  valid/x: a nan  lr 1e-09"
     row = {"lr/head": 0.1, "lr": 1e-4, "valid/a": 1.0}
     assert line(trainer, row) == "epoch 0  step 0  valid: a 1  lr: head 0.1 main 0.0001"
+
+
+def test_rates_of_groups_come_last_and_statistics_not_at_all() -> None:
+    row = {
+        "train/loss": 0.5,
+        "stats/grad_norm": 1.0,
+        "lr": 0.1,
+        "lr/main/0": 0.1,
+        "lr/main/1": 0.2,
+        "valid/loss": 1.0,
+    }
+    assert metrics(row) == "train: loss 0.5  valid: loss 1  lr: main 0.1  lr/main: 0 0.1 1 0.2"

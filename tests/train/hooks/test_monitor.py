@@ -32,3 +32,28 @@ def test_monitored() -> None:
     assert monitored({"valid/loss": 1.0}, "valid/loss", setting="s") == 1.0
     with pytest.raises(ConfigError, match=r"^s: 'x' is never reported; a validation reports: nothing"):
         monitored({}, "x", setting="s")
+
+
+@pytest.mark.parametrize(
+    ("value", "than", "mode", "min_delta", "is_better"),
+    [
+        (0.89, 1.0, "min", 0.1, True),
+        (0.91, 1.0, "min", 0.1, False),
+        (-0.91, -1.0, "max", 0.1, False),  # -1 is not improved by 0.1 of its size
+        (-0.89, -1.0, "max", 0.1, True),
+        (-1.05, -1.0, "max", 0.1, False),  # a bar of best * (1 + delta) would let this one pass
+        (-1.05, -1.0, "min", 0.1, False),
+        (-1.11, -1.0, "min", 0.1, True),
+        (1.11, 1.0, "max", 0.1, True),
+        (-1e-9, 0.0, "min", 0.5, True),
+        (0.0, 0.0, "min", 0.5, False),
+        (1e-9, 0.0, "max", 0.5, True),
+        (-1e300, worst("max"), "max", 0.5, True),
+        (1e300, worst("min"), "min", 0.5, True),
+        (math.inf, worst("min"), "min", 0.5, False),
+        (math.nan, 1.0, "min", 0.5, False),
+        (-math.inf, 1.0, "min", 0.5, True),
+    ],
+)
+def test_better_by_a_share(value: float, than: float, mode: str, min_delta: float, is_better: bool) -> None:
+    assert better(value, than, mode=mode, min_delta=min_delta, relative=True) == is_better

@@ -16,7 +16,8 @@ from roost.base.errors import TrainingError
 from roost.package import records
 from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
-from roost.train.hooks import Records, Save, Validate
+from roost.train.hooks import Records, Save, Schedule, Validate
+from roost.train.optim import LR_SCALE, Optim
 from roost.train.stepper import Mode, Stepper
 from roost.train.trainer import Trainer
 from tests.train.hooks.test_save import Asks
@@ -261,3 +262,26 @@ def test_the_row_of_a_test_after_the_end(tmp_path: Path) -> None:
     hook.write(trainer, {"late": 1.0})
     assert len(lines(tmp_path)) == 2, "closed: told, but not written"
     assert trainer.row == {"late": 1.0}
+
+
+def test_groups_have_a_rate_each_where_they_differ(tmp_path: Path) -> None:
+    """As the step used them, whatever the scheduler has made of them since."""
+    runner = built(MLP)
+    groups = [{"params": runner.net[0].parameters(), LR_SCALE: 0.5}, {"params": runner.net[3].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    optim = Optim(optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.1))
+    plain(runner, Still(), [Records(tmp_path, "1"), Schedule()], until=3, stepper=Stepper(optim)).fit()
+    rates = [[row[name] for name in ("lr", "lr/main/0", "lr/main/1")] for row in lines(tmp_path)[1:]]
+    assert rates == [pytest.approx([0.05, 0.05, 0.1])] * 2 + [pytest.approx([0.005, 0.005, 0.01])]
+
+
+def test_groups_with_one_rate_have_no_more_than_that(tmp_path: Path) -> None:
+    runner = built(MLP)
+    groups = [
+        {"params": runner.net[0].parameters(), "weight_decay": 0.1},
+        {"params": runner.net[3].parameters()},
+    ]
+    plain(
+        runner, Still(), [Records(tmp_path, "1")], until=1, stepper=Stepper(torch.optim.SGD(groups, lr=0.1))
+    ).fit()
+    assert [name for name in lines(tmp_path)[1] if name.startswith("lr")] == ["lr"]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from roost.train.data import head
+
 
 class Interrupted(Exception):
     """A stop was requested while batches were waited for, or in the middle of an evaluation, whose results
@@ -60,6 +62,12 @@ class Batches(ABC):
         """The first batch of a pass that holds something; None where none does."""
         with closing(self.once()) as batches:
             return next((one for one in batches if one.num_samples), None)
+
+    def head(self, num_samples: int) -> Batch | None:
+        """The first samples as one batch, the same each time; None where there are none. Where whole batches
+        come that cannot be joined or cut, it holds fewer, or more."""
+        with closing(self.once()) as batches:
+            return head.of_batches(batches, num_samples)
 
     @abstractmethod
     def excerpt(self, spans: Sequence[range]) -> Batches:

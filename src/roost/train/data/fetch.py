@@ -15,6 +15,7 @@ from roost.base import tree
 from roost.base.errors import ContractError
 from roost.train import seeding
 from roost.train.data import threads
+from roost.train.data.arrays import Arrays
 from roost.train.data.counted import length
 from roost.train.plans.plan import Draw
 
@@ -38,7 +39,7 @@ class Fetch:
     ) -> None:
         self._dataset, self._collate, self._seed = dataset, collate or default_collate, seed
         self._name, self._length = name, length(dataset)
-        self.is_in_memory = type(dataset) is TensorDataset and collate is None
+        self.is_in_memory = type(dataset) in (TensorDataset, Arrays) and collate is None
         self.draws_randomness = not self.is_in_memory and getattr(dataset, "draws_randomness", True)
         self._takes_rng = takes_rng(dataset)
         self._reading: Callable[[int], None] | None = None
@@ -53,6 +54,8 @@ class Fetch:
         if not indices:
             return None
         if self.is_in_memory:
+            if isinstance(self._dataset, Arrays):
+                return self._dataset.batch(indices)
             chosen = torch.as_tensor(indices)
             return [tensor[chosen] for tensor in self._dataset.tensors]
         with threads.one():

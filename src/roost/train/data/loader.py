@@ -21,7 +21,7 @@ from roost.train.data.ring import Ring
 from roost.train.data.sizes import is_nothing
 from roost.train.data.slot import NoRoom
 from roost.train.plans.excerpt import Excerpt
-from roost.train.plans.plan import Draws, Plan, num_samples_of
+from roost.train.plans.plan import BatchPlan, Draws, Plan, num_samples_of
 
 TIMEOUT_SECONDS = 300.0
 _NO_MEMORY = "DefaultCPUAllocator: "
@@ -93,6 +93,17 @@ class Loader(Batches):
 
     def excerpt(self, spans: Sequence[range]) -> Loader:
         return self.with_plan(Excerpt(self.plan, tuple(spans)))
+
+    def head(self, num_samples: int) -> Batch | None:
+        """The first samples of the set, joined by its own collate, whatever its plan is."""
+        if isinstance(self.dataset, Mapping):
+            return super().head(num_samples)
+        self.resolve()
+        other = self.with_plan(BatchPlan(self.plan.num_samples, num_samples, shuffle=False))
+        # Not in this process where workers read: see `_ignores_seeding`.
+        other.num_workers = min(1, self.num_workers or 0)
+        with closing(other):
+            return other.first()
 
     def in_words(self) -> str:
         return self.plan.in_words()

@@ -11,6 +11,7 @@ from typing import Any
 from roost.base.errors import ConfigError, ContractError
 from roost.train import seeding
 from roost.train.data import look
+from roost.train.data.batches import Batch
 from roost.train.data.board import Post
 from roost.train.data.course import Course
 from roost.train.data.fetch import Collate
@@ -115,6 +116,24 @@ class Stream(Passes):
         assert isinstance(other, Stream)
         other._alone()
         return other
+
+    def head(self, num_samples: int) -> Batch | None:
+        """The first items, joined by the set's own collate; of whole batches as `Batches.head`."""
+        if self._recipe.batch_size is None:
+            return super().head(num_samples)
+        recipe = self._recipe._replace(batch_size=num_samples, drop_last=False)
+        if self.num_workers:
+            other = self.excerpt([range(1)])
+            assert isinstance(other, Stream)
+            other._recipe = recipe
+            with closing(other):
+                return other.first()
+        # Not a copy: it would not know of a training that goes through the same set.
+        kept, self._recipe = self._recipe, recipe
+        try:
+            return self.first()
+        finally:
+            self._recipe = kept
 
     def in_words(self) -> str:
         size = self._recipe.batch_size

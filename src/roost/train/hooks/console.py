@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roost.base.interval import NEVER
 from roost.package.performance import Span
+from roost.package.records import STATS
 from roost.train.hook import Hook, Phase
 from roost.train.optimizers import describe
 
@@ -139,14 +140,16 @@ def line(trainer: Trainer, row: dict[str, float]) -> str:
 
 
 def metrics(row: dict[str, float]) -> str:
-    """The values of a row, those of one split together under its name."""
+    """The values of a row but for statistics, those of one split together under its name."""
     groups: dict[str, list[str]] = {}
     has_several = any(name.startswith("lr/") for name in row)
     for name, value in row.items():
+        if name.startswith(STATS):
+            continue
         split, slash, short = name.rpartition("/")
         if name == "lr" and has_several:
             split, slash, short = "lr", "/", "main"
         groups.setdefault(split, []).append(f"{short if slash else name} {value:.3g}")
     # What belongs to no split (the learning rate) comes last.
-    ordered = sorted(groups.items(), key=lambda group: group[0] in ("", "lr"))
+    ordered = sorted(groups.items(), key=lambda group: group[0].partition("/")[0] in ("", "lr"))
     return "  ".join(f"{split}: {' '.join(shown)}" if split else " ".join(shown) for split, shown in ordered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.monitor import better, monitored, worst
@@ -23,12 +23,22 @@ class EarlyStop(Hook):
         mode: "min" or "max".
         patience: Validations to wait.
         min_delta: An improvement must be larger than this.
+        min_delta_mode: "absolute", or "relative": to the size of the best value.
     """
 
     phase = Phase.DECIDE
 
-    def __init__(self, monitor: str, *, mode: str = "min", patience: int = 3, min_delta: float = 0.0) -> None:
+    def __init__(
+        self,
+        monitor: str,
+        *,
+        mode: Literal["min", "max"] = "min",
+        patience: int = 3,
+        min_delta: float = 0.0,
+        min_delta_mode: Literal["absolute", "relative"] = "absolute",
+    ) -> None:
         self.monitor, self.mode, self.patience, self.min_delta = monitor, mode, patience, min_delta
+        self.is_relative = min_delta_mode == "relative"
         self.best = worst(mode)
         self.waited = 0
 
@@ -41,7 +51,7 @@ class EarlyStop(Hook):
 
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
         value = monitored(results, self.monitor, setting=_SETTING)
-        if better(value, self.best, mode=self.mode, min_delta=self.min_delta):
+        if better(value, self.best, mode=self.mode, min_delta=self.min_delta, relative=self.is_relative):
             self.best, self.waited = value, 0
         else:
             self.waited += 1

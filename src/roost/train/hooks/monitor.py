@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from roost.base.errors import ConfigError
-from roost.base.suggest import nearest
-
-
-def check_monitor(known: Collection[str], monitor: str, *, setting: str) -> None:
-    """Makes sure that a validation reports ``monitor``.
-
-    Raises:
-        ConfigError: It does not; names what it reports.
-    """
-    if monitor not in known:
-        near = f"did you mean {found}? " if (found := nearest(monitor, known)) else ""
-        raise ConfigError(
-            f"{monitor!r} is never reported; a validation reports: {', '.join(sorted(known)) or 'nothing'}",
-            setting=setting,
-            fix=f"{near}choose one of these, or return it from Runner.evaluate()",
-        )
+from roost.train.watched import check_monitor
 
 
 def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> float:
@@ -34,10 +18,22 @@ def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> fl
     return results[monitor]
 
 
-def better(value: float, than: float, *, mode: str, min_delta: float = 0.0) -> bool:
-    """Whether ``value`` improves on ``than`` by more than ``min_delta``; NaN never does."""
+def better(value: float, than: float, *, mode: str, min_delta: float = 0.0, relative: bool = False) -> bool:
+    """Whether ``value`` improves on ``than`` by more than ``min_delta``; NaN never does.
+
+    Args:
+        value: The new one.
+        than: The best so far; infinite at the beginning (`worst`).
+        mode: "min" or "max".
+        min_delta: Not negative.
+        relative: Whether ``min_delta`` is a share of the size of ``than``: 0.01 of -200 is 2.
+    """
     if math.isnan(value):
         return False
+    if relative and math.isfinite(than):
+        min_delta *= abs(than)
+    if math.isinf(than):  # whatever the least change: it may be infinite, too
+        min_delta = 0.0
     return value < than - min_delta if mode == "min" else value > than + min_delta
 
 

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from roost.package.records import Writer
-from roost.train.events import BAD_IF_NOT_FINITE
+from roost.train.events import must_be_finite
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.clock import note_clock
+from roost.train.watched import is_of_row, row_of
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -48,17 +49,13 @@ class Records(Hook):
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.look(trainer)
-        row = {f"train/{name}": value for name, value in trainer.events.row().items()}
-        if trainer.progress.empty_batches:
-            row["train/empty_batches"] = trainer.progress.empty_batches  # so far
-        # Where no optimizer moves, a learning rate is none.
-        moving = trainer.stepper.optimizers if trainer.stepper.mode not in ("dry", "no_optim") else {}
-        for name, optim in moving.items():
-            row["lr" if name == "main" else f"lr/{name}"] = optim.lr_of_the_step
+        row = row_of(trainer, trainer.events.row())
+        # What hooks decided by is among the results, too, even where this row has no such value.
+        results = {name: value for name, value in trainer.results.items() if not is_of_row(name)}
         # After the values were read: that has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
-        self.write(trainer, {**row, **trainer.results}, times)
-        bad = [n for n, value in row.items() if n.endswith(BAD_IF_NOT_FINITE) and not math.isfinite(value)]
+        self.write(trainer, {**row, **results}, times)
+        bad = [n for n, value in row.items() if must_be_finite(n) and not math.isfinite(value)]
         if bad:
             said = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
             raise trainer.recovery.stop(trainer, said, trainer.events.first_bad)

@@ -24,7 +24,7 @@ class Schedule(Hook):
 
     def on_step(self, trainer: Trainer) -> None:
         for optim in trainer.stepper.optimizers.values():
-            optim.lr_before = optim.lr  # for the row of this step, which comes after the scheduler
+            optim.rates_before = optim.rates  # for the row of this step, which comes after the scheduler
             if isinstance(optim.scheduler, Warmup):
                 optim.scheduler.climb()
         self._step(trainer, "step")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.clock import note_clock
-from roost.train.hooks.monitor import check_monitor
+from roost.train.watched import check_monitor, is_of_row
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -32,7 +32,7 @@ class Validate(Hook):
         known = trainer.probe("valid") if self.probes else None
         for hook in trainer.calls.hooks:
             for setting, monitor in hook.monitors(trainer).items():
-                if known is not None:
+                if known is not None and not is_of_row(monitor):  # that one the first validation finds
                     check_monitor(known, monitor, setting=setting)
 
     def on_step(self, trainer: Trainer) -> None:

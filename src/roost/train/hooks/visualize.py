@@ -2,65 +2,114 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from roost.base import durable
 from roost.base.errors import ContractError
 from roost.train import evaluation, media, seeding
+from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.hook import Hook, Phase
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
+_NOT_THEIRS = (str(Path(__file__).parents[2]), str(Path(torch.__file__).parent))
+
 
 class Visualize(Hook):
-    """Calls `Runner.visualize` with the first validation batch and stores what it gives under ``<step>/``.
+    """Calls `Runner.visualize` with the first validation samples, always the same ones, and stores what it
+    gives under ``<step>/``.
 
     A picture that fails is reported, and training goes on.
 
     Args:
         folder: The package's ``media``.
         every: The interval; only on request when None.
+        samples: How many samples; those of the set's first batch when None.
     """
 
     phase = Phase.EVAL
     serves = "visualize"
 
-    def __init__(self, folder: Path | str, every: str | int | None = None) -> None:
-        self._folder = Path(folder)
+    def __init__(
+        self, folder: Path | str, every: str | int | None = None, *, samples: int | None = None
+    ) -> None:
+        self._folder, self._samples = Path(folder), samples
         # Without an interval it would be due at every step.
         self.every = [] if every is None else every
+        self._said = False
 
     def on_step(self, trainer: Trainer) -> None:
         try:
             self.show(trainer)
-        except Exception:  # noqa: BLE001  - a user's picture must not end a user's training
+        except Interrupted:
+            raise
+        except Exception as error:  # noqa: BLE001  - a user's picture must not end a user's training
             print(f"visualize failed at step {trainer.progress.step}, training goes on:", flush=True)
-            traceback.print_exc()
+            print(_in_short(error), end="", file=sys.stderr, flush=True)
 
     def show(self, trainer: Trainer) -> list[Path]:
-        """Shows the first validation batch, or the first of training where there is no validation; gives the
-        files.
+        """Shows the first validation set, or that of training where there is no validation; gives the files.
 
         Raises:
+            Interrupted: A stop was requested meanwhile.
             ContractError: `Runner.visualize` gave what cannot be stored.
             OSError: A file could not be written.
             Exception: Whatever it raised.
         """
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
-            first = trainer.loaders[names[0]].first()
-            if first is None:
-                raise ContractError(f"{names[0]} is empty", fix="look at what the set and its collate give")
+            first = self._first(trainer.loaders[names[0]], names[0])
             batch = trainer.runner.to_device(first.value)
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
-        folder, files = self._folder / str(trainer.progress.step), []
+        folder = self._folder / str(trainer.progress.step)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, value in shown.items():
-            suffix, data = media.encode(value)
-            files.append(folder / f"{name.replace('/', '_')}.{suffix}")
-            durable.write(files[-1], data)
-        return files
+        durable.sweep(folder)  # what a session that was killed here has left
+        found = _files(shown)
+        for name, data in found.items():
+            durable.write(folder / name, data)
+        return [folder / name for name in found]
+
+    def _first(self, loader: Batches, name: str) -> Batch:
+        found = loader.first() if self._samples is None else loader.head(self._samples)
+        if found is None:
+            raise ContractError(f"{name} is empty", fix="look at what the set and its collate give")
+        # A set may have fewer; a loader of the project's own gives batches that nobody can cut or join.
+        if self._samples is not None and found.num_samples != self._samples and not self._said:
+            self._said = True
+            what = f"visualize_samples is {self._samples}, and {name} gives"
+            print(f"{what} {found.num_samples} samples here: these are shown", flush=True)
+        return found
+
+
+def _files(shown: Mapping[str, Any]) -> dict[str, bytes]:
+    """What is to be written, by the name of the file.
+
+    Raises:
+        ContractError: Something cannot be stored, or two have one name.
+    """
+    found: dict[str, bytes] = {}
+    for name, value in shown.items():
+        for suffix, data in media.encoded(value).items():
+            file = f"{name.replace('/', '_')}.{suffix}"
+            if file in found:
+                raise ContractError(
+                    f"visualize() gives two that would be the file {file}", fix="give them other names"
+                )
+            found[file] = data
+    return found
+
+
+def _in_short(error: Exception) -> str:
+    """The traceback with the user's own lines; the whole one where there are none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or list(frames)
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)]
+    return "".join([*lines, *traceback.format_exception_only(error)])

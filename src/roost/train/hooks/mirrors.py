@@ -1,0 +1,122 @@
+"""Copies rows and media to where people look at many runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roost.train.hook import Hook, Phase
+from roost.train.mirrors.sink import End
+from roost.train.mirrors.subject import Subject
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+_SHORT_SECONDS = 1.0
+"""A wait at the end that is not worth a word."""
+
+
+class Mirrors(Hook):
+    """Keeps a process for each mirror, which reads records and media from their files while they grow. So the
+    training has nothing to do for it, and whatever happens to a mirror does nothing to the training.
+
+    Args:
+        package: The folder that has ``records`` and ``media``; the mirrors go there, too.
+        settings: Those of each kind: ``{"csv": CsvSettings()}``, or what `roost.train.mirrors.kinds.mirrored`
+            makes of a section.
+        subject: How the run is called there; by its folder's name when None.
+        most_seconds: How long the end waits for them. What is missing then is brought by the next session.
+    """
+
+    phase = Phase.REPORT
+
+    def __init__(
+        self,
+        package: Path | str,
+        settings: Mapping[str, Any],
+        subject: Subject | None = None,
+        *,
+        most_seconds: float = 30.0,
+    ) -> None:
+        self._package = Path(package).absolute()
+        self._subject = subject or Subject(name=self._package.name)
+        self._most_seconds = most_seconds
+        self._wanted = dict(settings)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._running = {kind: self._start(kind, settings) for kind, settings in self._wanted.items()}
+
+    def _start(self, kind: str, settings: Any) -> subprocess.Popen[bytes]:
+        """In a session of its own, so that it can be ended with all that its library starts."""
+        command = [sys.executable, "-P", "-m", "roost.train.mirrors"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        task = {
+            "package": str(self._package),
+            "kind": kind,
+            "settings": msgspec.to_builtins(settings),
+            "subject": msgspec.to_builtins(self._subject),
+        }
+        _tell(process, msgspec.json.encode(task))
+        return process
+
+    def on_epoch(self, trainer: Trainer) -> None:
+        for kind, process in self._running.items():
+            if process.poll() is not None:
+                print(f"mirror {kind}: {_ended(process)}; it is started again", flush=True)
+                _close(process)
+                self._running[kind] = self._start(kind, self._wanted[kind])
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        end: End = "finished" if reason == "finished" else "stopped" if trainer.at_end else "failed"
+        running, self._running = self._running, {}
+        for process in running.values():
+            _tell(process, end.encode())
+        began = time.monotonic()
+        self._wait(running, began + _SHORT_SECONDS)
+        late = [kind for kind, process in running.items() if process.poll() is None]
+        if late:
+            print(f"waiting up to {self._most_seconds:g} s for mirrors: {', '.join(late)}", flush=True)
+            self._wait(running, began + self._most_seconds)
+        for kind, process in running.items():
+            if process.poll() is None:
+                said = "has not taken all in time; what is missing is brought by the next session"
+                print(f"mirror {kind}: {said}", flush=True)
+                with contextlib.suppress(ProcessLookupError):  # it has not begun yet
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+                process.wait()
+            elif process.returncode:
+                print(f"mirror {kind}: {_ended(process)}", flush=True)
+            _close(process)
+
+    def _wait(self, running: dict[str, subprocess.Popen[bytes]], until: float) -> None:
+        for process in running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.001))
+
+
+def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # it has ended
+        process.stdin.write(line + b"\n")
+        process.stdin.flush()
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # what could not be written to one that had ended
+        process.stdin.close()
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str:
+    return f"its process ended with {process.returncode}"

@@ -1,0 +1,153 @@
+"""Lets torch's profiler look at a few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from roost.base import durable
+from roost.train.hook import Hook
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+_ROWS = 200
+"""Operators in the table."""
+_STEP = "step "
+
+
+class Profile(Hook):
+    """Traces some steps of a session, with all that happens between them: ``trace.json`` (for
+    chrome://tracing or ui.perfetto.dev) and ``table.txt`` (the operators, those first that took longest by
+    themselves).
+
+    What is trained is the same with and without it. Where the profiler fails, or the disk is full, that is
+    said once, and training goes on.
+
+    Args:
+        folder: Takes the two files; made when there is something to write.
+        start_step: Steps of this session before the window.
+        steps: Steps in the window.
+        memory: Whether what is allocated is traced, too.
+        stacks: Whether the lines of code are kept, too.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        start_step: int = 10,
+        steps: int = 5,
+        memory: bool = False,
+        stacks: bool = False,
+    ) -> None:
+        self._folder = Path(folder)
+        self._first, self._end = start_step, start_step + steps
+        self._memory, self._stacks = memory, stacks
+        self._taken = -1
+        """Steps of this session before the one that runs."""
+        self._profiler: Any = None
+        self._mark: Any = None
+        self._is_over = False
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._taken, self._is_over = -1, False
+
+    def before_step(self, trainer: Trainer) -> None:
+        if self._is_over:
+            return
+        self._taken += 1
+        if self._taken < self._first:
+            return
+        try:
+            self._unmark()
+            if self._taken == self._end:
+                self._finish(trainer, self._end - self._first)
+                return
+            if self._profiler is None:
+                self._begin(trainer)
+            self._mark = torch.profiler.record_function(f"{_STEP}{trainer.progress.step + 1}")
+            self._mark.__enter__()
+        except Exception as error:  # noqa: BLE001  - of a tool for measuring: no reason to end a training
+            self._fail(error)
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        if self._is_over:
+            return
+        taken = self._taken + 1
+        if self._profiler is None:
+            said = f"the session took {taken} step{'' if taken == 1 else 's'}"
+            print(f"no profile: {said}, and profile.start_step is {self._first}", flush=True)
+            return
+        try:
+            self._unmark()
+            self._finish(trainer, taken - self._first)
+        except Exception as error:  # noqa: BLE001  - as above
+            self._fail(error)
+
+    def _begin(self, trainer: Trainer) -> None:
+        if torch._C._autograd._profiler_enabled():
+            raise RuntimeError("another profiler is running, and torch would end it")
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if trainer.runner.device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        self._profiler = torch.profiler.profile(
+            activities=activities, profile_memory=self._memory, with_stack=self._stacks
+        )
+        self._profiler.start()
+
+    def _unmark(self) -> None:
+        if self._mark is not None:
+            mark, self._mark = self._mark, None
+            mark.__exit__(None, None, None)
+
+    def _finish(self, trainer: Trainer, num_steps: int) -> None:
+        """Writes what was traced in the last so many steps."""
+        profiler, self._profiler, self._is_over = self._profiler, None, True
+        profiler.stop()
+        averages = profiler.key_averages()
+        key = "self_device_time_total" if trainer.runner.device.type == "cuda" else "self_cpu_time_total"
+        durable.make_folders(self._folder)
+        trace = self._folder / "trace.json"
+        # The profiler writes by itself, and a trace may be larger than what should be held in memory.
+        staging = durable.staging_name(trace)
+        try:
+            profiler.export_chrome_trace(str(staging))
+            durable.rename(staging, trace)
+        except BaseException:
+            durable.discard(staging)
+            raise
+        table = averages.table(sort_by=key, row_limit=_ROWS, max_name_column_width=80)
+        durable.write(self._folder / "table.txt", table.encode())
+        last, wanted = trainer.progress.step, self._end - self._first
+        cut = f" (the session ended after {num_steps} of {wanted})" if num_steps < wanted else ""
+        where = f"steps {last - num_steps + 1} to {last}{cut}"
+        print(f"profile of {where}: {trace}; dearest: {_dearest(averages, key)}", flush=True)
+
+    def _fail(self, error: Exception) -> None:
+        profiler, self._profiler, self._is_over = self._profiler, None, True
+        if profiler is not None:
+            with suppress(Exception):  # it may have ended, or never begun
+                profiler.stop()
+        text = str(error).partition("\n")[0]
+        print(f"no profile: {type(error).__name__}: {text}; training goes on", flush=True)
+
+
+def _dearest(averages: Sequence[Any], key: str) -> str:
+    """The three operators that took longest by themselves, with their shares."""
+    times = {one.key: getattr(one, key) for one in averages if _is_operator(one)}
+    total = sum(times.values())
+    if not total:
+        return "nothing was measured"
+    first = sorted(times, key=lambda name: -times[name])[:3]
+    return ", ".join(f"{name} {times[name] / total:.0%}" for name in first)
+
+
+def _is_operator(one: Any) -> bool:
+    """Neither a kernel, whose time its operator has as well, nor a range, whose own time is Python's."""
+    is_call = "::" in one.key and not one.key.startswith("autograd::engine")
+    return bool(one.device_type == torch._C._autograd.DeviceType.CPU and is_call)

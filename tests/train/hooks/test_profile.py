@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roost.base import durable
+from roost.train.hook import Hook
+from roost.train.hooks import Profile
+from roost.train.stepper import Stepper
+from tests.train.parts import MLP, Crash, CrashAt, Points, Still, StopAt, bits, built, plain, weights
+
+
+@pytest.fixture(autouse=True)
+def no_fault() -> Iterator[None]:
+    yield
+    durable.fault = None
+
+
+def steps_of(folder: Path) -> list[str]:
+    """The steps that are marked in the trace."""
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    return sorted(
+        {e["name"] for e in events if str(e.get("name")).startswith("step ") and e.get("ph") == "X"}
+    )
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def test_the_window_is_traced_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "profile" / "1"
+    plain(built(MLP), Still(), [Profile(folder, start_step=2, steps=3)], until=8).fit()
+    assert files(folder) == ["table.txt", "trace.json"]
+    assert steps_of(folder) == ["step 3", "step 4", "step 5"]
+    table = (folder / "table.txt").read_text()
+    assert "Self CPU" in table and "# of Calls" in table and "aten::addmm" in table
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "profile" in line]
+    assert line.startswith(f"profile of steps 3 to 5: {folder / 'trace.json'}; dearest: ")
+    assert line.count("%") == 3 and line.count("::") == 3
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_training_is_the_same_with_and_without_it(memory: bool, tmp_path: Path) -> None:
+    made = []
+    for hooks in ([], [Profile(tmp_path, start_step=1, steps=4, memory=memory, stacks=memory)]):
+        runner = built(MLP)
+        stepper = Stepper(torch.optim.AdamW(runner.parameters(), lr=0.1))
+        trainer = plain(runner, Points(), hooks, until=8, stepper=stepper)
+        trainer.fit()
+        made.append(
+            (weights(runner), bits(stepper.state_dict()), bits(trainer.parts()["rank-0"].state_dict()))
+        )
+    assert made[0] == made[1]
+
+
+def test_a_session_that_is_too_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain(built(MLP), Still(), [Profile(tmp_path / "p", start_step=3)], until=3).fit()
+    assert "no profile: the session took 3 steps, and profile.start_step is 3" in capsys.readouterr().out
+    assert files(tmp_path / "p") == []
+
+
+@pytest.mark.parametrize("end", [StopAt(4), CrashAt(4)])
+def test_a_session_that_ends_inside_the_window(
+    end: Hook, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = plain(built(MLP), Still(), [Profile(tmp_path / "p", start_step=2, steps=5), end], until=9)
+    if isinstance(end, CrashAt):
+        with pytest.raises(Crash):
+            trainer.fit()
+    else:
+        trainer.fit()
+    assert steps_of(tmp_path / "p") == ["step 3", "step 4"]
+    assert "profile of steps 3 to 4 (the session ended after 2 of 5): " in capsys.readouterr().out
+
+
+def test_a_window_that_ends_with_the_run_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain(built(MLP), Still(), [Profile(tmp_path / "p", start_step=0, steps=3)], until=3).fit()
+    assert "profile of steps 1 to 3: " in capsys.readouterr().out
+    assert steps_of(tmp_path / "p") == ["step 1", "step 2", "step 3"]
+
+
+def test_a_profiler_that_fails_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Torch has one at a time: a second one would end that of the user."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
+        hook = Profile(tmp_path / "p", start_step=1, steps=2)
+        assert plain(built(MLP), Still(), [hook], until=6).fit() == "finished"
+    assert capsys.readouterr().out.count("no profile: RuntimeError: another profiler is running") == 1
+    assert {event.key: event.count for event in theirs.key_averages()}["aten::addmm"] == 12
+
+
+def test_a_full_disk_is_said_once_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith("trace.json"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    durable.fault = fail
+    hook: Any = Profile(tmp_path / "p", start_step=1, steps=1)
+    assert plain(built(MLP), Still(), [hook], until=6).fit() == "finished"
+    assert capsys.readouterr().out.count("no profile: OSError: ") == 1
+    assert files(tmp_path / "p") == [], "nor is half a trace left"
