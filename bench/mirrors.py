@@ -1,0 +1,115 @@
+"""What a mirror costs per step, on the training thread and on the clock, beside the same run without one; and
+how long the end waits for it.
+
+    python bench/mirrors.py [--rounds 7]
+
+Model 32-64-10, batch 16, prebuilt batches, AdamW, one thread; a row each 10 steps, and each step. A mirror is
+a process of its own that reads the records, so the training thread does nothing for it; what shows on the
+clock is that the cores are shared, most of all while its library is imported. Each round runs all cases, in
+an order that turns; quoted are medians over rounds of 1,000 steps of which the first 200 are not timed, and
+their ratios to *none*. The end: from the last step until the mirror has all and has ended; as these runs are
+shorter than the imports, those are in it. W&B is offline, MLflow a file of the package. The weights are those
+of the run without mirrors, bit for bit, or it is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from loops import roosted
+from loops.table import require_equal
+from loops.task import Clocked, Outcome, Work, new_batches, new_optimizer
+
+import roost
+from roost.config.structs.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
+from roost.train import hooks
+from roost.train.trainer import Trainer
+
+WORK = Work("adamw")
+CASES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "csv": {"csv": CsvSettings()},
+    "tensorboard": {"tensorboard": TensorBoardSettings()},
+    "wandb, offline": {"wandb": WandbSettings()},
+    "mlflow, a file": {"mlflow": MlflowSettings()},
+}
+
+
+class Timed(hooks.Mirrors):
+    """Notes how long the end takes."""
+
+    end_seconds = 0.0
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        begin = time.perf_counter()
+        super().on_stop(trainer, reason)
+        self.end_seconds = time.perf_counter() - begin
+
+
+class Found(NamedTuple):
+    """One run."""
+
+    outcome: Outcome
+    end_seconds: float
+
+
+def run(mirrors: dict[str, Any], every: int, batches: list[Any]) -> Found:
+    clocked, runner = Clocked(WORK, batches), roosted.Runner(WORK)
+    stepper = roost.Stepper(roost.Optim(new_optimizer(WORK, runner.parameters())))
+    loaders = {"train": roosted.PrebuiltLoader(WORK, clocked)}
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        mirror = Timed(folder, mirrors, most_seconds=120.0)
+        used = [hooks.Records(Path(folder) / "records", every), mirror]
+        roost.Trainer(runner, loaders, stepper, hooks=used, until="1ep").fit()
+    return Found(clocked.outcome(runner), mirror.end_seconds)
+
+
+def measure(every: int, rounds: int, batches: list[Any]) -> dict[str, list[Found]]:
+    names, found = list(CASES), {name: list[Found]() for name in CASES}
+    for number in range(-1, rounds):  # the first one warms up
+        turn = max(number, 0) % len(names)
+        for name in [*names[turn:], *names[:turn]]:
+            one = run(CASES[name], every, batches)
+            if number >= 0:
+                found[name].append(one)
+    expected = found["none"][0].outcome
+    for name, several in found.items():
+        for one in several:
+            require_equal(name, WORK, expected.weights, one.outcome.weights)
+    return found
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    batches = new_batches(WORK)
+    print(f"{'mirror':16} {'a row':>10}  {'µs CPU':>7} {'×':>5}  {'µs wall':>8} {'×':>5}  {'end, s':>7}")
+    for every in (10, 1):
+        found = measure(every, rounds, batches)
+        cpu, wall, ends = (
+            {name: statistics.median(of(one) for one in several) for name, several in found.items()}
+            for of in (
+                lambda one: one.outcome.cpu_us,
+                lambda one: one.outcome.wall_us,
+                lambda one: one.end_seconds,
+            )
+        )
+        for name in CASES:
+            shown = f"{cpu[name]:7.0f} {cpu[name] / cpu['none']:5.2f}  {wall[name]:8.0f}"
+            shown += f" {wall[name] / wall['none']:5.2f}  {ends[name]:7.2f}"
+            print(f"{name:16} {f'{every} steps':>10}  {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

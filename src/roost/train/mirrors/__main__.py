@@ -1,0 +1,91 @@
+"""The process of one mirror: ``python -P -m roost.train.mirrors``.
+
+A process and not a thread of the training: its libraries take seconds to import and hold the interpreter's
+lock, draw from Python's random generator when they wait to try again, and may hang where no thread can be
+ended. The first line on stdin is a `Task`; the last tells how the session ended. If stdin ends without it,
+the training was killed: the next session brings the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from roost.train.mirrors.courier import Courier
+from roost.train.mirrors.kinds import FOLDER, KINDS
+from roost.train.mirrors.sink import End
+from roost.train.mirrors.subject import Subject
+
+_LOOK_SECONDS = 0.5
+"""Between two looks at the files."""
+_YIELDS = 10
+"""Added to the niceness: training has the right of way."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a mirror's process does."""
+
+    package: str
+    kind: str
+    settings: dict[str, Any]
+    subject: Subject
+
+
+def main() -> NoReturn:
+    """Mirrors until stdin tells the end."""
+    # These go to all of a group: the training saves then, and tells us when it has.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(_YIELDS)
+    first, said = _first_line()
+    task = msgspec.json.decode(first, type=Task)
+    package, kind = Path(task.package), KINDS[task.kind]
+    settings: Any = msgspec.convert(task.settings, kind.settings)
+    courier = Courier(
+        package,
+        task.kind,
+        lambda: kind.make(package, settings, task.subject),
+        package / FOLDER / f"{task.kind}.json",
+    )
+    while not said.endswith(b"\n"):
+        courier.turn()
+        if select.select([0], [], [], _LOOK_SECONDS)[0]:
+            said += _more()
+    courier.end(msgspec.convert(said.decode().strip(), End))
+    _leave()
+
+
+def _first_line() -> tuple[bytes, bytes]:
+    """That, and what has come of the next. Not by `sys.stdin`: what that has read ahead, `select` does not
+    see."""
+    given = b""
+    while b"\n" not in given:
+        given += _more()
+    first, _, rest = given.partition(b"\n")
+    return first, rest
+
+
+def _more() -> bytes:
+    if not (piece := os.read(0, 1 << 16)):
+        _leave()
+    return piece
+
+
+def _leave() -> NoReturn:
+    """At once: what the libraries have registered for the exit may wait for a server."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

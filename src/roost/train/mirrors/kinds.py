@@ -1,0 +1,121 @@
+"""The kinds of mirrors: their libraries, and where they lie in a package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from roost.base.errors import ConfigError
+from roost.config.settings import Where
+from roost.config.structs.mirrors import (
+    CsvSettings,
+    MirrorSettings,
+    MlflowSettings,
+    TensorBoardSettings,
+    WandbSettings,
+)
+from roost.train.mirrors.sink import Sink
+from roost.train.mirrors.subject import Subject
+
+FOLDER = "mirrors"
+"""Below the package: how far each is (``<kind>.json``), and the files of W&B and MLflow."""
+
+
+def _csv(package: Path, settings: CsvSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.csv import Csv
+
+    return Csv(package / settings.file)
+
+
+def _tensorboard(package: Path, settings: TensorBoardSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.tensorboard import TensorBoard
+
+    return TensorBoard(package / settings.folder)
+
+
+def _wandb(package: Path, settings: WandbSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.wandb import Wandb
+
+    return Wandb(settings, subject, package / FOLDER)
+
+
+def _mlflow(package: Path, settings: MlflowSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.mlflow import Mlflow
+
+    return Mlflow(settings, subject, package / FOLDER / "mlflow")
+
+
+class Kind(NamedTuple):
+    """One kind."""
+
+    library: str
+    """What must be installed; empty: nothing."""
+    settings: type
+    make: Callable[[Path, Any, Subject], Sink]
+    """A sink that is not connected: of a package, its settings, and what it tells of."""
+
+
+KINDS = {
+    "csv": Kind("", CsvSettings, _csv),
+    "tensorboard": Kind("tensorboard", TensorBoardSettings, _tensorboard),
+    "wandb": Kind("wandb", WandbSettings, _wandb),
+    "mlflow": Kind("mlflow", MlflowSettings, _mlflow),
+}
+
+
+def mirrored(
+    settings: MirrorSettings, *, where: Where = lambda key: None, copied: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The settings of each kind that is switched on. No library is imported.
+
+    Args:
+        settings: The section.
+        where: Where a dotted key was set, for messages.
+        copied: The project's files in the package, as its manifest names them.
+
+    Raises:
+        ConfigError: A library is not installed, or a place lies outside of the package or is taken.
+    """
+    found: dict[str, Any] = {}
+    for name, kind in KINDS.items():
+        asked = getattr(settings, name)
+        if asked is not False:
+            found[name] = kind.settings() if asked is True else asked
+            require(kind.library, f"mirrors.{name}", where)
+            for field in ("file", "folder"):
+                if (place := getattr(found[name], field, None)) is not None:
+                    _check_place(f"mirrors.{name}.{field}", PurePath(place), copied, where)
+    return found
+
+
+def require(library: str, setting: str, where: Where = lambda key: None, *, extra: str = "loggers") -> None:
+    """Makes sure that a library is there, which one of roost's extras brings.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if library and find_spec(library) is None:
+        fix = f"pip install 'roost[{extra}]'"
+        raise ConfigError(f"{library} is not installed", setting=setting, where=where(setting), fix=fix)
+
+
+_TAKEN = frozenset(["Checkpoints", "sessions", "records", "media", "blackbox", "profile", FOLDER])
+"""Folders in which the package keeps what no mirror may touch."""
+
+
+def _check_place(setting: str, place: PurePath, copied: Iterable[str], where: Where) -> None:
+    is_outside = place.is_absolute() or ".." in place.parts or not place.name
+    is_taken = not is_outside and (
+        place.parts[0] in _TAKEN or any(PurePath(one).is_relative_to(place) for one in copied)
+    )
+    is_table = setting.endswith(".file")
+    if is_outside or is_taken or (is_table and place.suffix != ".csv"):
+        raise ConfigError(
+            "must name a place of its own below the package" + " that ends in .csv" * is_table,
+            setting=setting,
+            received=str(place),
+            where=where(setting),
+            fix="give another; `roost export --records` writes anywhere",
+        )

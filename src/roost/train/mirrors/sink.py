@@ -1,0 +1,76 @@
+"""What a mirror writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from roost.package.records import Row
+
+End = Literal["finished", "stopped", "failed"]
+"""How a session ends. One that was stopped goes on later."""
+
+
+class Held(NamedTuple):
+    """What a sink has already."""
+
+    step: int = -1
+    """The newest step; below 0: nothing."""
+    names: frozenset[str] = frozenset()
+    """The metrics that it has of that step; not asked of a sink that rewinds."""
+
+
+class Sink(Protocol):
+    """One place that rows and media are copied to. It is connected once; after any error it is closed and
+    given up, and a new one made later."""
+
+    rewinds: bool
+    """Whether it can take back what it has: event files, a table. What cannot (W&B, MLflow) keeps the row
+    that came first, and is given no step a second time."""
+
+    def connect(self, state: Mapping[str, Any]) -> Held:
+        """Connects.
+
+        Args:
+            state: What `state` gave in the last session, ``last_step``, and a ``token``: letters and digits
+                that no other package has, made before the first session's sink was connected.
+        """
+        ...
+
+    def go_back(self, step: int) -> None:
+        """Drops all that lies after ``step``; what follows now begins there. Only of one that rewinds."""
+        ...
+
+    def row(self, row: Row) -> None:
+        """Takes a row, as `roost.package.records.decode_row` gives it. Steps do not fall."""
+        ...
+
+    def media(self, step: int, path: Path) -> None:
+        """Takes a file that lies in the folder of its step."""
+        ...
+
+    def flush(self) -> None:
+        """Writes or sends what it was given."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What the next session must know to go on: nothing for files."""
+        ...
+
+    def close(self, end: End | None) -> None:
+        """Writes what is left, and lets go; with None, after an error, it only lets go."""
+        ...
+
+
+def numbers(row: Row) -> dict[str, float]:
+    """All values of a row, times and memory (``perf/…``) too."""
+    return {name: value for name, value in row.items() if name not in NO_VALUES and _is_number(value)}
+
+
+NO_VALUES = frozenset(["step", "epoch", "time", "nonfinite"])
+"""What a row has beside its values."""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

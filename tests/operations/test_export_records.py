@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
+from roost.operations.export_records import export_records
+from roost.train.mirrors import kinds
+from tests.operations.packages import ROWS, TIMES, package, record_rows, session
+from tests.train.mirrors.recorded import by_step, events, folded, narrow, scalars, show_all, table
+
+
+def test_csv_reads_back_bit_for_bit(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS])
+    done = export_records(made.path, kind="csv", output=tmp_path / "out.csv")
+    assert table(tmp_path / "out.csv") == folded(made.path)
+    assert (done.rows, done.kind, done.path) == (3, "csv", str(tmp_path / "out.csv"))
+    assert done.names[:3] == ["train/loss", "valid/loss", "lr"] and "perf/data_ms" in done.names
+
+
+def test_parquet_reads_back_bit_for_bit(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    rows = [*ROWS, {"step": 40, "epoch": 4, "train/loss": float("nan"), "lr": float("-inf")}]
+    made = package(tmp_path / "runs", rows=rows, checkpoints=False)
+    export_records(made.path, kind="parquet", output=tmp_path / "out.parquet")
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert str(found.schema.field("step").type) == "int64"
+    assert str(found.schema.field("train/loss").type) == "double"
+    assert found["valid/loss"].to_pylist() == [1.5, 0.5, 0.75, None], "no value is not NaN"
+    assert [str(value) for value in found["train/loss"].to_pylist()] == ["2.0", "1.0", "0.5", "nan"]
+    assert found["time"].to_pylist() == [row["time"] for row in made.records().rows]
+
+
+def test_tensorboard_reads_back_with_its_media(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    show_all(made.path, 20)
+    export_records(made.path, kind="tensorboard", output=tmp_path / "logs")
+    assert scalars(tmp_path / "logs") == narrow(folded(made.path))
+    assert events(tmp_path / "logs").Tags()["images"] == ["m", "p"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tensorboard"])
+def test_while_it_runs_from_another_place_and_of_several_sessions(tmp_path: Path, kind: str) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "running")
+    record_rows(made, 2, 20, [{"step": 30, "epoch": 3, "train/loss": 9.0}])
+    before = {path: path.read_bytes() for path in made.path.rglob("*") if path.is_file()}
+    moved = shutil.move(made.path, tmp_path / "moved")
+    done = export_records(moved, kind=kind, output=tmp_path / "out")
+    assert done.rows == 3
+    after = {
+        made.path / path.relative_to(moved): path.read_bytes() for path in moved.rglob("*") if path.is_file()
+    }
+    assert after == before, "it only reads"
+    if kind == "csv":
+        assert by_step(table(tmp_path / "out"))[30] == {"train/loss": 9.0}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tensorboard"])
+def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+    made = package(tmp_path / "runs")
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "mine").write_text("mine")
+    for name in ("mine", "ours"):
+        with pytest.raises(Refused, match="nothing is overwritten"):
+            export_records(made.path, kind=kind, output=tmp_path / name)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, empty = package(tmp_path / "runs"), package(tmp_path / "runs", "empty", state="new")
+    with pytest.raises(UsageError, match="no such kind"):
+        export_records(made.path, kind="xls", output=tmp_path / "out")
+    with pytest.raises(NotFound, match="no such folder"):
+        export_records(made.path, kind="csv", output=tmp_path / "no" / "out.csv")
+    with pytest.raises(NotFound, match="nothing is recorded yet"):
+        export_records(empty.path, kind="csv", output=tmp_path / "out.csv")
+    with pytest.raises(NotFound, match="no package"):
+        export_records(tmp_path, kind="csv", output=tmp_path / "out.csv")
+    monkeypatch.setattr(kinds, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pyarrow is not installed") as found:
+        export_records(made.path, kind="parquet", output=tmp_path / "out")
+    assert found.value.fix == "pip install 'roost[data]'"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tensorboard"])
+def test_no_torch(tmp_path: Path, kind: str) -> None:
+    made = package(tmp_path / "runs")
+    program = (
+        "import sys; from pathlib import Path; from roost.operations.export_records import export_records; "
+        "export_records(sys.argv[1], kind=sys.argv[2], output=Path(sys.argv[3])); "
+        "assert 'torch' not in sys.modules, 'torch'"
+    )
+    subprocess.run([sys.executable, "-c", program, made.path, kind, tmp_path / "out"], check=True)

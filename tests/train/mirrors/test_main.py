@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.train.mirrors.recorded import folded, session, table
+from tests.waiting import wait_for
+
+
+@contextmanager
+def process(package: Path, kind: str = "csv") -> Iterator[subprocess.Popen[bytes]]:
+    """A mirror's process, as the hook starts it."""
+    command = [sys.executable, "-P", "-m", "roost.train.mirrors"]
+    task = {"package": str(package), "kind": kind, "settings": {}, "subject": {"name": "x"}}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdin is not None
+        started.stdin.write(msgspec.json.encode(task) + b"\n")
+        started.stdin.flush()
+        yield started
+        started.kill()
+
+
+def mirrored(package: Path) -> int:
+    path = package / "metrics.csv"
+    return len(table(path)) if path.exists() else 0
+
+
+def test_it_follows_and_ends_when_it_is_told(tmp_path: Path) -> None:
+    writer = session(tmp_path, 1, 0, [1, 2])
+    with process(tmp_path) as started:
+        wait_for(lambda: mirrored(tmp_path) == 2, 60)
+        writer.row(3, 0, {"train/loss": 1.0})
+        wait_for(lambda: mirrored(tmp_path) == 3, 60)
+        writer.row(4, 0, {"train/loss": 1.0})
+        assert started.communicate(b"finished\n", timeout=60) == (b"", None)
+        assert started.returncode == 0
+    assert table(tmp_path / "metrics.csv") == folded(tmp_path)
+
+
+def test_it_ends_with_the_training_that_was_killed(tmp_path: Path) -> None:
+    session(tmp_path, 1, 0, [1])
+    with process(tmp_path) as started:
+        assert started.communicate(timeout=60)[0] == b"" and started.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_group_is_the_training_s_to_answer(tmp_path: Path, number: int) -> None:
+    writer = session(tmp_path, 1, 0, [1])
+    with process(tmp_path) as started:
+        wait_for(lambda: mirrored(tmp_path) == 1, 60)
+        os.kill(started.pid, number)
+        writer.row(2, 0, {"train/loss": 1.0})
+        started.communicate(b"stopped\n", timeout=60)
+        assert started.returncode == 0
+    assert mirrored(tmp_path) == 2
+
+
+def test_it_may_be_told_the_end_before_it_has_begun(tmp_path: Path) -> None:
+    """A training shorter than the start of a process."""
+    session(tmp_path, 1, 0, [1])
+    command = [sys.executable, "-P", "-m", "roost.train.mirrors"]
+    task = {"package": str(tmp_path), "kind": "csv", "settings": {}, "subject": {"name": "x"}}
+    given = msgspec.json.encode(task) + b"\nfinished\n"
+    subprocess.run(command, input=given, check=True, timeout=60)
+    assert mirrored(tmp_path) == 1
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as started:
+        assert started.stdin is not None
+        started.stdin.write(given)
+        started.stdin.flush()  # and left open
+        assert started.wait(60) == 0
