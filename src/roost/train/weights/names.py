@@ -1,0 +1,124 @@
+"""Names of weights: those of a file, and what they are in a module here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module")
+"""What (Distributed)DataParallel, torch.compile and FSDP put into the names of what they wrap."""
+
+Shape = tuple[int, ...]
+_MOST_PAIRS = 2_000_000
+_MOST_TRIED = 50
+
+
+def bare(name: str) -> str:
+    """The name without what wrappers put into it, anywhere but at its end."""
+    *modules, last = name.split(".")
+    return ".".join([*(one for one in modules if one not in WRAPPERS), last])
+
+
+def mapped(name: str, mapping: Mapping[str, str | None]) -> str | None:
+    """What a name of a file is here; None: it is left out.
+
+    Args:
+        name: As the file has it; a beginning fits it as it is, or without what wrappers put into it.
+        mapping: Beginnings there, and what they are here. The longest that fits counts; "" fits every name.
+    """
+    key = _key(name, mapping)
+    if key is None:
+        return name
+    to = mapping[key]
+    rest = name if name.startswith(key) else bare(name)
+    return None if to is None else to + rest[len(key) :]
+
+
+def _key(name: str, mapping: Mapping[str, str | None]) -> str | None:
+    fitting = [key for key in mapping if name.startswith(key) or bare(name).startswith(key)]
+    return max(fitting, key=len, default=None)
+
+
+def unused(names: Iterable[str], mapping: Mapping[str, str | None]) -> list[str]:
+    """The keys of a mapping that no name begins with."""
+    found = list(names)
+    return [key for key in mapping if not any(n.startswith(key) or bare(n).startswith(key) for n in found)]
+
+
+class Names:
+    """The names of a module; a name of a file is found as it is, or where both are the same without what
+    wrappers put into them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._exact = set(names)
+        by_bare: dict[str, list[str]] = {}
+        for name in self._exact:
+            by_bare.setdefault(bare(name), []).append(name)
+        self._bare = {key: found[0] for key, found in by_bare.items() if len(found) == 1}
+
+    def find(self, name: str) -> str | None:
+        """The name here, None where there is none."""
+        return name if name in self._exact else self._bare.get(bare(name))
+
+
+def proposals(theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> list[tuple[str, str, int]]:
+    """Pairs (beginning there, beginning here) under which names fit with their shapes, and how many: the best
+    first.
+
+    Args:
+        theirs: Shapes by name in the file.
+        ours: Shapes by name here.
+    """
+    alike: dict[tuple[str, Shape], list[str]] = {}
+    for name, shape in ours.items():
+        alike.setdefault((name.rpartition(".")[2], shape), []).append(name)
+    rows = {name: alike.get((name.rpartition(".")[2], shape), []) for name, shape in theirs.items()}
+    if sum(map(len, rows.values())) > _MOST_PAIRS:
+        return []
+    counted = Counter(_beginnings(name, other) for name, found in rows.items() for other in found)
+    tried = [
+        (there, here, _fitting(there, here, theirs, ours))
+        for (there, here), _ in counted.most_common(_MOST_TRIED)
+        if there != here
+    ]
+    return sorted(tried, key=lambda one: (-one[2], len(one[0]) + len(one[1]), one[:2]))
+
+
+def _beginnings(one: str, other: str) -> tuple[str, str]:
+    """What is left of two names without their common end, which is a whole number of parts."""
+    parts, others = one.split("."), other.split(".")
+    while parts and others and parts[-1] == others[-1]:
+        parts.pop()
+        others.pop()
+    return _prefix(parts), _prefix(others)
+
+
+def _prefix(parts: Sequence[str]) -> str:
+    return "".join(f"{part}." for part in parts)
+
+
+def _fitting(there: str, here: str, theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> int:
+    return sum(
+        ours.get(here + name[len(there) :]) == shape
+        for name, shape in theirs.items()
+        if name.startswith(there)
+    )
+
+
+def grouped(names: Sequence[str], *, most: int = 6) -> str:
+    """Names in a message; many of them by what they begin with: ``net.a.* (12), net.b.* (3)``."""
+    if len(names) <= most:
+        return ", ".join(names)
+    groups: dict[str, list[str]] = {}
+    for depth in range(1, 1 + max(name.count(".") for name in names)):
+        finer: dict[str, list[str]] = {}
+        for name in names:
+            finer.setdefault(".".join(name.split(".")[:depth]), []).append(name)
+        if len(finer) > most:
+            break
+        groups = finer
+    if not groups:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return ", ".join(
+        inside[0] if len(inside) == 1 else f"{key}.* ({len(inside)})" for key, inside in groups.items()
+    )

@@ -1,0 +1,115 @@
+"""Weights that roost wrote: of a package, of one checkpoint, of a folder of checkpoints."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from roost.base.errors import NotFound, UsageError
+from roost.base.suggest import proposal
+from roost.config import sections
+from roost.config.structs.checkpoint import CheckpointSettings
+from roost.package import checkpoint as checkpoints
+from roost.package import retention
+from roost.package.checkpoint import Info
+from roost.package.package import Package
+from roost.package.store import Store
+from roost.train.weights.source import Source
+
+Which = int | Literal["best", "last"]
+MODEL, TRAINER = "model", "trainer"
+AVERAGE = "average/"
+"""Before its name: the hook that keeps an average."""
+
+
+def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) -> Source:
+    """The weights of a package (the newest good checkpoint, the best, or one by its id), of a folder of
+    checkpoints, or of one checkpoint.
+
+    Args:
+        path: The folder.
+        checkpoint: Of a package: which; "best" is the best by the first rule of its ``checkpoint.best``.
+        average: The name of an average that is taken in place of the raw weights.
+
+    Raises:
+        UsageError: ``checkpoint`` names another one than the one that was given.
+        NotFound: It is neither; or there is no such checkpoint, or no such average.
+        CheckpointError: It is damaged, or of a newer roost.
+        OSError: It cannot be read.
+    """
+    load = functools.partial(checkpoints.read, only=[MODEL, TRAINER] if average else [MODEL])
+    if (path / "MANIFEST.json").is_file():
+        if checkpoint != "last":
+            raise UsageError("this is one checkpoint", received=checkpoint, fix="leave `checkpoint` out")
+        return _source(path, path, *load(path), average, [])
+    package = Package.open(path) if (path / "request.json").is_file() else None
+    store = package.store() if package is not None else Store(path)
+    if package is None and not checkpoints.ids(path):
+        raise NotFound(
+            "the folder is neither a package nor a checkpoint",
+            received=str(path),
+            fix="give the folder of a run, one of its Checkpoints/state_N.ckpt, or a file of weights",
+        )
+    if checkpoint == "best":
+        checkpoint = _best(store, _rules(package) if package is not None else ())
+    notes: list[str] = []
+    if checkpoint == "last":
+        found, notes = store.newest_readable(load)
+        if found is None:
+            raise NotFound("it has no checkpoint yet", where=path, fix="wait for its first one")
+    else:
+        found = load(store.path(checkpoint))
+    return _source(path, checkpoints.folder_of(store.folder, found[0].id), *found, average, notes)
+
+
+def _rules(package: Package) -> tuple[retention.Best, ...]:
+    section = package.settings().get("checkpoint") or {}
+    read = sections.read(CheckpointSettings, section, key="checkpoint", where=lambda key: None)
+    return retention.policy_of(read).best
+
+
+def _best(store: Store, rules: tuple[retention.Best, ...]) -> int:
+    if not rules:
+        raise NotFound(
+            "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
+            fix="give checkpoint: last, or an id",
+        )
+    rule = msgspec.structs.replace(rules[0], top_k=1)
+    if not (found := retention.best_of(store.line(), rule)):
+        raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
+    return found[0].id
+
+
+def _source(
+    path: Path, folder: Path, info: Info, states: Mapping[str, Any], average: str | None, notes: list[str]
+) -> Source:
+    model = states[MODEL]
+    # A checkpoint of a hand-written loop holds the state_dict itself.
+    weights = dict(model["state"] if {"state", "hidden"} <= set(model) else model)
+    about, part = f"checkpoint {info.id} of step {info.step}", MODEL
+    if average is not None:
+        found = _averaged(states[TRAINER], average, folder)
+        weights |= found
+        about, part = f"{about}, average {average!r}", TRAINER
+        if not found:
+            notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
+    stored = info.files.get(f"{part}.safetensors", {})
+    return Source(weights, path, about, str(stored.get("sha256", "")), int(stored.get("bytes", 0)), notes)
+
+
+def _averaged(trainer: Mapping[str, Any], name: str, folder: Path) -> Mapping[str, Any]:
+    hooks = trainer.get("hooks", {})
+    known = [hook.removeprefix(AVERAGE) for hook in hooks if hook.startswith(AVERAGE)]
+    if name not in known:
+        fix = (
+            f"{proposal(name, known)}it has {', '.join(known)}"
+            if known
+            else "leave `average` out: it has none"
+        )
+        raise NotFound("the checkpoint holds no such average", received=name, where=folder, fix=fix)
+    weights: Mapping[str, Any] = hooks[f"{AVERAGE}{name}"]["weights"]
+    return weights

@@ -1,0 +1,116 @@
+"""Weights that roost wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roost.base.errors import CheckpointError, NotFound, UsageError
+from roost.package import checkpoint
+from roost.package.checkpoint import Info
+from roost.package.package import Package
+from roost.train.average import Average
+from roost.train.checkpoints import Checkpoints
+from roost.train.module_state import ModuleState
+from roost.train.progress import Progress
+from roost.train.weights import packages
+
+
+def module(value: float) -> nn.Module:
+    made = nn.Linear(2, 1)
+    with torch.no_grad():
+        made.weight.fill_(value)
+    return made
+
+
+def package(folder: Path, *, best: list[Any] | None = None) -> Package:
+    """Checkpoints 0, 1, 2 with weights 0, 1, 2; the best is 1; an average, ten times as large."""
+    values = {"checkpoint": {"best": best}} if best is not None else {}
+    made = Package.create(folder, name="run", values=values)
+    for id, loss in enumerate([3.0, 1.0, 2.0]):
+        average = Average()
+        average.update(module(10.0 * id))
+        hooks = {"average/ema": average.state_dict(), "average/new": Average().state_dict(), "Save": {}}
+        parent = checkpoint.infos(made.checkpoints)[-1] if id else None
+        checkpoint.write(
+            made.checkpoints,
+            {"model": ModuleState(module(id)).state_dict(), "trainer": {"hooks": hooks}},
+            Info(id=id, step=id * 5, epoch=0, batch=0, line=checkpoint.line_after(parent, id),
+                 metrics={"valid/loss": loss}),
+        )  # fmt: skip
+    return made
+
+
+def first(source: packages.Source) -> float:
+    return float(source.weights["weight"][0, 0])
+
+
+RULES = [{"monitor": "valid/loss", "mode": "min"}]
+
+
+def test_the_newest_the_best_or_one_by_its_id(tmp_path: Path) -> None:
+    made = package(tmp_path, best=RULES)
+    newest = packages.read(made.path)
+    assert first(newest) == 2 and newest.about == "checkpoint 2 of step 10"
+    stored = checkpoint.read_info(made.checkpoints / "state_2.ckpt").files["model.safetensors"]
+    assert (newest.sha256, newest.size) == (stored["sha256"], stored["bytes"])
+    assert first(packages.read(made.path, checkpoint="best")) == 1
+    assert first(packages.read(made.path, checkpoint=0)) == 0
+    with pytest.raises(NotFound, match="no checkpoint 7; there are: 0, 1, 2"):
+        packages.read(made.path, checkpoint=7)
+
+
+def test_the_best_needs_a_rule_and_a_value(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nothing says which.*checkpoint: last"):
+        packages.read(package(tmp_path / "a").path, checkpoint="best")
+    made = package(tmp_path / "b", best=[{"monitor": "valid/accuracy", "mode": "max"}])
+    with pytest.raises(NotFound, match="none of its checkpoints was measured by valid/accuracy"):
+        packages.read(made.path, checkpoint="best")
+
+
+def test_an_average(tmp_path: Path) -> None:
+    path = package(tmp_path).path
+    found = packages.read(path, average="ema")
+    assert first(found) == 20 and found.about == "checkpoint 2 of step 10, average 'ema'" and not found.notes
+    raw = packages.read(path, average="new")
+    assert first(raw) == 2 and raw.notes == [
+        "the average 'new' has taken in nothing yet: these are the raw weights"
+    ]
+    with pytest.raises(NotFound, match=r"no such average.*did you mean 'ema'\? it has ema, new"):
+        packages.read(path, average="emma")
+
+
+def test_one_checkpoint(tmp_path: Path) -> None:
+    folder = package(tmp_path).checkpoints / "state_1.ckpt"
+    assert first(packages.read(folder)) == 1
+    assert first(packages.read(folder, average="ema")) == 10
+    with pytest.raises(UsageError, match="one checkpoint"):
+        packages.read(folder, checkpoint=1)
+
+
+def test_the_checkpoints_of_a_loop_by_hand(tmp_path: Path) -> None:
+    Checkpoints(tmp_path / "saved").save({"model": module(7)}, Progress())
+    assert first(packages.read(tmp_path / "saved")) == 7
+
+
+def test_a_damaged_one_is_passed_over_and_stays(tmp_path: Path) -> None:
+    made = package(tmp_path)
+    file = made.checkpoints / "state_2.ckpt" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    found = packages.read(made.path)
+    assert first(found) == 1 and "passed over" in found.notes[0]
+    assert checkpoint.ids(made.checkpoints) == [0, 1, 2]
+    with pytest.raises(CheckpointError, match="is damaged"):
+        packages.read(made.path, checkpoint=2)
+
+
+def test_folders_without_weights(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="neither a package nor a checkpoint"):
+        packages.read(tmp_path)
+    empty = Package.create(tmp_path, name="empty", values={})
+    with pytest.raises(NotFound, match="it has no checkpoint yet"):
+        packages.read(empty.path)
