@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.config.build import build, forget, locate
+from roost.config.build import build, forget, locate, to_call
 
 
 @pytest.fixture
@@ -412,3 +412,72 @@ def test_building_what_may_not_be_named() -> None:
     assert "made.it.class: 'os.system' is not something that a config may name" in bad_build(
         {"class": "os.system"}
     )
+
+
+# --- any number of arguments --------------------------------------------------------------------------
+
+
+def test_a_list_of_the_name_of_args_is_spread(project: Path) -> None:
+    layer = {"class": "torch.nn.Linear", "in_features": 2, "out_features": 2}
+    made = build({"class": "torch.nn.Sequential", "args": [layer, {"class": "torch.nn.ReLU"}, layer]})
+    assert [type(part).__name__ for part in made] == ["Linear", "ReLU", "Linear"]
+    assert list(made.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    (project / "own.py").write_text("def f(a, *rest, b=3, **more):\n    return a, rest, b, more\n")
+    assert build({"class": "own.py:f", "rest": [1, layer["class"]], "a": 0, "c": 5}, project)[0] == 0
+    assert build({"class": "own.py:f", "rest": [], "a": 0}, project) == (0, (), 3, {})
+    assert build({"class": "own.py:f", "rest": [1, 2], "b": 4}, project, a=7) == (7, (1, 2), 4, {})
+
+
+def test_what_cannot_be_spread(project: Path) -> None:
+    (project / "own.py").write_text("def f(a=1, *rest):\n    return a, rest\n")
+    assert (
+        "made.it.args: torch.nn.Sequential takes any number of 'args': expected a list; received 3"
+        in bad_build({"class": "torch.nn.Sequential", "args": 3})
+    )
+    assert "made.it.rest: own.py:f takes 'a' before its 'rest'" in bad_build(
+        {"class": "own.py:f", "rest": [1]}, project
+    )
+    message = bad_build({"class": "torch.nn.Sequential", "args": [{"class": "torch.nn.Linaer"}]})
+    assert "made.it.args.0.class: torch.nn has no 'Linaer'" in message
+    assert "torch.nn.Sequential takes no argument 'layers'" in bad_build(
+        {"class": "torch.nn.Sequential", "layers": []}
+    )
+
+
+# --- what is called later -----------------------------------------------------------------------------
+
+
+def test_what_is_called_later(project: Path) -> None:
+    (project / "own.py").write_text(
+        "def f(x, y, scale=1, other=None):\n    return (x + y) * scale, other\n\n"
+        "class Adds:\n    def __init__(self, n): self.n = n\n    def __call__(self, x): return x + self.n\n"
+    )
+    assert to_call({"class": "own.py:f"}, project, inputs=2)(1, 2) == (3, None)
+    assert to_call({"class": "own.py:f", "scale": 2, "other": "own.py:f"}, project, inputs=2)(1, 2)[0] == 6
+    assert to_call({"class": "own.py:Adds", "n": 3}, project, inputs=1)(4) == 7
+    loss = to_call({"class": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, inputs=2)
+    assert loss.label_smoothing == 0.1
+
+
+@pytest.mark.parametrize(
+    ("spec", "inputs", "message"),
+    [
+        (
+            {"class": "own.py:f"},
+            1,
+            "it.inputs: own.py:f cannot be called with 1 input: missing a required argument",
+        ),
+        ({"class": "own.py:f"}, 3, "own.py:f cannot be called with 3 inputs: too many positional arguments"),
+        ({"class": "own.py:f", "x": 1}, 2, "own.py:f cannot be called with 2 inputs: multiple values for"),
+        ({"class": "own.py:f", "z": 1}, 2, "it.z: own.py:f takes no argument 'z'; received 1"),
+        ({"class": "own.py:Plain"}, 1, "it.class: own.py:Plain makes what cannot be called"),
+        ({"class": "torch.nn.MSELoss"}, 1, "torch.nn.MSELoss cannot be called with 1 input"),
+        ({"class": "torch.nn.MSELoss", "reduce": 3, "x": 1}, 2, "torch.nn.MSELoss takes no argument 'x'"),
+        ({"class": "torch.nn.functional.mse"}, 2, "it.class: torch.nn.functional has no 'mse'"),
+    ],
+)
+def test_what_cannot_be_called_so(spec: dict[str, object], inputs: int, message: str, project: Path) -> None:
+    (project / "own.py").write_text("def f(x, y): ...\n\nclass Plain: ...\n")
+    with pytest.raises(ConfigError) as caught:
+        to_call(spec, project, "it", lambda key: f"line of {key}", inputs=inputs)
+    assert message in str(caught.value) and "(at line of it" in str(caught.value)

@@ -11,6 +11,7 @@ from roost.config import build
 from roost.package import checkpoint
 from roost.package.retention import Best, Policy
 from roost.project import assemble, native
+from roost.train.hooks import Averaging
 from roost.train.trainer import Trainer
 from roost.train.until import Until
 from tests.project.projects import DATASET, RUNNER, project
@@ -118,6 +119,25 @@ def test_own_hooks_come_after_roost_s_in_their_phase(tmp_path: Path) -> None:
     code += "class B(roost.Hook): phase = roost.Phase.MODEL\n"
     trainer = make(tmp_path, hooks_code=code, hooks=["Hooks.py:A", "Hooks.py:B"])
     assert hooks(trainer)[:4] == ["B", "Visualize", "Validate", "A"]
+
+
+def test_averages_come_after_the_hooks_that_may_change_the_weights(tmp_path: Path) -> None:
+    code = "import roost\nclass B(roost.Hook): phase = roost.Phase.MODEL\n"
+    late = {"method": "swa", "every": "1ep", "start": 5, "validate": False}
+    averages = {"ema": {"decay": 0.5}, "late": late}
+    trainer = make(tmp_path, hooks_code=code, hooks=["Hooks.py:B"], averages=averages)
+    assert hooks(trainer)[:3] == ["B", "average/ema", "average/late"]
+    assert trainer.fit() == "finished"
+    ema, swa = (hook.state_dict() for hook in trainer.calls.hooks if isinstance(hook, Averaging))
+    assert (ema["method"], ema["count"], swa["method"], swa["count"]) == ("ema", 6, "swa", 0)
+    assert "valid/ema/loss" in trainer.evaluate() and "valid/late/loss" not in trainer.evaluate()
+
+
+@pytest.mark.parametrize("mode", ["dry", "no_optim"])
+def test_what_trains_nothing_averages_nothing(mode: str, tmp_path: Path) -> None:
+    trainer = make(tmp_path, step_mode=mode, averages={"ema": {}})
+    trainer.fit()
+    assert not trainer.averages and not any(name.startswith("average") for name in hooks(trainer))
 
 
 @pytest.mark.parametrize(
@@ -229,3 +249,42 @@ def test_two_runs_of_one_config_are_the_same(tmp_path: Path) -> None:
         found.append(torch.cat([p.detach().flatten() for p in trainer.runner.parameters()]))
         build.forget(tmp_path)
     assert torch.equal(*found)
+
+
+def test_statistics_and_a_profile(tmp_path: Path) -> None:
+    code = "import roost\nclass B(roost.Hook): phase = roost.Phase.MODEL\n"
+    trainer = make(
+        tmp_path,
+        hooks_code=code,
+        hooks=["Hooks.py:B"],
+        statistics={"every": 2, "updates": True, "weights": False, "histograms": True},
+        profile={"start_step": 1, "steps": 2},
+        log_every=2,
+    )
+    assert hooks(trainer)[:2] == ["B", "Statistics"], "a hook of the project may change the weights"
+    assert trainer.fit() == "finished"
+    package = trainer.checkpoints.store.folder.parent  # type: ignore[union-attr]
+    assert {name.split("/")[1] for name in trainer.row if name.startswith("stats/")} == {
+        "grad_norm",
+        "update_norm",
+    }
+    assert list((package / "media" / "2").glob("gradients.*.json"))
+    assert (package / "profile" / "1" / "trace.json").is_file()
+
+
+def test_globs_of_statistics_that_match_nothing(tmp_path: Path) -> None:
+    trainer = make(tmp_path, statistics={"params": ["*", "head.*"]})
+    with pytest.raises(ConfigError, match=r"statistics\.params: the glob matches no .* received 'head\.\*'"):
+        trainer.fit()
+
+
+@pytest.mark.parametrize("mode", ["dry", "no_optim"])
+def test_what_trains_nothing_is_profiled_and_its_statistics_are_ignored_aloud(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = make(tmp_path, step_mode=mode, statistics={}, profile={"start_step": 1, "steps": 2})
+    assert hooks(trainer) == ["Profile", "Records", "Console"]
+    trainer.fit()
+    out = capsys.readouterr().out
+    assert f"statistics are not recorded: with step_mode {mode} no weight moves" in out
+    assert "profile of steps 2 to 3: " in out

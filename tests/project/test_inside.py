@@ -14,6 +14,7 @@ import torch
 
 from roost.config import build
 from roost.project.inside import inside
+from tests.project import described
 from tests.project.projects import RUNNER, project
 
 
@@ -113,3 +114,18 @@ def test_what_debian_installed_stays_too(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "debian_library", library)
     with inside(package):
         assert sys.modules["debian_library"] is library
+
+
+def test_what_lies_beside_a_file_that_a_section_names_is_the_package_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = described.project(
+        tmp_path, runner={"model": {"class": "torch.nn.Sequential", "args": ["Deep/In.py:f"]}}
+    )
+    (package.path / "Deep").mkdir()
+    (package.path / "Deep" / "In.py").write_text("import beside\ndef f(): return beside.WHO\n")
+    (package.path / "Deep" / "beside.py").write_text("WHO = 'package'\n")
+    monkeypatch.setitem(sys.modules, "beside", types.ModuleType("beside"))
+    with inside(package):
+        assert build.locate("Deep/In.py:f", root=package.path)() == "package"
+    assert not hasattr(sys.modules["beside"], "WHO")

@@ -151,10 +151,13 @@ def test_an_error_of_the_project_s_own_passes_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("Hooks.py:NotAHook", r"hooks: is no roost.Hook; received 'Hooks.py:NotAHook'"),
+        ("Hooks.py:NotAHook", r"hooks.0: is no roost.Hook; received 'Hooks.py:NotAHook'"),
         ("Hooks.py:Missing", r"Hooks.py has no 'Missing'"),
         ("Nowhere.py:Rules", r"there is no file Nowhere.py"),
-        ("Hooks.py:Needs", r"Needs needs interval, but roost makes it without arguments.*self\.args"),
+        (
+            "Hooks.py:Needs",
+            r"Needs needs interval, but roost makes it without arguments.*class: Hooks.py:Needs, interval",
+        ),
         ("Hooks.py:WrongMethods", r"WrongMethods has no build|is no roost.Hook"),
     ],
 )
@@ -222,7 +225,7 @@ class Stream(IterableDataset[int]):
         (roost.Data(train=Sized(-1)), r"the len\(\) of the train set"),
         (
             roost.Data(train=SET, valid=SET, collate={"x": list}),
-            r"it may be for train, valid, test$",
+            r"it may be for train, valid, test, predict$",
         ),
         (roost.Data(train=SET, collate={"train": 3}), r"collate for train is no function; received 3"),
         (roost.Data(train=SET, collate=3), r"collate is no function; received 3"),

@@ -65,8 +65,11 @@ def check_names(
     if signature is None:
         return
     named, shape, is_open = _named(signature), _shape(signature), _is_open(signature)
+    spread = _spread(signature)
     for name in given:
-        if name not in named and not is_open:
+        if name == spread:
+            _check_spread(path, signature, {**given, **runtime}, place)
+        elif name not in named and not is_open:
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
@@ -80,6 +83,74 @@ def check_names(
         if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
             at = place.of("class")
             raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it; {shape}")
+
+
+def call(made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+    """Calls a class or function with arguments by name; a list of the name of its ``*args`` is spread."""
+    signature = _signature(made)
+    spread = _spread(signature) if signature is not None else None
+    if signature is None or spread is None or spread not in given:
+        return made(**given, **runtime)
+    rest = {**given, **runtime}
+    items = rest.pop(spread)
+    return made(*(rest.pop(name) for name in _before(signature) if name in rest), *items, **rest)
+
+
+def check_inputs(path: str, made: Made, given: Mapping[str, Any], inputs: int, place: Place) -> None:
+    """Makes sure that a function can be called with so many values and, by name, what the config gives.
+
+    Raises:
+        ConfigError: It cannot; shows the signature.
+    """
+    signature = _signature(made)
+    if signature is None:
+        return
+    named = _named(signature)
+    for name in given:
+        if name not in named and not _is_open(signature):
+            raise ConfigError(
+                f"{path} takes no argument {name!r}",
+                received=given[name],
+                **place.of(name),
+                fix=synonyms.proposal(name, named) + _shape(signature),
+            )
+    try:
+        signature.bind(*[None] * inputs, **given)
+    except TypeError as error:
+        raise ConfigError(
+            f"{path} cannot be called with {inputs} input{'s' * (inputs != 1)}: {error}",
+            **place.of("inputs"),
+            fix=_shape(signature),
+        ) from None
+
+
+def _spread(signature: inspect.Signature) -> str | None:
+    """The name of ``*args``."""
+    kinds = {one.kind: name for name, one in signature.parameters.items()}
+    return kinds.get(inspect.Parameter.VAR_POSITIONAL)
+
+
+def _before(signature: inspect.Signature) -> list[str]:
+    """The arguments that stand before ``*args``, and so are given by their place."""
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [name for name, one in signature.parameters.items() if one.kind is by_place]
+
+
+def _check_spread(path: str, signature: inspect.Signature, given: Mapping[str, Any], place: Place) -> None:
+    spread = _spread(signature)
+    assert spread is not None
+    if not isinstance(given[spread], list):
+        raise ConfigError(
+            f"{path} takes any number of {spread!r}: expected a list",
+            received=given[spread],
+            **place.of(spread),
+            fix=_shape(signature),
+        )
+    for name in _before(signature):
+        if name not in given:
+            raise ConfigError(
+                f"{path} takes {name!r} before its {spread!r}", **place.of(spread), fix=f"give {name}, too"
+            )
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -7,6 +7,7 @@ is refused before anything is imported, so reading a config can never reach ``os
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -22,19 +23,13 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import ConfigError
 from roost.base.installed import is_installed
-from roost.base.suggest import nearest, proposal
-from roost.config import arguments
+from roost.base.suggest import proposal
+from roost.config import arguments, libraries
 from roost.config.arguments import Place
-
-ALLOWED = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
-"""Libraries, or parts of them, whose classes and functions a config may name."""
+from roost.config.libraries import Unfit
 
 Where = Callable[[str], object]
 """Gives the place where a dotted key was set, such as ``config.yaml:12``."""
-
-
-class _Unfit(ConfigError):
-    """Ours, to be told from an error that the project's own code raises while it is imported."""
 
 
 def locate(
@@ -57,12 +52,12 @@ def locate(
         if ".py:" in path:
             found, named = _from_file(path, Path.cwd() if root is None else root)
         else:
-            found, named = _from_library(path)
+            found, named = libraries.located(path), path
         # A file of the project may also have an object that is called, made at its end.
         is_made = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
         if not is_made:
-            raise _Unfit(f"{named} is neither a class nor a function")
-    except _Unfit as error:
+            raise Unfit(f"{named} is neither a class nor a function")
+    except Unfit as error:
         asked = {} if setting is None else {"setting": setting, "received": path}
         raise ConfigError(error.message, where=where, fix=error.fix, **asked) from None
     made: Any = found
@@ -92,7 +87,40 @@ def build(
     return _Builder(Path.cwd() if root is None else root, where).build(spec, setting, runtime)
 
 
-_FILE = re.compile(r"[\w/.-]+\.py:\w+")
+def to_call(
+    spec: Mapping[str, Any],
+    root: Path | None = None,
+    setting: str | None = None,
+    where: Where = lambda key: None,
+    /,
+    *,
+    inputs: int,
+) -> Callable[..., Any]:
+    """What ``{"class": path, **arguments}`` describes, to be called later with so many ``inputs``: a class is
+    made, a function gets the arguments beside its path.
+
+    Raises:
+        ConfigError: As `build` does; or it cannot be called so.
+    """
+    builder = _Builder(Path.cwd() if root is None else root, where)
+    place, path = Place(setting, where), str(spec.get("class"))
+    made = locate(path, root=builder.root, **place.of("class"))
+    if inspect.isclass(made):
+        found = builder.build(spec, setting, {})
+        if not callable(found):
+            raise ConfigError(
+                f"{path} makes what cannot be called", **place.of("class"), fix="name a function"
+            )
+        arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place)
+        return found  # type: ignore[no-any-return]
+    given = {name: value for name, value in spec.items() if name != "class"}
+    arguments.check_inputs(path, made, given, inputs, place)
+    whole = builder.objects(given, place, {})
+    return functools.partial(made, **whole) if whole else made
+
+
+FILE = re.compile(r"[\w/.-]+\.py:\w+")
+"""How a class or function of a file of the project is named."""
 
 
 class _Builder(NamedTuple):
@@ -119,20 +147,17 @@ class _Builder(NamedTuple):
             if name in runtime:
                 raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
         arguments.check_names(path, made, given, runtime, place)
-        whole = {
-            name: self._object(value, place.of(name)["setting"], {**offered, **runtime})
-            for name, value in given.items()
-        }
-        if _FILE.fullmatch(path):
-            return made(**whole, **runtime)
+        whole = self.objects(given, place, {**offered, **runtime})
+        if FILE.fullmatch(path):
+            return arguments.call(made, whole, runtime)
         try:
-            return made(**arguments.typed(path, made, whole, place), **runtime)
+            return arguments.call(made, arguments.typed(path, made, whole, place), runtime)
         except ConfigError:
             raise
         except Exception as error:
             if is_own(error, self.root):  # a function of the project that a library's class calls
                 raise
-            guilty = arguments.culprit(whole, lambda other: made(**other, **runtime))
+            guilty = arguments.culprit(whole, lambda other: arguments.call(made, other, runtime))
             at = place.of("class") if guilty is None else place.of(guilty)
             raise ConfigError(
                 f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
@@ -140,6 +165,10 @@ class _Builder(NamedTuple):
                 fix=arguments.shape(made),
                 **{**at, **({"setting": setting} if guilty is None else {})},
             ) from error
+
+    def objects(self, given: Mapping[str, Any], place: Place, offered: Mapping[str, Any]) -> dict[str, Any]:
+        """What the arguments of a spec stand for."""
+        return {name: self._object(one, place.of(name)["setting"], offered) for name, one in given.items()}
 
     def _object(self, value: Any, key: str, offered: Mapping[str, Any]) -> Any:
         """What a value stands for: a class with its arguments, a function by its path, or itself."""
@@ -149,7 +178,7 @@ class _Builder(NamedTuple):
             return {name: self._object(one, f"{key}.{name}", offered) for name, one in value.items()}
         if isinstance(value, list):
             return [self._object(one, f"{key}.{number}", offered) for number, one in enumerate(value)]
-        is_path = isinstance(value, str) and (_FILE.fullmatch(value) or _is_allowed(value.rpartition(".")[0]))
+        is_path = isinstance(value, str) and (FILE.fullmatch(value) or libraries.may_name(value))
         return locate(value, root=self.root, setting=key, where=self.where(key)) if is_path else value
 
 
@@ -196,75 +225,6 @@ def forget(root: Path) -> dict[str, types.ModuleType]:
     return taken
 
 
-# --- libraries ----------------------------------------------------------------------------------------
-
-
-def _from_library(path: str) -> tuple[object, str]:
-    parts = path.split(".")
-    if not any(path.startswith(prefix + ".") for prefix in ALLOWED):
-        raise _Unfit(
-            f"{path!r} is not something that a config may name",
-            fix=f"{_as_file(path) or _elsewhere(path.rpartition('.')[2])}write a path below "
-            f"{', '.join(ALLOWED)}, or one of a file, which may import it: Model/Net.py:Net",
-        )
-    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
-        raise _Unfit(f"{path!r} is no path of a class")
-    found: object = _imported(parts[0])
-    for i, part in enumerate(parts[1:], 1):
-        here = ".".join(parts[:i])
-        found = _member(found, part, here)
-        # Also what a module merely imported (`torch.optim.adam.torch.hub.load`) would be reachable.
-        if isinstance(found, types.ModuleType) and found.__name__ != f"{here}.{part}":
-            raise _Unfit(f"{path!r} leads out of {parts[0]}'s own modules", fix="name the class itself")
-    if not _is_allowed(getattr(found, "__module__", None)):
-        raise _Unfit(f"{path!r} comes from {getattr(found, '__module__', None)}", fix="name a class")
-    return found, path
-
-
-def _as_file(path: str) -> str:
-    pieces = path.split(".")
-    is_file = len(pieces) > 1 and Path(*pieces[:-1]).with_suffix(".py").is_file()
-    return f"did you mean {'/'.join(pieces[:-1])}.py:{pieces[-1]}? " if is_file else ""
-
-
-def _elsewhere(name: str) -> str:
-    """Where in torch there is something of this name; only where it is loaded, see the first lines."""
-    homes = [home for home in ("torch.optim", "torch.optim.lr_scheduler", "torch.nn") if home in sys.modules]
-    known = {
-        other: f"{home}.{other}"
-        for home in homes
-        for other, value in vars(sys.modules[home]).items()
-        if inspect.isclass(value) and _is_allowed(value.__module__)
-    }
-    meant = nearest(name, known)
-    return f"did you mean {known[meant]}? " if meant is not None else ""
-
-
-def _is_allowed(module: object) -> bool:
-    name = f"{module}."
-    return any(name.startswith(prefix + ".") for prefix in ALLOWED)
-
-
-def _imported(library: str) -> types.ModuleType:
-    try:
-        return importlib.import_module(library)
-    except ModuleNotFoundError as error:
-        if error.name != library:
-            raise
-        raise _Unfit(f"{library} is not installed", fix=f"pip install {library}") from None
-
-
-def _member(owner: object, name: str, path: str) -> object:
-    if hasattr(owner, name):
-        return getattr(owner, name)
-    is_package = isinstance(owner, types.ModuleType) and hasattr(owner, "__path__")
-    if is_package and importlib.util.find_spec(f"{path}.{name}") is not None:
-        return importlib.import_module(f"{path}.{name}")
-    public = [other for other in dir(owner) if not other.startswith("_")]
-    fix = (proposal(name, public) or _elsewhere(name)).strip()
-    raise _Unfit(f"{path} has no {name!r}", fix=fix or None)
-
-
 # --- files of the project -----------------------------------------------------------------------------
 
 
@@ -272,21 +232,21 @@ def _from_file(path: str, root: Path) -> tuple[object, str]:
     file_name, _, name = path.rpartition(":")
     pure = PurePosixPath(file_name)
     if pure.is_absolute() or ".." in pure.parts:
-        raise _Unfit(f"{path!r} leads out of the project", fix="write the path below the project's folder")
+        raise Unfit(f"{path!r} leads out of the project", fix="write the path below the project's folder")
     parts = pure.with_suffix("").parts
     if not all(part.isidentifier() for part in (*parts, name)):
-        raise _Unfit(f"{path!r} is no name that Python can import", fix="use letters, digits and _ only")
+        raise Unfit(f"{path!r} is no name that Python can import", fix="use letters, digits and _ only")
     file = root.absolute() / pure
     if not file.is_file():
         near = difflib.get_close_matches(file_name, _python_files(root), n=1)
         fix = f"did you mean {near[0]}:{name}?" if near else f"make it, or name a file below {root}"
-        raise _Unfit(f"there is no file {file_name}", fix=fix)
+        raise Unfit(f"there is no file {file_name}", fix=fix)
     _put_on_path(root.absolute(), file.parent)
     module = _import_file(".".join(parts), file)
     if name not in vars(module):
         own = {other: value for other, value in vars(module).items() if _is_offered(value, module)}
         has = f"it has {', '.join(own)}" if own else "it has no class and no function"
-        raise _Unfit(f"{file_name} has no {name!r}", fix=proposal(name, own) + has)
+        raise Unfit(f"{file_name} has no {name!r}", fix=proposal(name, own) + has)
     return vars(module)[name], path
 
 
@@ -322,7 +282,7 @@ def _import_file(name: str, file: Path) -> types.ModuleType:
         folder = folder / parent
         _import_package(".".join(parents[:number]), folder)
     if loaded is not None or name in sys.stdlib_module_names:
-        raise _Unfit(
+        raise Unfit(
             f"the name {name} belongs to another module ({getattr(loaded, '__file__', 'a part of Python')})",
             fix="rename the file",
         )
@@ -338,7 +298,7 @@ def _import_package(name: str, folder: Path) -> None:
     loaded = sys.modules.get(name)
     if loaded is not None:
         if str(folder) not in [str(entry) for entry in getattr(loaded, "__path__", [])]:
-            raise _Unfit(
+            raise Unfit(
                 f"the name {name} belongs to another module ({getattr(loaded, '__file__', loaded)})",
                 fix=f"rename the folder {folder.name}",
             )

@@ -1,6 +1,7 @@
 """What was asked: files and overrides, merged in layers, each setting with the place it came from.
 
-From lowest to highest: roost's defaults, included files, the root file, a tuning file, the command line.
+From lowest to highest: roost's defaults, those of the options that a config declares, included files, the
+root file, a tuning file, the command line.
 Sections are merged key by key; lists and single values are replaced.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from roost.base.errors import ConfigError, NotFound
 from roost.base.reading import MAX_DEPTH, Located, parse_scalar, read
-from roost.config import settings, synonyms
+from roost.config import options, settings, synonyms
 
 MAX_FILES = 256
 """Files read for one config, those included twice counted twice."""
@@ -131,12 +132,19 @@ def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Itera
     if tuning is not None:
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
     layers.insert(0, Layer("default", settings.defaults(_fold(layers))))
+    layers.insert(1, _of_options(layers))
     values = _fold(layers)
     for text in overrides:
         layer = _override(text, values)
         layers.append(layer)
         values = _apply(values, layer)
-    return Config(root, values, reader.files, tuple(layers))
+    layers[1] = _of_options(layers)  # the command line may have changed what is declared
+    return Config(root, _fold(layers), reader.files, tuple(layers))
+
+
+def _of_options(layers: Sequence[Layer]) -> Layer:
+    """The defaults of the options that the layers declare."""
+    return Layer(options.LABEL, options.defaults(_fold(layers), settings.names()))
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
@@ -350,7 +358,7 @@ def _check_sections(path: Key, values: Values) -> None:
 
 
 def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
-    named = [] if sign == "~" else list(settings.known_keys(values))
+    named = [] if sign == "~" else [*settings.known_keys(values), *options.names(values)]
     if key in named:
         return
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}

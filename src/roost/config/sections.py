@@ -218,7 +218,7 @@ def expected(kind: Any) -> str:
     if origin is Literal:
         return " or ".join(repr(choice) for choice in inner)
     if origin is dict:
-        return f"names, each with {expected(inner[1])}"
+        return "a section" if inner[1] is Any else f"names, each with {expected(inner[1])}"
     if origin is tuple and Ellipsis not in inner:
         return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
     if origin in (list, tuple, collections.abc.Iterable, collections.abc.Sequence):

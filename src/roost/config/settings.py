@@ -7,15 +7,16 @@ other key is an argument of the class.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
-from roost.base.interval import Interval, parse_duration
+from roost.base.interval import Interval, parse_duration, parse_start, parse_steps
 from roost.base.suggest import nearest
-from roost.config import conflicts, sections, synonyms
+from roost.config import conflicts, described, options, sections, synonyms
 from roost.config.sections import Where as Where
 from roost.config.structs.about import Every, Natural, Patterns, Positive, about
 from roost.config.structs.checkpoint import CheckpointSettings
@@ -118,6 +119,12 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     limits: Annotated[LimitSettings, about("what a session may use")] = LimitSettings()
 
 
+class _Options(Struct, frozen=True, kw_only=True):
+    """The one section that is read even of a config that is not whole."""
+
+    options: Annotated[dict[str, OptionSettings], about("keys of yours")] = {}
+
+
 def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Settings:
     """The settings of a merged config; keys at the top that roost does not name are passed over.
 
@@ -138,6 +145,7 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
             fix="use eager or compile",
         )
     settings = _read(Settings, values, where)
+    options.check(settings.options, values, names(), where)
     _refuse_misplaced(values, where)
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         _refuse_endless(values, where)
@@ -156,9 +164,10 @@ def typed_state(values: Mapping[str, Any], *, where: Where = lambda key: None) -
 
 def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
     known = [*sections.parts(struct), "include"]
+    own = options.names(values)
     for key in values:
-        if key not in known:
-            _refuse_near_miss(key, known, where)
+        if key not in known and key not in own:
+            _refuse_near_miss(key, [*known, *own], where)
     settings = sections.read(struct, values, where=where, is_open=True)
     every = settings.checkpoint.every
     named = (
@@ -169,6 +178,20 @@ def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
     for key, one in named.items():
         _interval(one, key, where)
     return settings
+
+
+def declared(values: Mapping[str, Any], *, where: Where = lambda key: None) -> dict[str, OptionSettings]:
+    """The options that a merged config declares.
+
+    Raises:
+        ConfigError: One is declared wrongly.
+    """
+    return sections.read(_Options, {"options": values.get("options")}, where=where).options
+
+
+def names() -> list[str]:
+    """The keys at the top of a config that roost names."""
+    return [*sections.parts(Settings), "include"]
 
 
 def describe(key: str) -> str | None:
@@ -233,9 +256,14 @@ def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
 
 def _check(settings: Settings, where: Where) -> None:
     conflicts.check(settings, where)
+    described.check(settings, where)
     for key in ("validate_every", "log_every", "visualize_every"):
         if (value := getattr(settings, key)) is not None:
             _interval(value, key, where)
+    _check_averages(settings.averages, where)
+    if settings.statistics is not None:
+        every = functools.partial(parse_steps, settings.statistics.every, setting="statistics.every")
+        _syntax(every, settings.statistics.every, "statistics.every", where)
     limits = settings.limits
     durations = {
         "data.loader_timeout": settings.data.loader_timeout,
@@ -247,6 +275,29 @@ def _check(settings: Settings, where: Where) -> None:
     for key, value in durations.items():
         if isinstance(value, str):
             _syntax(functools.partial(parse_duration, value, setting=key), value, key, where)
+
+
+def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> None:
+    for name, average in averages.items():
+        key = f"averages.{name}"
+        if not re.fullmatch(r"[\w-]+", name):
+            raise ConfigError(
+                "is no name of an average: it becomes part of names such as valid/ema/loss",
+                setting=key,
+                where=where(key),
+                fix="take letters, digits, _ and - alone",
+            )
+        _interval(average.every, f"{key}.every", where)
+        start = functools.partial(parse_start, average.start, setting=f"{key}.start")
+        _syntax(start, average.start, f"{key}.start", where)
+        if average.method == "swa" and average.decay != AverageSettings().decay:
+            raise ConfigError(
+                "is for method: ema alone; with swa all weights count the same",
+                setting=f"{key}.decay",
+                received=average.decay,
+                where=where(f"{key}.decay"),
+                fix="leave it out, or set method: ema",
+            )
 
 
 def _interval(value: str | int, key: str, where: Where) -> None:

@@ -11,7 +11,7 @@ import torch
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings, Where
-from roost.package import skipped
+from roost.package import lineage, skipped
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.retention import policy_of
@@ -27,6 +27,7 @@ from roost.train.optim import Optim
 from roost.train.optimizers import build_optimizers
 from roost.train.parameters import check_owners
 from roost.train.recovery import Recovery
+from roost.train.renewed import Renewed
 from roost.train.schedulers import check_schedules
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -63,8 +64,12 @@ def assemble(
     if settings.step_mode in MEASURING:
         hooks, checkpoints = own_hooks.of_measuring(settings, package, session), None
     else:
-        hooks = [*own_hooks.of_training(settings, package, stepper, loaders, session), *experiment.hooks]
+        own = own_hooks.of_training(settings, package, stepper, loaders, session)
+        late = [*own_hooks.statistics(settings, package), *own_hooks.averages(settings)]
+        hooks = [*own, *experiment.hooks, *late]
         checkpoints = Checkpoints(package, policy_of(settings.checkpoint), session=session)
+        if changed := lineage.changed_settings(package):
+            checkpoints.adapt = Renewed(stepper.optimizers, changed)
     return Trainer(
         experiment.runner,
         loaders,

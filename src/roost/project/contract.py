@@ -43,7 +43,8 @@ class Data:
         valid: One, or several by name; none when None.
         test: Likewise.
         collate: Joins samples to a batch; torch's default when None. Or several of them by split: ``train``,
-            ``valid``, ``test``, and before these the name of one set, such as ``valid/NAME``.
+            ``valid``, ``test``, ``predict`` (see `Dataset.predict`), and before these the name of one set,
+            such as ``valid/NAME``.
         info: Handed to the Runner as ``self.info``.
     """
 
@@ -55,7 +56,7 @@ class Data:
 
 
 class Dataset:
-    """Override `build`, and `prepare` for what is done once per machine.
+    """Override `build`, `prepare` for what is done once per machine, and `predict` for data without labels.
 
     Attributes:
         args: All settings, yours included.
@@ -73,6 +74,15 @@ class Dataset:
             f"{type(self).__name__} has no build()",
             fix="write `def build(self) -> roost.Data` in your Dataset",
         )
+
+    def predict(self, source: str) -> Any:
+        """The set that `roost predict --data SOURCE` goes through where SOURCE names none of `build`'s:
+        map-style, or an iterable. Called after `build`. Without it roost reads .npy, .npz and .csv itself.
+
+        Args:
+            source: As it was typed; of a file or folder that is there its absolute path.
+        """
+        raise NotImplementedError
 
 
 class Runner(nn.Module):
@@ -158,8 +168,12 @@ class Runner(nn.Module):
     summarize.is_default = True  # type: ignore[attr-defined]
 
     def predict(self, batch: Any) -> Mapping[str, Any]:
-        """For unlabelled data."""
-        raise ContractError(f"{type(self).__name__} has no predict()")
+        """For data without labels: by name a tensor or array (B, ...), or a list with a text, number or list
+        for each sample. Called by `roost predict`, without gradients."""
+        raise ContractError(
+            f"{type(self).__name__} has no predict()",
+            fix="write `def predict(self, batch)` in your Runner; it gives results by name, for each sample",
+        )
 
     def visualize(self, batch: Any) -> Mapping[str, Media]:
         """Figures, strings or `roost.Media` by name, stored under ``media/<step>/``."""

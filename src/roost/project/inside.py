@@ -77,10 +77,18 @@ def _names(package: Package) -> set[str]:
 
 
 def _named_folders(args: Mapping[str, Any]) -> Iterator[Path]:
-    hooks = args.get("hooks")
-    for text in (args.get("runner"), args.get("dataset"), *(hooks if isinstance(hooks, list) else [])):
-        if isinstance(text, str):
-            yield Path(text.rpartition(":")[0]).parent
+    for name in ("runner", "dataset", "hooks"):
+        yield from (Path(text.rpartition(":")[0]).parent for text in _files(args.get(name)))
+
+
+def _files(value: Any) -> Iterator[str]:
+    """Every class or function of a file that is named in there."""
+    if isinstance(value, str):
+        if build.FILE.fullmatch(value):
+            yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _files(inner)
 
 
 def _is_installed(module: types.ModuleType | None) -> bool:

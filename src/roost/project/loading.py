@@ -109,6 +109,19 @@ def loader(
     return _batches(sets(data)[name], data, settings, name, device, None, where)
 
 
+def loader_of(
+    dataset: Any,
+    data: Data,
+    settings: Settings,
+    name: str = "predict",
+    *,
+    device: torch.device,
+    where: Where = nowhere,
+) -> Batches:
+    """The batches of a set that is none of `sets`, as an evaluation draws them. See `loaders`."""
+    return _batches(dataset, data, settings, name, device, None, where)
+
+
 def _batches(
     dataset: Any,
     data: Data,
@@ -227,7 +240,7 @@ def _shortened(made: Passes, data: DataSettings, name: str, *, training: bool, w
     """As long as the limit of its split."""
     split = name.partition("/")[0]
     key = f"limit_{split}_batches"
-    limit = getattr(data, key) if training or split != "train" else None
+    limit = getattr(data, key, None) if training or split != "train" else None
     if limit is None:
         return made
     if made.num_batches is None and isinstance(limit, float):
@@ -285,7 +298,7 @@ def check_collate(data: Data) -> None:
         ContractError: Says which is not.
     """
     given = data.collate if isinstance(data.collate, Mapping) else {"": data.collate}
-    known = [*_SPLITS, *(name for name in sets(data) if name.startswith(("valid/", "test/")))]
+    known = [*_SPLITS, "predict", *(name for name in sets(data) if name.startswith(("valid/", "test/")))]
     for name, one in given.items():
         if name and name not in known:
             raise ContractError(

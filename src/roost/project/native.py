@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +13,13 @@ import torch
 from roost.base.errors import ContractError
 from roost.config import build, interpolation
 from roost.config.settings import Settings, Where, typed
+from roost.config.structs.configured import DatasetSettings, ObjectSettings, RunnerSettings
+from roost.package.initial_weights import InitialWeights
 from roost.package.package import Package
-from roost.project import loading
+from roost.project import configured, initial, loading
 from roost.project.contract import Data, Dataset, Runner
 from roost.train import seeding
+from roost.train.freezing import freeze
 from roost.train.hook import Hook
 
 T = TypeVar("T")
@@ -32,6 +35,8 @@ class Experiment:
     settings: Settings
     root: Path
     """Where its code lies: class paths in the settings are relative to it."""
+    began_with: Sequence[InitialWeights] = ()
+    """What ``init_from`` gave."""
 
 
 def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
@@ -68,16 +73,17 @@ def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0].strip()
 
 
-def load(package: Package, *, project: str, device: str) -> Experiment:
+def load(package: Package, *, project: str, device: str, begins: bool = False) -> Experiment:
     """Imports the package's own code and builds its experiment on ``device``.
 
     Args:
         package: The package.
         project: The project's folder, for ``${project}``.
         device: Where the runner goes.
+        begins: Whether the run begins here: what goes on from a checkpoint needs no ``init_from``.
 
     Raises:
-        ConfigError: A setting or a class path is wrong.
+        RoostError: A setting or a class path is wrong, or the weights to begin with do not fit.
         ContractError: The project's classes do not keep the contract.
     """
     values, settings = resolved(package, project)
@@ -87,16 +93,33 @@ def load(package: Package, *, project: str, device: str) -> Experiment:
     hooks = own_hooks(settings, package.path, values, where)
     data = build_data(dataset, settings)
     runner = build_runner(made, values, settings, info=data.info, device=device)
-    return Experiment(runner, data, hooks, settings, root=package.path)
+    began_with = begin(runner, settings, package.path, project, where, begins=begins)
+    return Experiment(runner, data, hooks, settings, root=package.path, began_with=began_with)
+
+
+def begin(
+    runner: Runner, settings: Settings, root: Path, project: str, where: Where, *, begins: bool
+) -> list[InitialWeights]:
+    """Loads what ``init_from`` names, where the run begins; then freezes what ``freeze`` names. Says both."""
+    found = []
+    if begins:
+        found = initial.load(runner, settings, package=root, project=Path(project), where=where)
+    for line in [*initial.lines(found), *freeze(runner, settings.freeze, where=where)]:
+        print(line, flush=True)
+    return found
 
 
 def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]:
-    """The project's Dataset, imported from the package at ``root``."""
+    """The project's Dataset, imported from the package at ``root``, or that which the config describes."""
+    if isinstance(settings.dataset, DatasetSettings):
+        return configured.dataset_class(settings.dataset, root, where)
     return _derived(Dataset, settings.dataset, "dataset", root, where)
 
 
 def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
-    """The project's Runner, imported from the package at ``root``."""
+    """The project's Runner, imported from the package at ``root``, or that which the config describes."""
+    if isinstance(settings.runner, RunnerSettings):
+        return configured.runner_class(settings.runner, root, where)
     found = _derived(Runner, settings.runner, "runner", root, where)
     _check_loss(found)
     return found
@@ -104,7 +127,7 @@ def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
 
 def own_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: Where) -> list[Hook]:
     """The project's hooks, imported from the package at ``root`` and made."""
-    return [_hook(path, root, values, where) for path in settings.hooks]
+    return [_hook(f"hooks.{i}", one, root, values, where) for i, one in enumerate(settings.hooks)]
 
 
 def build_data(dataset: Dataset, settings: Settings) -> Data:
@@ -155,16 +178,23 @@ def _check_loss(runner: type[Runner]) -> None:
         )
 
 
-def _hook(path: str, root: Path, values: Mapping[str, Any], where: Where) -> Hook:
-    found = _derived(Hook, path, "hooks", root, where)
+def _hook(
+    setting: str, asked: str | ObjectSettings, root: Path, values: Mapping[str, Any], where: Where
+) -> Hook:
+    path = asked if isinstance(asked, str) else asked.class_
+    found = _derived(Hook, path, setting, root, where)
+    if not isinstance(asked, str):
+        hook: Hook = build.build({"class": path, **asked.arguments}, root, setting, where)
+        hook.args = values
+        return hook
     needs = [name for name, one in inspect.signature(found).parameters.items() if _is_needed(one)]
     if needs:
         raise ContractError(
             f"{found.__name__} needs {', '.join(needs)}, but roost makes it without arguments",
-            setting="hooks",
+            setting=setting,
             received=path,
-            where=where("hooks"),
-            fix="give them defaults, or read your settings from self.args in on_start()",
+            where=where(setting),
+            fix=f"write it as {{class: {path}, {needs[0]}: ...}}, or give them defaults",
         )
     hook = found()
     hook.args = values

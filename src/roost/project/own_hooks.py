@@ -8,9 +8,12 @@ from roost.base.errors import ContractError
 from roost.config.settings import Settings
 from roost.package.package import Package
 from roost.package.retention import policy_of
+from roost.project.native import places
 from roost.train import hooks as own
 from roost.train.data.batches import Batches
 from roost.train.hook import Hook
+from roost.train.mirrors.kinds import mirrored
+from roost.train.mirrors.subject import Subject
 from roost.train.stepper import Stepper
 
 
@@ -18,7 +21,10 @@ def of_measuring(settings: Settings, package: Package, session: int) -> list[Hoo
     """Nothing is trained, so nothing is validated, chosen or saved."""
     said = "only the times are measured, nothing is validated or saved"
     print(f"step_mode {settings.step_mode}: {said}", flush=True)
-    return [own.Records(package.path / "records", settings.log_every, session=session), own.Console()]
+    if settings.statistics is not None:
+        print(f"statistics are not recorded: with step_mode {settings.step_mode} no weight moves", flush=True)
+    records = own.Records(package.path / "records", settings.log_every, session=session)
+    return [records, own.Console(), *_profile(settings, package, session)]
 
 
 def of_training(
@@ -35,11 +41,63 @@ def of_training(
         own.Save(settings.checkpoint.every),
         own.Console(),
         own.Unsaved(),
-        own.Visualize(package.path / "media", settings.visualize_every),
+        own.Visualize(package.path / "media", settings.visualize_every, samples=settings.visualize_samples),
+        *_profile(settings, package, session),
         *_schedule(stepper),
         *_test(settings, loaders, records),
         *_validation(settings, stepper, loaders),
+        *_mirrors(settings, package),
     ]
+
+
+def averages(settings: Settings) -> Iterator[Hook]:
+    """The averaged weights. They come after the project's own hooks, which may change the weights in the same
+    phase."""
+    for name, one in settings.averages.items():
+        yield own.Averaging(
+            name,
+            method=one.method,
+            decay=one.decay,
+            every=one.every,
+            start=one.start,
+            validate=one.validate,
+        )
+
+
+def statistics(settings: Settings, package: Package) -> Iterator[Hook]:
+    """Norms of gradients and weights. As the averages, after the project's own hooks."""
+    asked = settings.statistics
+    if asked is not None:
+        yield own.Statistics(
+            asked.every,
+            asked.params,
+            gradients=asked.gradients,
+            weights=asked.weights,
+            updates=asked.updates,
+            histograms=package.path / "media" if asked.histograms else None,
+            where=places(package),
+        )
+
+
+def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hook]:
+    asked = settings.profile
+    if asked is not None:
+        yield own.Profile(
+            package.path / "profile" / str(session),
+            start_step=asked.start_step,
+            steps=asked.steps,
+            memory=asked.memory,
+            stacks=asked.stacks,
+        )
+
+
+def _mirrors(settings: Settings, package: Package) -> Iterator[Hook]:
+    copied = package.manifest.get("files", {})
+    asked = mirrored(settings.mirrors, where=places(package), copied=copied)
+    if asked:
+        # Unresolved: what stands in the environment is not told to others.
+        subject = Subject(name=package.path.name, project=package.project.name, settings=package.settings())
+        yield own.Mirrors(package.path, asked, subject)
 
 
 def _schedule(stepper: Stepper) -> Iterator[Hook]:
@@ -64,7 +122,11 @@ def _validation(settings: Settings, stepper: Stepper, loaders: Mapping[str, Batc
     stopping = settings.early_stopping
     if stopping is not None:
         yield own.EarlyStop(
-            stopping.monitor, mode=stopping.mode, patience=stopping.patience, min_delta=stopping.min_delta
+            stopping.monitor,
+            mode=stopping.mode,
+            patience=stopping.patience,
+            min_delta=stopping.min_delta,
+            min_delta_mode=stopping.min_delta_mode,
         )
 
 

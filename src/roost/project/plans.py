@@ -31,7 +31,7 @@ def nowhere(key: str) -> str | None:
 def in_words(name: str) -> str:
     """A set as messages call it: ``the validation set NAME`` for ``valid/NAME``."""
     split, _, own = name.partition("/")
-    kind = {"train": "training", "valid": "validation"}.get(split, split)
+    kind = {"train": "training", "valid": "validation", "predict": "prediction"}.get(split, split)
     return f"the {kind} set {own}".rstrip()
 
 
@@ -75,7 +75,7 @@ def plan_of(
     if training and data.steps_per_epoch is not None:
         plan = Virtual(plan, data.steps_per_epoch * batches_per_step)
     if training or split != "train":
-        limit = getattr(data, f"limit_{split}_batches")
+        limit = getattr(data, f"limit_{split}_batches", None)  # there is none for predictions
         plan = plan if limit is None else Limited(plan, limited(limit, plan.num_batches))
     return plan
 

@@ -32,14 +32,14 @@ class AverageSettings(Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0, lt=1)], about("with ema, the share that the average keeps each time")
     ] = 0.999
     every: Annotated[Every, about("when the average takes in the weights: 1 (each step), 10, 1ep")] = 1
-    start: Annotated[Every, about("steps, or epochs (5ep), before the average begins")] = 0
+    start: Annotated[Every, about("step, or epoch (5ep), whose weights are the first of the average")] = 0
     validate: Annotated[bool, about("whether it is validated and tested, too, as valid/NAME/...")] = True
 
 
 class StatisticsSettings(Struct, frozen=True, kw_only=True):
     """``statistics``: sizes of gradients, weights and steps, by parameter, in the rows as ``stats/...``."""
 
-    every: Annotated[Every, about("when to look: 100 steps, 1ep")] = 100
+    every: Annotated[Every, about("when to look: 100 steps, 1ep, 10/ep")] = 100
     params: Annotated[Patterns, about("globs over the names of the parameters")] = "*"
     gradients: Annotated[bool, about("whether the norm of each gradient is recorded")] = True
     weights: Annotated[bool, about("whether the norm of each weight is recorded")] = True
