@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from roost.package import progress
+from roost.package import lineage, progress
 from roost.package.package import Package
-from roost.package.records import PERF, Columns
+from roost.package.records import PERF, STATS, Columns
 
 SPLITS = ("train", "valid", "test")
 _LOG_RATIO = 30.0
@@ -28,6 +29,8 @@ class Curve:
     steps: list[int]
     values: list[float]
     gaps: list[int]
+    before: bool = False
+    """Whether it is of before the fork, computed by the package from which this one goes on."""
 
 
 @dataclass
@@ -62,6 +65,8 @@ class Run:
     """Steps at which a later session went on."""
     steps_per_epoch: int
     """0 while unknown."""
+    forked_at: int | None = None
+    """The step at which it goes on from another package."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,30 @@ class Picture:
     """All that the packages have recorded, by full name."""
 
 
-def picture(packages: Sequence[Package], names: Sequence[str] = ()) -> Picture:
+def picture(
+    packages: Sequence[Package],
+    names: Sequence[str] = (),
+    *,
+    read: Callable[[Package], Columns] = Package.records,
+) -> Picture:
     """Sorts the records of some packages into panels: those of the first package first, losses at the top.
+
+    What a fork shares with its parent, or with another fork, is there once.
 
     Args:
         packages: One, or several to lay over each other.
         names: Draws these only: full names or those of panels, or patterns of them. All metrics without any;
-            times and memory (``perf/…``) are drawn only when they are named.
+            times and memory (``perf/…``) and statistics (``stats/…``) are drawn only when they are named.
+        read: Gives what a package has recorded.
     """
     panels: dict[str, Panel] = {}
     runs: list[Run] = []
     left_out = []
     known: dict[str, None] = {}
+    depths: list[int] = []
     for package in packages:
-        columns = package.records()
-        recorded = {**columns.series, **columns.perf}
+        columns = read(package)
+        recorded = {**columns.series, **columns.perf, **columns.stats}
         known.update(dict.fromkeys(recorded))
         drawn = [name for name in recorded if is_named(name, names)] if names else list(columns.series)
         if not drawn:
@@ -101,7 +115,46 @@ def picture(packages: Sequence[Package], names: Sequence[str] = ()) -> Picture:
             panel = panels.setdefault(metric, Panel(metric))
             panel.curves.append(_curve(len(runs), split, part, *recorded[name]))
         runs.append(_run(package, columns))
+        depths.append(len(lineage.ancestry(package)))
+    for panel in panels.values():
+        panel.curves = _told_apart(panel.curves, runs, depths)
     return Picture(sorted(panels.values(), key=_rank), runs, left_out, list(known))
+
+
+def _told_apart(curves: Sequence[Curve], runs: Sequence[Run], depths: Sequence[int]) -> list[Curve]:
+    """The curves of a panel, those of forks cut at their fork; what another one shows already is left out."""
+    found: list[Curve] = []
+    for curve in sorted(curves, key=lambda curve: (depths[curve.run], curve.run)):
+        step = runs[curve.run].forked_at
+        if step is None:
+            found.append(curve)
+            continue
+        others = [one for one in curves if (one.split, one.part) == (curve.split, curve.part)]
+        shown = [one for one in others if (depths[one.run], one.run) < (depths[curve.run], curve.run)]
+        found += _cut(curve, step, since=max((_shared(curve, one, step) for one in shown), default=0))
+    return sorted(found, key=lambda curve: curve.run)
+
+
+def _shared(curve: Curve, other: Curve, step: int) -> int:
+    """How many points of a curve, up to a step, another one has too."""
+    most = bisect_right(curve.steps, step)
+    pairs = zip(curve.steps[:most], curve.values, other.steps, other.values, strict=False)
+    return next(
+        (at for at, (s, v, t, w) in enumerate(pairs) if (s, v) != (t, w)), min(most, len(other.steps))
+    )
+
+
+def _cut(curve: Curve, step: int, *, since: int) -> Iterator[Curve]:
+    """A fork's curve in two: what was before the fork, from point number ``since`` on, and its own. Each
+    begins with the last point of what goes before it, so that the line is whole."""
+    own = bisect_right(curve.steps, step)
+    first = curve.steps[since - 1] if since else -1
+    for begin, end, low, high in ((since, own, first, step), (own, len(curve.steps), step, math.inf)):
+        gaps = [gap for gap in curve.gaps if low < gap <= high]
+        points = slice(max(0, begin - (curve.split != "test")), end)  # tests are no line
+        if begin < end or gaps:
+            steps, values = curve.steps[points], curve.values[points]
+            yield replace(curve, steps=steps, values=values, gaps=gaps, before=high == step)
 
 
 def is_named(name: str, patterns: Sequence[str]) -> bool:
@@ -115,6 +168,9 @@ def split_name(name: str) -> tuple[str, str, str]:
     split, slash, rest = name.partition("/")
     if name.startswith(PERF):
         return name, "", name  # milliseconds, megabytes: each on an axis of its own
+    if name.startswith(STATS):  # all parameters share an axis, all together have another
+        kind, slash, _ = rest.partition("/")
+        return name, "", f"{STATS}{kind}{slash and '/*'}"
     if split not in SPLITS or not slash:
         return name, "", name.partition("/")[0]
     part, _, metric = rest.rpartition("/")
@@ -139,10 +195,16 @@ def _run(package: Package, columns: Columns) -> Run:
     line = package.store().line() if package.checkpoints.is_dir() else []
     best = set(package.derived.get("ckpt_best", []))
     seen = progress.read(package.progress)
+    parent = lineage.parent_of(package)
+    forked_at = parent.step if parent is not None else None
     return Run(
         name=package.path.name,
         checkpoints=[info.step for info in line],
         best=[info.step for info in line if info.id in best],
-        session_starts=[step for _, step in columns.starts if step],
+        # A fork's first session begins where it was forked, which has a mark of its own.
+        session_starts=[
+            step for number, step in columns.starts if step and (number > 1 or forked_at is None)
+        ],
+        forked_at=forked_at,
         steps_per_epoch=seen.steps_per_epoch if seen else 0,
     )

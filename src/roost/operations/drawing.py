@@ -36,6 +36,9 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "valid": {"linewidth": 1.8},
     "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
 }
+_BEFORE = 0.4
+"""How much of its colour a curve has before the fork."""
+_FORK: dict[str, Any] = {"marker": 9, "markersize": 7, "markeredgecolor": "white", "linewidth": 0}
 _LINES = ("-", "--", ":", "-.")
 _FEW_POINTS = 40
 _LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
@@ -67,7 +70,7 @@ def draw(picture: Picture, kind: str) -> bytes:
         canvas = FigureCanvasAgg(figure)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, panel in zip(grid, picture.panels, strict=False):
-            _panel(axes, panel, picture.runs)
+            _panel(axes, panel, picture)
         for axes in grid[len(picture.panels) :]:
             axes.set_axis_off()
         figure.legend(handles=entries, loc="outside lower left", ncols=across)
@@ -76,9 +79,9 @@ def draw(picture: Picture, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _panel(axes: Any, panel: Panel, runs: Sequence[Run]) -> None:
+def _panel(axes: Any, panel: Panel, picture: Picture) -> None:
     axes.set_title(_written(panel.name))
-    parts = sorted({(curve.split, curve.part) for curve in panel.curves})
+    runs, parts = picture.runs, _parts(picture, panel)
     for curve in panel.curves:
         _curve(axes, curve, _colour(curve, parts, single=len(runs) == 1), parts)
     if panel.logarithmic:
@@ -101,6 +104,19 @@ def _whole_numbers() -> Any:
     return MaxNLocator(nbins=6, integer=True)
 
 
+def _sets(picture: Picture) -> list[tuple[str, str]]:
+    """Splits, and what they have of several sets and averages, of all panels: one legend serves all."""
+    found = {(curve.split, curve.part) for panel in picture.panels for curve in panel.curves}
+    inside = [part for part in found if part[0] in SPLITS]
+    return sorted(inside, key=lambda part: (SPLITS.index(part[0]), part[1]))
+
+
+def _parts(picture: Picture, panel: Panel) -> list[tuple[str, str]]:
+    """What has a colour or a line of its own in a panel."""
+    others = {(curve.split, curve.part) for curve in panel.curves if curve.split not in SPLITS}
+    return [*_sets(picture), *sorted(others)]
+
+
 def _colour(curve: Curve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
     """One package: a colour for each split and set. Several: a colour for each package."""
     if not single:
@@ -113,20 +129,27 @@ def _colour(curve: Curve, parts: Sequence[tuple[str, str]], *, single: bool) -> 
 def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]]) -> None:
     look = dict(_LOOKS.get(curve.split, {"linewidth": 1.4}))
     if curve.part:
-        sets = [part for split, part in parts if split == curve.split]
-        look["linestyle"] = _LINES[sets.index(curve.part) % 4]
+        look["linestyle"] = _line(curve, parts)
     if curve.split not in SPLITS:
         look["linestyle"] = _LINES[_others(parts).index(curve.split) % 4]
     if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
         look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
+    if curve.before:
+        look["alpha"] = look.get("alpha", 1.0) * _BEFORE
     axes.plot(curve.steps, curve.values, color=colour, **look)
-    if curve.split == "test" and curve.values:
+    if curve.split == "test" and curve.values and not curve.before:
         axes.axhline(curve.values[-1], color=colour, linewidth=0.8, linestyle=":", zorder=1)
     if curve.gaps:
         top = axes.get_xaxis_transform()
         axes.plot(
             curve.gaps, [0.98] * len(curve.gaps), "x", color=_BAD, markersize=5, transform=top, clip_on=False
         )
+
+
+def _line(curve: Curve, parts: Sequence[tuple[str, str]]) -> str:
+    """The line of one of several sets or averages."""
+    sets = [part for split, part in parts if split == curve.split]
+    return _LINES[sets.index(curve.part) % 4]
 
 
 def _others(parts: Sequence[tuple[str, str]]) -> list[str]:
@@ -148,6 +171,9 @@ def _marks(axes: Any, run: Run, colour: str) -> None:
         transform=on_axis,
         zorder=5,
     )
+    if run.forked_at is not None:
+        axes.axvline(run.forked_at, color=colour, linewidth=0.9, linestyle=":", alpha=0.7, zorder=1)
+        axes.plot([run.forked_at], [1.0], color=colour, transform=on_axis, clip_on=False, zorder=6, **_FORK)
     if not run.best:
         return  # a line without points that is not clipped has no place, and upsets the whole layout
     axes.plot(
@@ -185,13 +211,13 @@ def _entries(picture: Picture) -> list[Any]:
         for number, name in enumerate(_names(picture.runs)):
             handles.append(Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=name))
     curves = [curve for panel in picture.panels for curve in panel.curves]
-    found = {(curve.split, curve.part) for curve in curves if curve.split in SPLITS}
-    parts = sorted(found, key=lambda part: (SPLITS.index(part[0]), part[1]))
+    parts = _sets(picture)
     for split, part in parts:
         example = next(c for c in curves if (c.split, c.part) == (split, part))
         colour = _colour(example, parts, single=True) if single else _INK
         label = _written(f"{split}/{part}" if part else split)
-        handles.append(Line2D([], [], color=colour, label=label, **_LOOKS[split]))
+        look = {**_LOOKS[split], **({"linestyle": _line(example, parts)} if part else {})}
+        handles.append(Line2D([], [], color=colour, label=label, **look))
     return (
         handles + _other_handles(picture, single=single) + _mark_handles(picture, any(c.gaps for c in curves))
     )
@@ -203,7 +229,7 @@ def _other_handles(picture: Picture, *, single: bool) -> list[Any]:
 
     handles: list[Any] = []
     for panel in picture.panels:
-        parts = sorted({(curve.split, curve.part) for curve in panel.curves})
+        parts = _parts(picture, panel)
         others = _others(parts)
         for number, name in enumerate(others if len(others) > 1 else []):
             example = next(curve for curve in panel.curves if curve.split == name)
@@ -252,6 +278,7 @@ def _mark_handles(picture: Picture, has_gaps: bool) -> list[Any]:
             {"color": "#6b7280", "linewidth": 0.9, "linestyle": (0, (4, 3))},
             "continued",
         ),
+        (any(run.forked_at is not None for run in picture.runs), {**grey, **_FORK}, "forked, pale before"),
         (has_gaps, {"color": _BAD, "linewidth": 0, "marker": "x", "markersize": 5}, "not finite"),
     ]
     return [Line2D([], [], label=label, **look) for there, look, label in marks if there]

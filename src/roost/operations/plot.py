@@ -1,8 +1,9 @@
-"""``plot``: the curves of one or more packages as a picture."""
+"""``plot``: the curves of one or more packages as a picture, drawn once or as long as they grow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,9 +12,15 @@ from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
 from roost.base.suggest import nearest
 from roost.operations import intact
-from roost.operations.curves import is_named, picture
+from roost.operations.curves import Picture, is_named, picture
+from roost.package import checkpoint
+from roost.package.growing import Growing
+from roost.package.package import Package
+from roost.package.records import Columns
 
 KINDS = ("png", "svg", "pdf")
+_TICK_SECONDS = 0.2
+_GOES_ON = ("new", "starting", "running")
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class Plotted:
     panels: list[str]
     left_out: list[str]
     """Names of those among the packages that have recorded nothing of it."""
+    step: int
+    """The last one that is drawn."""
 
 
 def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = ()) -> Plotted:
@@ -42,8 +51,66 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
         RoostError: matplotlib is not installed.
         OSError: The picture cannot be written.
     """
-    kind = output.suffix.removeprefix(".").lower()
-    if kind not in KINDS:
+    opened = _opened(packages, output)
+    return _drawn(opened, output, _found(opened, names, Package.records))
+
+
+def follow(
+    packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = (), every_seconds: float = 5.0
+) -> Iterator[Plotted | list[str]]:
+    """Draws whenever something new was recorded, as long as one of the packages runs or has not begun yet,
+    and once more at the end. Each byte of the records is read once.
+
+    Args:
+        packages: As `plot`; so are the following.
+        output: Each picture replaces the one before in one step.
+        names: A name that is not recorded yet is waited for.
+        every_seconds: From one picture to the next at least this; or as long as drawing takes.
+
+    Yields:
+        What was drawn; at first, where nothing is recorded yet, the names of those that are waited for.
+
+    Raises:
+        RoostError, OSError: As `plot` does; that nothing is recorded only once all have ended.
+    """
+    opened = _opened(packages, output)
+    growing = {package.path: Growing(package.path / "records") for package in opened}
+
+    def read(package: Package) -> Columns:
+        return growing[package.path].columns
+
+    waits, seen = False, None
+    next_time = 0.0
+    while True:
+        goes_on = any(
+            package.state() in _GOES_ON for package in opened
+        )  # before what it recorded last is read
+        now = time.monotonic()
+        if not goes_on or now >= next_time:
+            came = sum(one.update() for one in growing.values()) > 0
+            marks = [_marks(package) for package in opened]
+            if came or marks != seen or not goes_on:
+                found = picture(opened, names, read=read)
+                if found.panels or not goes_on:
+                    seen = marks
+                    yield _drawn(opened, output, found if goes_on else _found(opened, names, read))
+                elif not waits:
+                    waits = True
+                    yield [package.path.name for package in opened]
+                next_time = time.monotonic() + max(every_seconds, time.monotonic() - now)
+        if not goes_on:
+            return
+        time.sleep(_TICK_SECONDS)
+
+
+def _marks(package: Package) -> list[int]:
+    """What is drawn beside what was recorded: its checkpoints."""
+    return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
+
+
+def _opened(packages: Sequence[Path | str], output: Path) -> list[Package]:
+    """The packages, once it is sure that a picture of them can be drawn."""
+    if output.suffix.removeprefix(".").lower() not in KINDS:
         fix = f"end it in .{', .'.join(KINDS)}"
         raise UsageError("the ending tells no kind of picture", setting="-o", received=str(output), fix=fix)
     if not output.absolute().parent.is_dir():
@@ -53,7 +120,12 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
     opened = [intact.opened(path) for path in packages]
     if find_spec("matplotlib") is None:
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
-    found = picture(opened, names)
+    return opened
+
+
+def _found(opened: Sequence[Package], names: Sequence[str], read: Callable[[Package], Columns]) -> Picture:
+    """What is to be drawn, where each name means something."""
+    found = picture(opened, names, read=read)
     for name in names:
         if found.known and not any(is_named(one, [name]) for one in found.known):
             is_group = any(one.startswith(f"{name}/") for one in found.known)
@@ -62,8 +134,18 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
             raise NotFound("nothing of that name is recorded", setting="-m", received=name, fix=fix)
     if not found.panels:
         raise NotFound("nothing is recorded yet", received=[package.path.name for package in opened])
+    return found
+
+
+def _drawn(opened: Sequence[Package], output: Path, found: Picture) -> Plotted:
     from roost.operations import drawing  # matplotlib takes half a second
 
-    durable.write(output, drawing.draw(found, kind))
-    paths = [str(package.path) for package in opened]
-    return Plotted(str(output.absolute()), paths, [panel.name for panel in found.panels], found.left_out)
+    durable.write(output, drawing.draw(found, output.suffix.removeprefix(".").lower()))
+    steps = [step for panel in found.panels for curve in panel.curves for step in curve.steps[-1:]]
+    return Plotted(
+        path=str(output.absolute()),
+        packages=[str(package.path) for package in opened],
+        panels=[panel.name for panel in found.panels],
+        left_out=found.left_out,
+        step=max(steps, default=0),
+    )

@@ -1,0 +1,57 @@
+"""`roost fork`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from roost.base.errors import UsageError
+from roost.cli.commands.device import asked_device, device_options
+from roost.cli.commands.watching import asked_terminal, watch_options, watched
+
+
+@click.command("fork")
+@click.argument("arguments", nargs=-1, metavar="PACKAGE [a.b=c]...")
+@click.option("--at", "step", type=int, metavar="STEP", help="The step of the checkpoint to go on from.")
+@click.option(
+    "-c", "--checkpoint", type=int, metavar="ID", help="That checkpoint by its number, not by its step."
+)
+@click.option("--name", help="The new package's name; the time if left out.")
+@click.option("-d", "--description", help="A few words about it.")
+@click.option(
+    "--save-root", type=click.Path(path_type=Path), help="The folder for it; beside PACKAGE if left out."
+)
+@device_options("as PACKAGE's newest session")
+@watch_options
+def command(arguments: tuple[str, ...], **options: Any) -> int:
+    """Goes on from a checkpoint of PACKAGE in a new package, and leaves PACKAGE as it is.
+
+    It takes PACKAGE's own code and settings, its newest good checkpoint or the one that is named, and what
+    was recorded up to there. With the same settings it computes the same bits; each setting may be changed
+    that the checkpoint fits. PACKAGE may be running.
+
+    \b
+    roost fork runs/NAME --at 1200 optimizers.main.lr=1e-4
+    roost fork runs/NAME max_epochs=40 --name longer
+    roost plot runs/NAME runs/longer -o both.png
+    """
+    if not arguments or "=" in arguments[0] or arguments[0].startswith(("~", "+")):
+        raise UsageError("no package is named", fix="roost fork runs/NAME --at STEP")
+    if options["step"] is not None and options["checkpoint"] is not None:
+        raise UsageError("--at and -c both name a checkpoint", fix="leave out one")
+    from roost.operations.fork import ForkRequest, fork
+
+    device = asked_device(options)
+    detach, tty = asked_terminal(options)
+    request = ForkRequest(
+        package=Path(arguments[0]),
+        overrides=arguments[1:],
+        device=device,
+        terminal=tty,
+        command=sys.argv,
+        **options,
+    )
+    return watched(fork(request), detach=detach)

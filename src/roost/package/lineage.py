@@ -1,0 +1,137 @@
+"""Where a package comes from that goes on from a checkpoint of another one: reading only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from roost.base.errors import ConfigError
+from roost.config import layers
+from roost.config.layers import Difference
+from roost.package import gate, records, skipped
+from roost.package.checkpoint import Info
+from roost.package.package import Package
+from roost.package.skipped import Skipped
+
+BEFORE = 0
+"""The session that what was before the fork counts as."""
+
+
+_OF_AN_EPOCH = ("data.", "gradient_accumulation_steps", "dataset")
+"""What may give an epoch another number of steps."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that a fork has otherwise than its parent; a side without it is left out."""
+
+    key: str
+    old: Any = UNSET
+    new: Any = UNSET
+
+    def __str__(self) -> str:
+        old, new = (layers.ABSENT if value is UNSET else value for value in (self.old, self.new))
+        return gate.shown(Difference(self.key, old, new))
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """One package that another goes on from."""
+
+    package: str
+    """Its name."""
+    path: str
+    """Where it was."""
+    checkpoint: int
+    step: int
+    sha256: str
+    """Of the checkpoint's manifest, which holds the digests of its files."""
+    changed: list[Change] = []
+    """What the fork asked to have otherwise."""
+
+
+def parent_of(package: Package) -> Parent | None:
+    """What a package goes on from; None where it began by itself."""
+    return next(iter(ancestry(package)), None)
+
+
+def ancestry(package: Package) -> list[Parent]:
+    """What a package goes on from, and what that went on from, the nearest first.
+
+    A package keeps the names of all of them, so they may be gone. Empty where it began by itself, or where
+    its request cannot be read.
+    """
+    return of_request(package.request)
+
+
+def of_request(request: Mapping[str, Any]) -> list[Parent]:
+    """As `ancestry`, of the package's request."""
+    found = [request.get("parent"), *(request.get("ancestors") or [])]
+    try:
+        return msgspec.convert([one for one in found if one is not None], list[Parent])
+    except msgspec.ValidationError:
+        return []
+
+
+def changed_settings(package: Package) -> list[str]:
+    """The dotted settings that a fork has otherwise than its parent, and the schedules that follow from them:
+    those that were laid out for another end."""
+    parent = parent_of(package)
+    keys = [one.key for one in parent.changed] if parent is not None else []
+    moves = any(key in gate.LIMITS or key.startswith(_OF_AN_EPOCH) for key in keys)
+    return [*keys, *(gate.laid_out_for_the_end(package.settings()) if moves else [])]
+
+
+def changes(differences: Iterable[Difference]) -> list[Change]:
+    """Differences of settings, as a package keeps them."""
+
+    def kept(value: Any) -> Any:
+        return UNSET if value is layers.ABSENT else value
+
+    return [Change(key=one.key, old=kept(one.old), new=kept(one.new)) for one in differences]
+
+
+def history_before(package: Package, info: Info) -> tuple[list[records.Row], list[Skipped]]:
+    """What a run had recorded, and which steps it had passed over, when it saved a checkpoint: also where it
+    has gone another way since. The steps are as of session `BEFORE`."""
+    columns = records.fold(package.path / "records", until=info.session)
+    told = skipped.read(package.path / skipped.NAME, columns.starts)
+    steps = [one for one in told if one.step <= info.step and one.session <= info.session]
+    rows = [row for row in columns.rows if row["step"] <= info.step]
+    return rows, [msgspec.structs.replace(one, session=BEFORE) for one in steps]
+
+
+def require_loadable(differences: Iterable[Difference]) -> None:
+    """What a checkpoint holds of an optimizer fits one of the same class and parameters only.
+
+    Raises:
+        ConfigError: A setting says otherwise.
+    """
+    for one in differences:
+        section, _, rest = one.key.partition(".")
+        name, _, key = rest.partition(".")
+        if section != "optimizers" or not _is_fixed(key, one):
+            continue
+        if one.old is layers.ABSENT or one.new is layers.ABSENT:
+            said = f"the checkpoint holds the state of {'no' if one.old is layers.ABSENT else 'an'} optimizer"
+            said += f" {name!r}"
+        else:
+            said = f"the checkpoint holds the state of {one.old}, which does not fit another one"
+        fix = "leave it as it is, or begin anew with `roost run`"
+        raise ConfigError(said, setting=one.key, received=_given(one.new), where="command line", fix=fix)
+
+
+def _is_fixed(key: str, one: Difference) -> bool:
+    if key == "groups":
+        return _patterns(one.old) != _patterns(one.new)
+    return key in ("", "class", "params")
+
+
+def _patterns(groups: object) -> list[object]:
+    found = groups if isinstance(groups, list) else []
+    return [group.get("params") if isinstance(group, Mapping) else group for group in found]
+
+
+def _given(value: object) -> object:
+    return None if value is layers.ABSENT else value
