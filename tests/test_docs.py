@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 import roost
 from roost.config import layers
 from roost.config.build import forget
 from roost.config.settings import typed
-from roost.package import performance
-from roost.project import loading, native
+from roost.package import initial_weights, performance
+from roost.package.prepared import prepare_training
+from roost.project import assemble, loading, native
+from roost.project.inside import inside
 from roost.train.optimizers import build_optimizers, describe
+from roost.worker.predicted import Predicted
 from tests.project.trained import trained
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +62,18 @@ def test_the_optimizers_are_built(tmp_path: Path) -> None:
     assert len(describe(found)) == 2
 
 
+def test_the_weights_to_begin_with_are_understood() -> None:
+    asked = [block for block in blocks("yaml") if "init_from:" in block]
+    base = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1}
+    found = [typed({**base, **yaml.safe_load(block)}) for block in asked]
+    several = [one for settings in found for _, one in initial_weights.entries(settings)]
+    assert [one.strict for one in several] == [True, True, False] and found[0].freeze == ["net.features.*"]
+    runner = run_block("class Finetuned")["Finetuned"]()
+    runner.build()
+    runner.train()
+    assert runner.net["head"].training and not runner.net["body"][1].training
+
+
 def test_the_data_is_read(tmp_path: Path) -> None:
     (section,) = (block for block in blocks("yaml") if "sort_by_length" in block)
     (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
@@ -98,6 +114,31 @@ def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
     assert gan.evaluate(torch.zeros(3, 2, device="meta"))["gap"].shape == (3,)
 
 
+def test_the_averages_are_understood_and_the_loop_averages(tmp_path: Path) -> None:
+    (section,) = (block for block in blocks("yaml") if "averages:" in block)
+    (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
+    settings = typed(layers.load(tmp_path / "config.yaml").values)
+    assert list(settings.averages) == ["ema", "swa"] and settings.averages["swa"].start == "5ep"
+    names = run_block("average.swapped(model)")
+    assert names["average"].count == 3
+    assert names["measured"] > float(names["model"](torch.ones(4, 2)).detach().square().mean())
+
+
+def test_the_run_that_is_yaml_alone(tmp_path: Path) -> None:
+    (section,) = (block for block in blocks("yaml") if "sklearn.datasets.load_digits" in block)
+    (code,) = (block for block in blocks("python") if "class Doubts" in block)
+    (tmp_path / "config.yaml").write_text(section)
+    (tmp_path / "Own.py").write_text(code)
+    config = layers.load(tmp_path / "config.yaml", overrides=["channels=3", "max_epochs=1"])
+    made = prepare_training(config).create("one")
+    with inside(made):
+        experiment = native.load(made, project=str(tmp_path), device="cpu")
+        trainer = assemble.assemble(experiment, made, session=made.new_session({}))
+        assert trainer.fit() == "finished"
+    assert {"valid/loss", "valid/label", "valid/size", "valid/hits", "valid/f1"} <= trainer.results.keys()
+    assert experiment.runner.state_dict()["model.0.weight"].shape == (3, 1, 3, 3)
+
+
 LINKS = re.compile(r"\]\(([^)#:]+)\)")
 
 
@@ -112,7 +153,7 @@ def test_what_is_linked_is_there() -> None:
 def test_the_commands_that_take_json_are_those_that_say_so() -> None:
     folder = ROOT / "src" / "roost" / "cli" / "commands"
     reads = {file.stem for file in folder.glob("*.py") if '"--json"' in file.read_text()}
-    assert reads - {"run"} == {"analyze", "check", "ls", "show", "verify"}, (
+    assert reads - {"run"} == {"analyze", "check", "export", "ls", "predict", "show", "verify"}, (
         "change README, CONTRIBUTING and guide too"
     )
 
@@ -144,6 +185,17 @@ def test_the_line_about_the_time_names_all_its_parts() -> None:
     (line,) = (block for block in blocks("text") if block.startswith("the run: "))
     parts = "  ".join(rf"{part} \d+%" for part in (*performance.PARTS, performance.OTHER))
     assert re.fullmatch(rf"the run: [\d.]+s, [\d,]+ samples/s  {parts}  memory \d+ MB\n", line)
+
+
+def test_the_predictions_are_made(tmp_path: Path) -> None:
+    names = run_block("def predict")
+    (tmp_path / "rows.txt").write_text("1 2 3\n4 5 6\n")
+    samples = names["Dataset"]({}).predict(str(tmp_path / "rows.txt"))
+    runner = names["Runner"]()
+    runner.net = torch.nn.Linear(3, 10)
+    with Predicted(tmp_path) as written:
+        written.add(runner.predict(torch.stack(samples)), 2, first=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logits.npy", "predictions.jsonl", "rows.txt"]
 
 
 def test_the_analysis_runs(tmp_path: Path) -> None:

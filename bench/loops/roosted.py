@@ -97,14 +97,15 @@ def trainer_of(
         more: dict[str, Any] = {}
         if everything:
             more = {
-                "hooks": _hooks(folder),
+                "hooks": hooks_of_a_run(folder),
                 "checkpoints": Checkpoints(folder / "checkpoints"),
                 "board": Board(folder / "progress"),
             }
         yield roost.Trainer(runner, loaders, stepper, until="1ep", **more)
 
 
-def _hooks(folder: Path) -> list[roost.Hook]:
+def hooks_of_a_run(folder: Path) -> list[roost.Hook]:
+    """What each run has; the pictures only when they are asked for."""
     return [
         hooks.Records(folder / "records", 100),
         hooks.Save("1ep"),

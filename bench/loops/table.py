@@ -41,13 +41,13 @@ def print_table(cases: Sequence[Case], *, rounds: int) -> None:
         batches = new_batches(case.work)
         pairs = [(raw(case.work, batches), _quietly(case, batches)) for _ in range(rounds + 1)][1:]
         for plain, other in pairs:
-            _check(case, plain.weights, other.weights)
+            require_equal(case.name, case.work, plain.weights, other.weights, within=case.largest_difference)
         plain_us, us = [a.cpu_us for a, _ in pairs], [b.cpu_us for _, b in pairs]
         over = statistics.median(us) - statistics.median(plain_us)
         ratio = statistics.median(us) / statistics.median(plain_us)
         wall = statistics.median(b.wall_us for _, b in pairs) / statistics.median(a.wall_us for a, _ in pairs)
         print(
-            f"| {case.name} | {_spread(plain_us)} | {_spread(us)} | {over:.1f} | {ratio:.3f} | {wall:.3f} |",
+            f"| {case.name} | {spread(plain_us)} | {spread(us)} | {over:.1f} | {ratio:.3f} | {wall:.3f} |",
             flush=True,
         )
 
@@ -67,12 +67,20 @@ def _quietly(case: Case, batches: list[Any]) -> Outcome:
     return outcome
 
 
-def _check(case: Case, plain: torch.Tensor, weights: torch.Tensor) -> None:
-    before = torch.cat([p.detach().flatten() for p in new_net(case.work).parameters()])
+def require_equal(
+    name: str, work: Work, plain: torch.Tensor, weights: torch.Tensor, *, within: float = 0.0
+) -> None:
+    """Makes sure that a loop has trained, and to the weights of the raw loop.
+
+    Raises:
+        AssertionError: It has not.
+    """
+    before = torch.cat([p.detach().flatten() for p in new_net(work).parameters()])
     difference = float((weights - plain).abs().max())
-    assert difference <= case.largest_difference, f"{case.name}: weights differ by {difference} from raw"
-    assert (weights - before).abs().max() > 1e-3, f"{case.name} has not trained"
+    assert difference <= within, f"{name}: weights differ by {difference} from raw"
+    assert (weights - before).abs().max() > 1e-3, f"{name} has not trained"
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Median, least and largest."""
     return f"{statistics.median(values):.1f} ({min(values):.1f} … {max(values):.1f})"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roost.project.package import Package as Package
     from roost.project.package import open_package as open_package
     from roost.train.checkpoints import Checkpoints as Checkpoints
+    from roost.train.data.arrays import Arrays as Arrays
     from roost.train.data.loader import Loader as Loader
     from roost.train.data.sampled import Sampled as Sampled
     from roost.train.events import Events as Events
@@ -42,6 +43,7 @@ _HOME = {
     "Runner": "roost.project.contract",
     "RoostError": "roost.base.errors",
     "download": "roost.project.download",
+    "Arrays": "roost.train.data.arrays",
     "Checkpoints": "roost.train.checkpoints",
     "Events": "roost.train.events",
     "Hook": "roost.train.hook",

@@ -246,3 +246,28 @@ def test_an_append_that_is_cut_by_a_full_disk_is_an_error(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True)
     assert done.stdout.split() == [str(errno.ENOSPC), str(errno.EFBIG)], done.stderr
     assert path.read_bytes() == b"12345"
+
+
+def test_a_file_written_piece_by_piece(tmp_path: Path) -> None:
+    path = tmp_path / "grows"
+    with durable.NewFile(path) as file:
+        assert file.write(b"0000") == 4 and file.write(memoryview(b"end")) == 3
+        file.put(b"42", at=1)
+    assert path.read_bytes() == b"0420end"
+    with pytest.raises(FileExistsError), durable.NewFile(path):
+        raise AssertionError("it began")
+    with pytest.raises(ValueError, match="mine"), durable.NewFile(tmp_path / "other") as file:
+        file.write(b"half")
+        raise ValueError("mine")
+    assert [one.name for one in tmp_path.iterdir()] == ["grows"]
+
+
+def test_one_that_cannot_be_synced_is_removed(tmp_path: Path) -> None:
+    def fault(operation: str, path: str) -> None:
+        if operation == "fsync":
+            raise OSError("it failed")
+
+    durable.fault = fault
+    with pytest.raises(OSError, match="it failed"), durable.NewFile(tmp_path / "file") as file:
+        file.write(b"x")
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
-from roost.base.interval import NEVER, Interval, parse_duration
+from roost.base.interval import NEVER, Interval, parse_duration, parse_start
 
 counts = st.integers(1, 60)
 
@@ -116,3 +116,17 @@ def test_text_can_be_read_back(interval: Interval) -> None:
 
 def test_a_duration_is_written_in_seconds() -> None:
     assert str(Interval.parse("10min", setting="x")) == "600s"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, None), ("0", None), (" 0 ", None), (500, Interval(steps=500)), ("5ep", Interval(epochs=5))],
+)
+def test_a_beginning(value: str | int, expected: Interval | None) -> None:
+    assert parse_start(value, setting="x") == expected
+
+
+@pytest.mark.parametrize("value", ["", "10/ep", "10min", -1, "-0", "0ep", "0.5"])
+def test_no_beginning(value: str | int) -> None:
+    with pytest.raises(ConfigError, match=r"x: is no beginning; .* write 0, a number of steps \(500\) or"):
+        parse_start(value, setting="x")

@@ -157,3 +157,12 @@ def test_no_bytes_do_more_than_raise_our_error(
         tree.unpack(skeleton, tensors.parse(damaged))
     except CheckpointError as error:
         assert "file" in str(error) or "leaf" in str(error) or "bytes" in str(error)
+
+
+def test_what_is_said_beside_the_tensors(tmp_path: Path) -> None:
+    data = b"".join(map(bytes, tensors.chunks({"x": tree.tensor_leaf(torch.ones(2))}, metadata={"of": "me"})))
+    (tmp_path / "file").write_bytes(data)
+    with safe_open(tmp_path / "file", "pt") as file:
+        assert file.metadata() == {"of": "me"}
+    assert list(tensors.parse(bytearray(data))) == ["x"]
+    assert tensors.knows("bfloat16") and not tensors.knows("complex128")

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 
 from roost.analysis import folder
 from roost.cli.shown import lines
 from roost.operations.show import show
-from roost.package import skipped
+from roost.package import predictions, skipped
+from roost.package.predictions import Meta
 from roost.package.skipped import Skipped
 from tests.operations.packages import ROWS, TIMES, VALUES, package
 from tests.package.test_blackbox import box
@@ -132,3 +134,31 @@ def test_what_is_empty_is_left_out(tmp_path: Path) -> None:
 
 def test_a_name_with_brackets(tmp_path: Path) -> None:
     assert "runs/[red]x" in text(package(tmp_path / "runs", "[red]x").path)
+
+
+def test_media_have_one_line(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert "\nmedia\n" not in text(made.path)
+    for step in range(10, 120, 10):
+        (made.path / "media" / str(step)).mkdir(parents=True)
+        (made.path / "media" / str(step) / "a.png").write_text("x")
+    said = "  11 files of 11 steps: 10, 20, 30, 40, 50, 60, 70, 80 and 3 more  in "
+    assert f"\nmedia\n{said}" in text(made.path)
+
+
+def test_predictions_have_a_line_each(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    meta = Meta(
+        package="one",
+        checkpoint=1,
+        step=2,
+        source="ph\x1b[2Jotos",
+        count=3,
+        values={"x": {}, "y": {}},
+        ema="slow",
+    )
+    place = made.path / predictions.NAME / "4"
+    place.mkdir(parents=True)
+    (place / predictions.META).write_bytes(msgspec.json.encode(meta))
+    (line,) = [line.split() for line in text(made.path).splitlines() if "otos" in line]
+    assert line[:5] == ["4", "ph\\x1b[2Jotos", "1", "slow", "3"] and line[-2:] == ["x", "y"]

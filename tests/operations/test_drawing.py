@@ -74,6 +74,21 @@ def test_learning_rates_of_several_optimizers_are_told_apart(runs: int, tmp_path
     assert found.count("lr/head") == 1 and found.count("lr") == 2, "the panel's title, and the legend"
 
 
+@pytest.mark.parametrize("tested", [[], ["test/ema/loss", "test/loss"]])
+def test_a_set_or_average_has_one_colour_and_line_in_the_panels_and_in_the_legend(
+    tested: list[str], tmp_path: Path
+) -> None:
+    measured = ["valid/loss", "valid/ema/loss", "valid/swa/loss", "valid/accuracy", "valid/swa/accuracy"]
+    rows = [{"step": n, "epoch": 0, **dict.fromkeys([*measured, *tested], 1.0 / n)} for n in (1, 2)]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        svg = draw(picture([package(tmp_path / "runs", rows=rows)]), "svg").decode()
+    assert {"valid", "valid/ema", "valid/swa"} <= set(texts(svg.encode()))
+    dashes = r"(?:stroke-dasharray: [^;]+; stroke-dashoffset: 0; )?"
+    lines = re.findall(rf"fill: none; ({dashes}stroke: #\w+); stroke-width: 1\.8", svg)
+    drawn = {look: lines.count(look) for look in lines}
+    assert sorted(drawn.values()) == [2, 3, 3], "one, or two panels, and each once in the legend"
+
+
 def size(png: bytes) -> tuple[int, int]:
     """Pixels across and down."""
     width, height = struct.unpack(">II", png[16:24])

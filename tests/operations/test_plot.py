@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
-from roost.operations.plot import plot
-from tests.operations.packages import ROWS, TIMES, package
+from roost.operations.plot import Plotted, follow, plot
+from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
 BEGINS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -78,3 +78,47 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         with pytest.raises(NotFound):
             plot(packages, output=output)
     assert not (tmp_path / "a.png").exists()
+
+
+# --- following --------------------------------------------------------------------------------------------
+
+
+def test_it_is_drawn_anew_when_something_came_and_once_more_at_the_end(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="running", rows=ROWS[:1], checkpoints=False)
+    output = tmp_path / "a.svg"
+    pictures = follow([made.path], output=output, every_seconds=0.01)
+    first = next(pictures)
+    assert isinstance(first, Plotted) and first.step == 10
+    before = output.read_bytes()
+    record_rows(made, 2, 10, ROWS[1:2])
+    second = next(pictures)
+    assert isinstance(second, Plotted) and second.step == 20 and output.read_bytes() != before
+    record_rows(made, 3, 20, ROWS[2:])
+    session(made, "succeeded")
+    assert [one.step for one in pictures if isinstance(one, Plotted)] == [30]
+    assert [path.name for path in tmp_path.glob("*a.svg*")] == ["a.svg"]
+
+
+def test_it_waits_for_the_first_row(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="running", rows=[], checkpoints=False)
+    pictures = follow([made.path], output=tmp_path / "a.svg", every_seconds=0.01)
+    assert next(pictures) == ["one"] and not (tmp_path / "a.svg").exists()
+    record_rows(made, 2, 0, ROWS)
+    drawn = next(pictures)
+    assert isinstance(drawn, Plotted) and drawn.step == 30
+
+
+def test_what_has_ended_is_drawn_once(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert len(list(follow([made.path], output=tmp_path / "a.png"))) == 1
+
+
+def test_what_ended_without_a_row(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="failed", rows=[], checkpoints=False)
+    with pytest.raises(NotFound, match="nothing is recorded"):
+        list(follow([made.path], output=tmp_path / "a.png"))
+    ended = package(tmp_path / "runs", "two")
+    with pytest.raises(NotFound, match="did you mean"):
+        list(follow([ended.path], output=tmp_path / "a.png", names=["valid/los"]))
+    with pytest.raises(UsageError, match=r"\.png"):
+        next(follow([ended.path], output=tmp_path / "a"))

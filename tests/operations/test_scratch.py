@@ -52,3 +52,17 @@ def test_a_folder_is_held_as_long_as_a_copy_of_its_descriptor(place: Path) -> No
     sweep()
     assert not path.exists()
     os.close(copy)
+
+
+def test_hidden_beside_what_it_becomes(place: Path, tmp_path: Path) -> None:
+    parent = tmp_path / "results"
+    parent.mkdir()
+    with scratch(parent) as (path, _):
+        assert path.parent == parent and path.name.startswith(".roost-unfinished-")
+        sweep(parent)
+        assert path.exists(), "it is held"
+        left = parent / ".roost-unfinished-left"
+        left.mkdir()
+        sweep(parent)
+        assert not left.exists()
+    assert list(parent.iterdir()) == []

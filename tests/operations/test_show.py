@@ -10,7 +10,8 @@ import pytest
 from roost.analysis import folder
 from roost.base.errors import NotFound
 from roost.operations.show import BlackBoxShown, show
-from roost.package import skipped
+from roost.package import initial_weights, skipped
+from roost.package.initial_weights import InitialWeights
 from roost.package.package import Package
 from roost.package.skipped import Skipped
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
@@ -155,3 +156,34 @@ def test_analyses(tmp_path: Path) -> None:
 def test_no_package(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         show(tmp_path)
+
+
+def test_how_many_media_of_which_steps(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert show(made.path).media == {}
+    for name in (
+        "20/a.png",
+        "20/b.txt",
+        "3/a.png",
+        "3/.b.npy.tmp-0123456789ab",
+        "notes/x",
+        "4/.c.tmp-0123456789ab",
+    ):
+        path = made.path / "media" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    assert show(made.path).media == {3: 1, 20: 2}
+    assert msgspec.json.decode(msgspec.json.encode(show(made.path)))["media"] == {"3": 1, "20": 2}
+
+
+def test_what_a_run_began_with(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert show(made.path).began_with == [] and show(made.path).model is None
+    one = InitialWeights(
+        path="a\udcff", found="/x", about="a file", sha256="ab", size=3, loaded="1 of 2 tensors loaded"
+    )
+    initial_weights.write(made.path, [one])
+    made.model_summary.write_text("MODULE\n")
+    shown = show(made.path)
+    assert [(one.path, one.loaded) for one in shown.began_with] == [("a\\udcff", "1 of 2 tensors loaded")]
+    assert shown.model == str(made.model_summary)

@@ -429,3 +429,42 @@ def test_a_device_that_takes_nothing_says_nothing_against_a_checkpoint(tmp_path:
     assert states["n"]["a"] is states["n"]["b"] and states["n"]["a"].device.type == "meta"
     with pytest.raises(RuntimeError, match="gpu"):
         checkpoint.read(path, device="gpu")
+
+
+# --- a copy in another package ----------------------------------------------------------------------------
+
+
+def test_a_copy_is_whole_and_of_its_own_session(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    info = Info(
+        id=7, step=30, epoch=1, batch=2, session=4, line=[(0, 7)], metrics={"loss": math.nan, "hits": 1.0}
+    )
+    checkpoint.write(old, {"model": {"a": np.arange(5.0), "b": [1, "x"]}}, info)
+    copied = checkpoint.copy(checkpoint.folder_of(old, 7), new, session=0)
+    assert (copied.id, copied.session, copied.line) == (7, 0, [(0, 7)])
+    _, states = checkpoint.read(checkpoint.folder_of(new, 7), to="numpy")
+    assert states["model"]["a"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0] and states["model"]["b"] == [1, "x"]
+    found = checkpoint.verify(checkpoint.folder_of(new, 7))
+    assert math.isnan(found.metrics["loss"]) and found.metrics["hits"] == 1.0 and found.files == copied.files
+    digests = {checkpoint.digest_of_manifest(checkpoint.folder_of(one, 7)) for one in (old, new)}
+    assert len(digests) == 2, "the session is another one"
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_of_a_damaged_one_nothing_is_copied(tmp_path: Path, damage: str) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    checkpoint.write(old, {"a": {"x": 1}, "b": {"x": np.arange(3.0)}}, Info(id=1, step=1, epoch=0, batch=0))
+    file = checkpoint.folder_of(old, 1) / "b.safetensors"
+    whole = file.read_bytes()
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes(whole[:-1] + (b"" if damage == "cut" else bytes([whole[-1] ^ 1])))
+    with pytest.raises(Damaged, match=r"state_1\.ckpt.*b\.safetensors"):
+        checkpoint.copy(checkpoint.folder_of(old, 1), new, session=0)
+    assert list(new.iterdir()) == []
+    with pytest.raises(NotFound):
+        checkpoint.copy(checkpoint.folder_of(old, 2), new, session=0)

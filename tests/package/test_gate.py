@@ -38,7 +38,8 @@ def test_these_may_change(tmp_path: Path, override: str) -> None:
      "+determinism=strict", "+step_mode=compile", "+evaluation_precision=bf16",
      "+max_epochs_of_mine=3", "+data.weighted=true", "+data.sort_by_length=ascending",
      "+data.max_tokens=9", "+data.steps_per_epoch=9", "+data.limit_train_batches=1",
-     "+data.limit_valid_batches=1", "+data.mix.mode=weighted", "+data.valid.max_tokens=9"],
+     "+data.limit_valid_batches=1", "+data.mix.mode=weighted", "+data.valid.max_tokens=9",
+     "+init_from=w.pt", "+freeze=body.*"],
 )  # fmt: skip
 def test_these_need_force(tmp_path: Path, override: str) -> None:
     found = check(package(tmp_path / "runs"), [override])

@@ -9,7 +9,7 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.config.settings import Settings
-from roost.package.project_files import checked, named_files
+from roost.package.project_files import checked, classes, named_files
 from tests.operations.packages import project
 
 
@@ -97,3 +97,75 @@ def test_settings_are_checked_as_the_worker_will_see_them(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         settings_of(project(tmp_path / "p", **{setting: value}))
+
+
+# --- sections -----------------------------------------------------------------------------------------
+
+RUNNER = """{
+  model: {class: Net/Net.py:Net, norm: "Net/Parts.py:norm",
+    inner: [{class: torch.nn.ReLU}, {class: Net/Deep.py:Deep}]},
+  losses: {a: {class: torch.nn.MSELoss}, b: {class: Losses.py:ring, inputs: [output.x]}},
+  metrics: {hits: {class: Metrics.py:hits}}, visualize: Pictures.py:show, predicts: {x: output.x}}"""
+DATASET = """{
+  train: {clean: {class: Data/Sets.py:Clean, path: data/x.npy, title: "see notes.py: here"}},
+  valid: {class: roost.Arrays, arrays: Data/Sets.py:load}, collate: Data/Sets.py:pad}"""
+HOOKS = "[Hooks.py:One, {class: Hooks/Two.py:Two, every: 5}]"
+FILES = {
+    "Net/Net.py": "class Net: ...", "Net/Parts.py": "def norm(): ...", "Net/Deep.py": "class Deep: ...",
+    "Losses.py": "def ring(): ...", "Metrics.py": "def hits(): ...", "Pictures.py": "def show(): ...",
+    "Data/Sets.py": "class Clean: ...\ndef load(): ...\ndef pad(): ...", "Hooks.py": "class One: ...",
+    "Hooks/Two.py": "class Two: ...",
+}  # fmt: skip
+
+
+def described(folder: Path, *, runner: str = RUNNER, dataset: str = DATASET, hooks: str = HOOKS) -> Path:
+    config = project(folder, runner=runner, dataset=dataset, hooks=hooks)
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return config
+
+
+def test_all_files_that_sections_name(tmp_path: Path) -> None:
+    config = described(tmp_path / "p")
+    assert {name for name in files_of(config) if not name.startswith("Analyze")} == set(FILES)
+    settings = settings_of(config)
+    assert classes(settings.runner).startswith(
+        "Net/Net.py:Net, Net/Parts.py:norm, torch.nn.ReLU, Net/Deep.py:Deep"
+    )
+    assert classes("A.py:A", "B.py:B", *settings.hooks) == "A.py:A, B.py:B, Hooks.py:One, Hooks/Two.py:Two"
+
+
+@pytest.mark.parametrize(
+    ("section", "old", "new", "message"),
+    [
+        ("runner", "Net.py:Net", "Nets.py:Net", "runner.model.class: there is no file Net/Nets.py"),
+        ("runner", "Parts.py:norm", "Parts.py:nrom", "runner.model.norm: Net/Parts.py has no 'nrom'"),
+        ("runner", "Deep.py:Deep", "Deep.py:Deeep", "runner.model.inner.1.class: Net/Deep.py has no 'Deeep'"),
+        ("runner", "torch.nn.ReLU", "os.system", "runner.model.inner.0.class: 'os.system' is not something"),
+        (
+            "runner",
+            "torch.nn.MSELoss",
+            "MSELoss",
+            "runner.losses.a.class: 'MSELoss' is not something that a config",
+        ),
+        ("runner", "Losses.py:ring", "Losses.py", "runner.losses.b.class: names no file and class"),
+        (
+            "runner",
+            "Pictures.py:show",
+            "show",
+            "runner.visualize: 'show' is not something that a config may name",
+        ),
+        ("dataset", "roost.Arrays", "torch.utils.data.TensorDataset", "did you mean roost.Arrays?"),
+        ("dataset", "Sets.py:pad", "Sets.py:pads", "dataset.collate: Data/Sets.py has no 'pads'"),
+        ("hooks", "Two.py:Two", "Two.py:Tow", "hooks.1.class: Hooks/Two.py has no 'Tow'"),
+        ("hooks", "Hooks.py:One", "Hooks", "hooks.0: names no file and class; received 'Hooks'"),
+    ],
+)
+def test_what_a_section_names_wrongly(section: str, old: str, new: str, message: str, tmp_path: Path) -> None:
+    text = {"runner": RUNNER, "dataset": DATASET, "hooks": HOOKS}[section]
+    assert old in text
+    config = described(tmp_path / "p", **{section: text.replace(old, new)})
+    with pytest.raises(ConfigError) as caught:
+        files_of(config)
+    assert message in str(caught.value) and "(at config.yaml:" in str(caught.value)

@@ -371,3 +371,13 @@ def test_ten_thousand_rows_are_read_quickly(tmp_path: Path) -> None:
     assert len(columns.rows) == 10_000 and len(columns.series) == 10
     assert values(columns, "train/m1")[-1] == (10_000, 5_000.0)
     assert seconds < 2  # 0.1 s; the rest is for a busy machine
+
+
+def test_statistics_are_values_apart(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer.row(1, 0, {"train/loss": 1.0, "stats/grad_norm": 2.0, "stats/grad_norm/a.b": math.inf})
+    writer.close()
+    columns = records.fold(tmp_path)
+    assert columns.last() == records.metrics(columns.rows[0]) == {"train/loss": 1.0}
+    assert columns.stats == {"stats/grad_norm": ([1], [2.0]), "stats/grad_norm/a.b": ([1], [math.inf])}
+    assert columns.rows[0]["stats/grad_norm"] == 2.0

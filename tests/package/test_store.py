@@ -11,7 +11,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import CheckpointError, Damaged, NotFound
-from roost.package import checkpoint
+from roost.package import checkpoint, store
 from roost.package.checkpoint import Info
 from roost.package.store import Store
 
@@ -221,3 +221,25 @@ def test_what_its_run_removes_meanwhile_gives_way_to_the_newer_one(tmp_path: Pat
         return load(path)
 
     assert Store(tmp_path).newest_readable(overtaken) == (2, [])
+
+
+def test_a_checkpoint_by_its_step(tmp_path: Path) -> None:
+    save(tmp_path, None, 0, 1)
+    made = Store(tmp_path)
+    assert made.at_step(1).id == 1
+    again = Info(id=3, step=1, epoch=0, batch=0, parent=0, line=[(0, 0), (3, 3)])
+    checkpoint.write(tmp_path, {"n": {"id": 3}}, again)
+    assert made.at_step(1).id == 3, "that of the line"
+    assert Store(tmp_path, tip=2).at_step(1).id == 1
+    assert made.at_step(2).id == 2, "of another line, where this one has none"
+    damage(tmp_path, 2, "MANIFEST.json")
+    with pytest.raises(NotFound, match=r"step 2; there are: step 1, 0; damaged: state_2\.ckpt"):
+        made.at_step(2)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(NotFound, match="there are: none"):
+        Store(tmp_path / "none").at_step(0)
+
+
+def test_many_steps_are_not_all_named(tmp_path: Path) -> None:
+    found = [Info(id=id, step=id, epoch=0, batch=0) for id in range(30)]
+    assert store.steps(found) == f"step {', '.join(map(str, range(29, 9, -1)))} and 10 before"

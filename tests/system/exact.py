@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roost.base import tensors, tree
+from roost.base import durable, tensors, tree
 from roost.config import layers
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.run import RunRequest, run
@@ -29,6 +29,8 @@ _PLATEAU = (
     "{class: torch.optim.lr_scheduler.ReduceLROnPlateau, unit: validation, monitor: valid/loss, "
     "patience: 0, factor: 0.5}"
 )
+_STOPPING = "{monitor: valid/likelihood, mode: max, min_delta: 1e-3, min_delta_mode: relative, patience: 9}"
+_AVERAGES = "{ema: {decay: 0.9}, swa: {method: swa, every: 1ep, start: 2ep}}"
 KINDS: dict[str, list[str]] = {
     "mlp": ["net=mlp"],
     "cnn": [],
@@ -41,6 +43,18 @@ KINDS: dict[str, list[str]] = {
     ],
     "plateau": ["net=mlp", "~optimizers.main.scheduler", f"+optimizers.main.scheduler={_PLATEAU}"],
     "fp16": ["net=mlp", "precision=fp16", "factor=30"],  # the first scales are too large
+    "averages": [
+        f"+averages={_AVERAGES}",
+        "checkpoint.best=[{monitor: valid/ema/loss, mode: min, top_k: 2}]",
+        "early_stopping.monitor=valid/ema/loss",
+    ],
+    "watched": [
+        "+statistics={every: 3, updates: true}",
+        f"early_stopping={_STOPPING}",
+        "checkpoint.best=[{monitor: train/loss, mode: min, top_k: 2}, {monitor: stats/grad_norm, mode: max}]",
+        "+visualize_every=1ep",
+        "+visualize_samples=5",
+    ],
     "skip": ["on_non_finite=skip", "on_step_error=skip", "bad.nan=[17, 60]", "bad.error=[33]"],
     "rollback": ["on_non_finite=rollback", "bad.nan=[60]", "max_epochs=3"],
 }
@@ -151,14 +165,20 @@ def fingerprint(package: Path) -> dict[str, Any]:
         trainer["progress"].pop(name)
     rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
     passed_over = skipped.read(package / skipped.NAME, columns.starts)
-    best = retention.best_of(opened.store().line(), retention.Best(monitor="valid/loss", top_k=2))
+    monitor = opened.settings()["checkpoint"]["best"][0]["monitor"]
+    best = retention.best_of(opened.store().line(), retention.Best(monitor=monitor, top_k=2))
     return {
         "step": newest.step,
         "inexact": trainer.pop("inexact"),
         "data": _digest(trainer.pop("data")),
         "rows": rows,
+        "media": {
+            path.relative_to(package).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted((package / "media").rglob("*.*"))
+            if not durable.is_staging(path.name)
+        },
         "skipped": [(one.step, one.kind, one.samples) for one in passed_over],
-        "best": [(info.step, info.metrics["valid/loss"]) for info in best],
+        "best": [(info.step, info.metrics[monitor]) for info in best],
         **{name: _digest(state) for name, state in states.items()},
     }
 

@@ -53,9 +53,12 @@ def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
         terminal.kill()
     project = tmp_path / "digits"
     packages = [Package.open(path) for path in sorted((project / "runs").iterdir())]
-    assert [len(made.sessions()) for made in packages] == [2, 1, 1]
-    assert [made.sessions()[0].state for made in packages] == ["stopped", "succeeded", "succeeded"]
+    assert [len(made.sessions()) for made in packages] == [2, 1, 1, 1]
+    assert [made.sessions()[0].state for made in packages] == ["stopped", *["succeeded"] * 3]
     assert all(made.state() == "succeeded" for made in packages)
+    assert [made.request["parent"]["package"] for made in packages if "parent" in made.request] == [
+        packages[0].path.name
+    ]
     assert packages[0].records().last()["test/accuracy"] >= 0.97
     pictures = [project / "curves.png", *packages[0].path.glob("analysis/1/*.png")]
     assert len(pictures) == 2 and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)

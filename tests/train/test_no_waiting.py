@@ -14,7 +14,18 @@ from roost.package.retention import Policy
 from roost.train.checkpoints import Checkpoints
 from roost.train.guard import Guard
 from roost.train.hook import Hook, Phase
-from roost.train.hooks import Best, Console, EarlyStop, Records, Save, Schedule, Unsaved, Validate
+from roost.train.hooks import (
+    Averaging,
+    Best,
+    Console,
+    EarlyStop,
+    Records,
+    Save,
+    Schedule,
+    Statistics,
+    Unsaved,
+    Validate,
+)
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
@@ -63,12 +74,15 @@ def with_everything(
     hooks = [
         Records(folder / "records", ROW),
         Save(SAVE),
+        Averaging("ema"),
+        Averaging("swa", method="swa", every=3, start=5),
         Console(),
         Unsaved(),
         Schedule(),
         Validate(VALIDATION),
         Best(rules),
-        EarlyStop("valid/loss", patience=100),
+        EarlyStop("train/loss", patience=100),
+        Statistics(3, updates=True),
         last,
     ]
     pinned = {"pin_memory": device != "cpu"}

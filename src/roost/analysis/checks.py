@@ -13,6 +13,7 @@ from roost.package import checkpoint
 from roost.package.package import Package
 from roost.package.project_files import require_runner
 
+_UNTRAINED = "--untrained (in Python: untrained=True) takes the weights as the Runner builds them"
 _FIX = "train with roost, or read the file with the program that wrote it"
 
 
@@ -73,13 +74,16 @@ def project_of(package: Package, given: Path | str | None) -> Path:
     return folder.resolve()
 
 
-def check_checkpoints(package: Package, id: int | None, *, untrained: bool = False) -> list[str]:
+def check_checkpoints(
+    package: Package, id: int | None, *, untrained: bool = False, fix: str = _UNTRAINED
+) -> list[str]:
     """Whether a package has the checkpoint that is asked for, or any; gives a line for each that is foreign.
 
     Args:
         package: The package.
         id: The checkpoint; None: the newest good one.
         untrained: None is asked for.
+        fix: What to do where there is none.
 
     Raises:
         UsageError: Both a checkpoint and none are asked for.
@@ -103,18 +107,14 @@ def check_checkpoints(package: Package, id: int | None, *, untrained: bool = Fal
         more = f"; or another checkpoint: {', '.join(map(str, own))}" if own else ""
         raise CheckpointError("; ".join(said), where=package.path, fix=_FIX + more)
     if not found:
-        _refuse_none(package)
+        _refuse_none(package, fix)
     if id is not None and id not in own:
         have = ", ".join(map(str, own))
         raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=package.path)
     return list(foreign.values()) if id is None else []
 
 
-def _refuse_none(package: Package) -> None:
+def _refuse_none(package: Package, fix: str) -> None:
     aside = checkpoint.set_asides(package.checkpoints) if package.checkpoints.is_dir() else []
     why = f"all were damaged ({', '.join(aside)})" if aside else "it has saved nothing yet"
-    raise NotFound(
-        f"the package has no checkpoint: {why}",
-        where=package.path,
-        fix="--untrained (in Python: untrained=True) takes the weights as the Runner builds them",
-    )
+    raise NotFound(f"the package has no checkpoint: {why}", where=package.path, fix=fix)

@@ -57,7 +57,8 @@ class AnalysisSession:
         self.model: Runner = loaded.runner
         self.dataset: Dataset = loaded.dataset
         self.data: Data = loaded.data
-        self.log: Mapping[str, tuple[list[int], list[float]]] = package.records().series
+        columns = package.records()
+        self.log: Mapping[str, tuple[list[int], list[float]]] = {**columns.series, **columns.stats}
         self.package = package
         self.checkpoint: Info | None = loaded.checkpoint
         self.device: torch.device = loaded.runner.device

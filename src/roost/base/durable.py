@@ -13,7 +13,8 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 Fault = Callable[[str, str], None]
 
@@ -92,18 +93,53 @@ def write_new(path: Path, chunks: Iterable[bytes | memoryview[Any]], *, mode: in
 
 
 def _write_synced(path: Path, chunks: Iterable[bytes | memoryview[Any]], mode: int) -> None:
-    _before("open", path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
+    with NewFile(path, mode=mode) as file:
         for chunk in chunks:
-            _write_all(fd, chunk, path)
-        _before("fsync", path)
-        os.fsync(fd)
-    except BaseException:
-        os.close(fd)
-        discard(path)
-        raise
-    os.close(fd)
+            file.write(chunk)
+
+
+class NewFile:
+    """A file that does not exist yet, written piece by piece inside of ``with``: synced when the block ends,
+    removed when an error ends it. Its folder is the caller's to sync.
+
+    Raises:
+        OSError: Any failure.
+    """
+
+    def __init__(self, path: Path, *, mode: int = 0o644) -> None:
+        self._path = path
+        _before("open", path)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+
+    def write(self, data: bytes | memoryview[Any]) -> int:
+        """Adds to its end; gives the number of bytes."""
+        _write_all(self._fd, data, self._path)
+        return memoryview(data).nbytes
+
+    def put(self, data: bytes, *, at: int) -> None:
+        """Replaces bytes that were written already."""
+        _before("write", self._path)
+        while data:
+            written = os.pwrite(self._fd, data, at)
+            data, at = data[written:], at + written
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                _before("fsync", self._path)
+                os.fsync(self._fd)
+        except BaseException:
+            discard(self._path)
+            raise
+        finally:
+            os.close(self._fd)
+        if error is not None:
+            discard(self._path)
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:

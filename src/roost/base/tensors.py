@@ -35,11 +35,23 @@ _NAMES = {
 _MAX_HEADER = 100_000_000
 
 
-def chunks(leaves: Mapping[str, Leaf]) -> Iterator[bytes | memoryview[Any]]:
-    """The file's bytes: the header, then each leaf's. A type the format lacks is written as bytes."""
+def knows(dtype: str) -> bool:
+    """Whether the format has this type."""
+    return dtype in _NAMES
+
+
+def chunks(
+    leaves: Mapping[str, Leaf], *, metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview[Any]]:
+    """The file's bytes: the header, then each leaf's. A type the format lacks is written as bytes.
+
+    Args:
+        leaves: By name.
+        metadata: For its header; other programs may read it.
+    """
     # Widest first, as the library does: every leaf is then aligned without holes.
     ordered = sorted(leaves.items(), key=lambda item: (-_width(item[1]), item[0]))
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, leaf in ordered:
         known = leaf.dtype in _NAMES

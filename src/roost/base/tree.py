@@ -59,7 +59,12 @@ def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
     return Leaf(dtype.name if dtype.kind in "biufc" else dtype.str, array.shape, data)
 
 
-def _tensor_leaf(tensor: Any) -> Leaf:
+def tensor_leaf(tensor: Any) -> Leaf:
+    """A tensor's bytes; copied only where it is not contiguous or not on the CPU.
+
+    Raises:
+        TypeError: It is sparse or quantized.
+    """
     torch = sys.modules["torch"]
     name = str(tensor.dtype).removeprefix("torch.")
     if tensor.layout != torch.strided or name.startswith("q"):  # qint8 and its like need a quantizer beside
@@ -129,7 +134,7 @@ class _Packer:
             while name in self.leaves or name == "__metadata__":  # safetensors keeps that name for itself
                 name += "'"
             try:
-                leaf = _tensor_leaf(value) if _is_tensor(value) else _array_leaf(value)
+                leaf = tensor_leaf(value) if _is_tensor(value) else _array_leaf(value)
             except (TypeError, ValueError, RuntimeError) as error:
                 said = str(error).partition("\n")[0]
                 raise CheckpointError(f"the state holds {said} at {path!r}, which cannot be saved") from error

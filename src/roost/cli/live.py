@@ -18,7 +18,7 @@ from roost.operations.running import Running, ask, follow
 from roost.operations.starting import Started
 from roost.package import checkpoint, progress, skipped
 from roost.package.package import Package
-from roost.package.sessions import Session
+from roost.package.sessions import INITIALIZED, Session
 
 _STARTED = "session {} runs by itself, with or without this terminal; Ctrl-C saves and stops it"
 _PDB = "session {} has this terminal, for pdb; Ctrl-C saves and stops it"
@@ -225,6 +225,9 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
     if session.state == "succeeded":
         terminal.say(f"{state} in {took}  {last}".rstrip())
         terminal.say(f"package: {shown}")
+    elif record.get("reason") == INITIALIZED:
+        terminal.say(f"{INITIALIZED} in {took}")
+        terminal.say(f"to train: roost continue {shown}")
     elif session.state == "stopped":
         why = f" ({record['reason']})" if record.get("reason") == TIME_LIMIT else ""
         terminal.say(f"{state}{why}{_place(package)}  {last}".rstrip())

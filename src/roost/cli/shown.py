@@ -10,26 +10,33 @@ from typing import Any
 import click
 import msgspec
 
+from roost.base.listed import listed
 from roost.base.size import size
 from roost.cli import terminal
 from roost.operations.determinism import DeterminismShown
-from roost.operations.show import AnalysisShown, CheckpointShown, SessionShown, Shown
+from roost.operations.show import AnalysisShown, CheckpointShown, PredictionShown, SessionShown, Shown
+from roost.package.lineage import Parent
 
 
 def lines(shown: Shown) -> Iterator[str]:
     """A package as lines; `click.echo` takes the colours away where there are none."""
     yield from _head(shown)
     yield from _section("sessions", _sessions(shown.sessions))
+    yield from _section("weights it began with", map(terminal.harmless, _began_with(shown)))
     yield from _section("checkpoints", _checkpoints(shown.checkpoints))
     yield from _section("analyses", _analyses(shown.analyses))
+    yield from _section("predictions", _predictions(shown.predictions))
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
     yield from _section("metrics", terminal.columns(["NAME", "NEWEST"], metrics)[1:])
+    yield from _section("media", _media(shown))
     settings = [[key, terminal.harmless(_value(value))] for key, value in _leaves(shown.settings, "")]
     yield from _section("settings", terminal.columns(["SETTING", "VALUE"], sorted(settings))[1:])
     for title, said in _remarks(shown):
         yield from _section(title, map(terminal.harmless, said))
     yield ""
     yield f"output: {terminal.short(Path(shown.output))}"
+    if shown.model is not None:
+        yield f"model: {terminal.short(Path(shown.model))}"
 
 
 def _head(shown: Shown) -> Iterator[str]:
@@ -37,6 +44,7 @@ def _head(shown: Shown) -> Iterator[str]:
     yield f"{click.style(shown.path, bold=True)}  {terminal.state(row.state)}"
     if row.description:
         yield terminal.harmless(row.description)
+    yield from _family(shown)
     where = (
         "" if row.step is None else f"step {row.step}" + (f"/{row.total_steps}" if row.total_steps else "")
     )
@@ -57,6 +65,35 @@ def _head(shown: Shown) -> Iterator[str]:
         yield f"black box: {failed}; to stop there: roost debug {terminal.short(Path(shown.path))}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
+
+
+def _media(shown: Shown) -> list[str]:
+    """``12 files of 3 steps: 100, 200, 300  in runs/NAME/media``"""
+    if not shown.media:
+        return []
+    number, steps = sum(shown.media.values()), [str(step) for step in shown.media]
+    files = f"{number} file{'' if number == 1 else 's'} of {len(steps)} step{'' if len(steps) == 1 else 's'}"
+    return [f"{files}: {listed(steps, _MOST_STEPS)}  in {terminal.short(Path(shown.path) / 'media')}"]
+
+
+_MOST_STEPS = 8
+
+
+def _family(shown: Shown) -> Iterator[str]:
+    """What a fork goes on from, and that in its turn; and what goes on from it."""
+    if shown.parent is not None:
+        way = f"forked from {_place(shown.parent)}"
+        way += "".join(f", that from {_place(one)}" for one in shown.ancestors)
+        yield terminal.harmless(way)
+        if changed := ", ".join(map(str, shown.parent.changed)):
+            yield terminal.harmless(f"changed: {changed}")
+    if shown.forks:
+        forks = ", ".join(f"{row.name} at step {row.parent_step}" for row in shown.forks)
+        yield terminal.harmless(f"forks: {forks}")
+
+
+def _place(parent: Parent) -> str:
+    return f"{terminal.short(Path(parent.path))} at step {parent.step} (checkpoint {parent.checkpoint})"
 
 
 _ALGORITHMS = {
@@ -109,6 +146,13 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
     return terminal.columns(header, rows)
 
 
+def _began_with(shown: Shown) -> Iterator[str]:
+    for one in shown.began_with:
+        digest = f", sha256 {one.sha256[:12]}" if one.sha256 else ""
+        yield f"{one.path}: {one.about}, {size(one.size)}{digest}: {one.loaded}"
+        yield from (f"  {line}" for line in one.report)
+
+
 def _checkpoints(checkpoints: Sequence[CheckpointShown]) -> list[str]:
     rows = [
         [
@@ -139,6 +183,21 @@ def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
         for one in analyses
     ]
     return terminal.columns(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
+
+
+def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
+    rows = [
+        [
+            str(one.number),
+            terminal.harmless(one.source),
+            str(one.checkpoint) + (f" {terminal.harmless(one.ema)}" if one.ema else ""),
+            str(one.samples),
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.time)),
+            terminal.harmless(" ".join(one.values)),
+        ]
+        for one in predictions
+    ]
+    return terminal.columns(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
 
 
 def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:

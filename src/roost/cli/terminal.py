@@ -6,10 +6,11 @@ import codecs
 import contextlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import click
 
@@ -73,6 +74,31 @@ def asked_key(question: str) -> str:
 def error(text: str) -> None:
     """One line about what is wrong; it may quote names that somebody else chose."""
     say(f"{click.style('error:', fg='red', bold=True)} {harmless(text)}")
+
+
+class OneLine:
+    """Says one line after the other: on a terminal each over the one before, the last one stays."""
+
+    def __init__(self) -> None:
+        self._rewrites = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._is_open = False
+
+    def say(self, text: str) -> None:
+        """Shows a line in the place of the one before."""
+        if not self._rewrites:
+            say(text)
+            return
+        width = shutil.get_terminal_size().columns
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(f"\r\x1b[K{cut(line(text), width)}", err=True, nl=False, color=True)
+        self._is_open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_open:
+            say("")
 
 
 def line(text: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,9 @@ from roost.analysis import checks, folder, script
 from roost.analysis.script import Script
 from roost.base import durable
 from roost.config.settings import Settings
-from roost.operations import intact
+from roost.operations import beside, intact
 from roost.operations.running import Running
-from roost.operations.starting import Started, limits, supervise
+from roost.operations.starting import Started
 from roost.package import snapshot
 from roost.package.package import Package
 from roost.package.project_files import checked
@@ -91,40 +89,18 @@ def _links(package: Package, project: Path, *, renew: bool) -> list[str]:
 def _start(
     package: Package, place: Path, request: AnalyzeRequest, found: Script, project: Path, settings: Settings
 ) -> Started:
-    token = secrets.token_hex(16)
     durable.write(place / folder.SCRIPT, found.source)
-    folder.write_request(
-        place,
-        {
-            "package": str(package.path),
-            "script": {"path": str(found.path), "sha256": hashlib.sha256(found.source).hexdigest()},
-            "checkpoint": request.checkpoint,
-            "untrained": request.untrained,
-            "device": request.device,
-            "project": str(project),
-            "command": list(request.command),
-            "token": token,
-            "created": round(time.time(), 3),
-        },
-    )
-    running = Running(
-        package.path,
-        int(place.name),
-        request=place / folder.REQUEST,
-        record=place / folder.RECORD,
-        output=place / folder.OUTPUT,
-    )
-    process = supervise(
-        running,
-        str(place),
-        settings,
-        token=token,
-        lock_fd=None,
-        cpu=request.device == "cpu",
-        # Whoever waits for an analysis ends it: neither the wall time of a training nor its stalls do.
-        limits=limits(settings.limits)._replace(wall_seconds=None, end_stalled=False),
-        stacks=str(place / folder.STACKS),
-    )
+    asked = {
+        "kind": "analysis",
+        "package": str(package.path),
+        "script": {"path": str(found.path), "sha256": hashlib.sha256(found.source).hexdigest()},
+        "checkpoint": request.checkpoint,
+        "untrained": request.untrained,
+        "device": request.device,
+        "project": str(project),
+        "command": list(request.command),
+    }
+    running, process = beside.start(package, place, asked, settings, number=int(place.name))
     return Started(package.path, running, process)
 
 

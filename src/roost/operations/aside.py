@@ -44,14 +44,22 @@ def aside(
         RoostError: The supervisor did not start.
     """
     sweep()
-    with scratch() as (place, lock_fd):
-        started = _start(plan, task, device, command, place, lock_fd)
-        try:
-            yield started
-        finally:
-            if started.process.poll() is None:
-                ask(started.running.session(), now=True)
-                started.process.wait()
+    with (
+        scratch() as (place, lock_fd),
+        ended_with_it(_start(plan, task, device, command, place, lock_fd)) as started,
+    ):
+        yield started
+
+
+@contextmanager
+def ended_with_it(started: Aside) -> Iterator[Aside]:
+    """Ends it with the block, unless it has ended."""
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            ask(started.running.session(), now=True)
+            started.process.wait()
 
 
 def _start(

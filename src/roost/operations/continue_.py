@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roost.base.errors import NotFound
@@ -28,6 +28,8 @@ class ContinueRequest:
     package: Path
     checkpoint: int | None = None
     """Go on from this one; None: the newest good one."""
+    step: int | None = None
+    """Go on from the checkpoint of this step; instead of ``checkpoint``."""
     overrides: Sequence[str] = ()
     description: str | None = None
     device: str | None = None
@@ -35,6 +37,8 @@ class ContinueRequest:
     force: bool = False
     project: Path | None = None
     """Where the project is now, for links to what was not copied; None: where it was."""
+    initialize: bool = False
+    """Where it has no checkpoint yet: save step 0, tell the model, and end."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: CommandLine = ()
@@ -54,6 +58,8 @@ def continue_(request: ContinueRequest) -> Started:
         OSError: The session cannot be written down.
     """
     package = intact.opened(request.package, to_go_on=True)
+    if request.step is not None:
+        request = replace(request, checkpoint=package.store().at_step(request.step).id)
     lock_fd = take(package)
     try:
         return _next_session(package, lock_fd, request)
@@ -80,11 +86,12 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
         "overrides": list(request.overrides),
         "checkpoint": request.checkpoint,
         "project": str(project),
-        "device": request.device or _device_before(package),
+        "device": request.device or device_before(package),
         "description": request.description,
         "force": found.needs_force,
         "inexact": found.reasons(),
         "changed": found.changed_files,
+        "initialize": request.initialize,
         "terminal": request.terminal,
     }
     notes = [*_notes(found), *_differing_code(package, project), *_renew_links(package, project)]
@@ -106,7 +113,8 @@ def _project(package: Package, given: Path | None) -> Path:
     return package.project
 
 
-def _device_before(package: Package) -> str:
+def device_before(package: Package) -> str:
+    """The device that the newest session was asked to use."""
     asked = [session.request.get("device") for session in package.sessions()]
     return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
 

@@ -13,7 +13,7 @@ from roost.analysis import checks
 from roost.base.errors import NotFound
 from roost.operations import intact
 from roost.operations.starting import environment
-from roost.package import blackbox, progress
+from roost.package import blackbox, lineage, progress
 from roost.package.blackbox import Box, Visit
 from roost.package.package import Package
 from roost.package.project_files import checked
@@ -67,6 +67,7 @@ def debug(request: DebugRequest) -> Program:
     box = _box(package, request.step)
     step = request.step if box is None else box.note.step
     assert step is not None
+    _require_own(package, step)
     session = box.note.session if box is not None else _session(package, step)
     settings = checked(
         intact.settings(package), project=project, package=str(package.path), where=package.provenance.get
@@ -102,6 +103,17 @@ def _box(package: Package, step: int | None) -> Box | None:
             fix=f"name the step to stop at: roost debug {package.path} STEP",
         )
     return box
+
+
+def _require_own(package: Package, step: int) -> None:
+    """A fork can take again what it has taken itself."""
+    parent = lineage.parent_of(package)
+    if parent is not None and step <= parent.step:
+        raise NotFound(
+            f"step {step} was taken before the fork at step {parent.step}, by {parent.package}",
+            where=package.path,
+            fix=f"roost debug {parent.path} {step}",
+        )
 
 
 def _session(package: Package, step: int) -> int:

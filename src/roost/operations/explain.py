@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from roost.base.errors import ConfigError
-from roost.config import layers, settings, synonyms
+from roost.config import layers, options, settings, synonyms
+from roost.config.structs.configured import OptionSettings
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,36 @@ def merged(config: Path, *, tuning: Path | None = None, overrides: Sequence[str]
     return layers.load(config, tuning=tuning, overrides=overrides).values
 
 
+@dataclass(frozen=True)
+class Declared:
+    """One option that a config declares."""
+
+    name: str
+    help: str
+    takes: str
+    """In words."""
+    default: str
+    """Likewise."""
+
+
+def declared(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> list[Declared]:
+    """The options of a config; whether their values are right is not looked at.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: A file, an override or a declaration is wrong.
+    """
+    found = layers.load(config, tuning=tuning, overrides=overrides)
+    return [
+        Declared(name, one.help, options.takes(one), _default(one))
+        for name, one in settings.declared(found.values, where=found.where).items()
+    ]
+
+
+def _default(one: OptionSettings) -> str:
+    return "needed" if one.default is None else f"default {msgspec.json.encode(one.default).decode()}"
+
+
 def explain(
     config: Path, key: str, *, tuning: Path | None = None, overrides: Sequence[str] = ()
 ) -> Explanation:
@@ -45,7 +78,10 @@ def explain(
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
     said, help = found.explain(key), settings.describe(key)
+    values = settings.allowed(key)
+    if (option := settings.declared(found.values, where=found.where).get(key)) is not None:
+        help, values = option.help or None, options.takes(option)
     if not said and help is None:
         known = [*found.provenance, *settings.known_keys(found.values)]
         raise ConfigError(f"there is no setting {key!r}", fix=synonyms.proposal(key, known).strip() or None)
-    return Explanation(key, help, settings.allowed(key), said)
+    return Explanation(key, help, values, said)

@@ -17,6 +17,7 @@ from msgspec import Meta
 from roost.analysis import folder
 from roost.base import regular
 from roost.base.errors import ConfigError, RoostError
+from roost.package import lineage
 from roost.package import sessions as package_sessions
 from roost.package.package import Package
 from roost.package.sessions import Session
@@ -53,6 +54,8 @@ class _PackageRequest(msgspec.Struct):
     description: str | None = None
     project: str | None = None
     git: _Git | None = None
+    parent: lineage.Parent | None = None
+    ancestors: list[lineage.Parent] = []
 
 
 class _SessionRequest(msgspec.Struct):

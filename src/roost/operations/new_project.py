@@ -14,6 +14,8 @@ from roost.base.suggest import proposal
 TEMPLATES = {
     "clean": "the smallest project that trains",
     "digits": "a CNN on the small digits of scikit-learn, without a download; learns in seconds",
+    "experiment": "the digits as YAML alone, a base and variations, in the manner of SpeeChain's runner",
+    "iterations": "the digits by steps and a sampling function, in the manner of CornerNet-Lite's train.py",
     "mnist": "a CNN on MNIST, which is downloaded once (11 MB); learns in a minute",
 }
 """What there is to begin with, in a few words each."""

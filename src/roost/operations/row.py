@@ -28,3 +28,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
     """The last error line of a run that failed or crashed; what is damaged."""
     description: str | None = None
+    parent: str | None = None
+    """The package that it goes on from, if it is a fork."""
+    parent_step: int | None = None
+    """The step at which it does."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
-from roost.base.errors import NotFound, Refused, UsageError
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.continue_ import FINISHED, ContinueRequest, continue_
 from roost.operations.starting import Started, begin, take
-from roost.package import gate, names, snapshot
+from roost.package import checkpoint, gate, names, snapshot
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
 
@@ -37,12 +37,16 @@ class RunRequest:
     description: str | None = None
     name: str | None = None
     """The package's name; one that stands and is not finished goes on."""
+    step: int | None = None
+    """Let the package ``name``, which stands, go on from the checkpoint of this step."""
     no_save: bool = False
     """Call it NOSAVE; wins over ``use_description``."""
     use_description: bool = False
     """Call it by its description."""
     device: str | None = None
     """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
+    initialize: bool = False
+    """Save step 0, tell the model, and end: `continue` trains."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: Sequence[str] = ()
@@ -60,14 +64,38 @@ def run(request: RunRequest) -> Started:
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     plan = prepare_training(config, description=request.description)
+    if request.initialize:
+        _require_saves(request, plan)
+    if request.step is not None and not os.path.lexists(plan.root / (request.name or "")):
+        raise NotFound(
+            f"there is no package of this name, to go on from step {request.step}",
+            setting="--name",
+            received=request.name,
+            where=plan.root,
+            fix="leave out --iter, and it begins",
+        )
     name = _name(request, plan.description)
     if request.name is None:
         return _begin(request, plan, name)
-    with _alone(plan.root):
+    with alone(plan.root):
         package = plan.root / request.name
         if os.path.lexists(package):
             return _again(request, plan, package)
         return _begin(request, plan, name)
+
+
+def _require_saves(request: RunRequest, plan: PreparedTraining) -> None:
+    if request.step is not None:
+        raise UsageError("--initialize begins a run, and --iter goes on with one", fix="leave out one")
+    mode = plan.settings.step_mode
+    if mode in ("dry", "no_optim"):
+        raise ConfigError(
+            "only measures, and saves nothing: there would be nothing to go on with",
+            setting="step_mode",
+            received=mode,
+            where=plan.config.where("step_mode"),
+            fix="leave out --initialize, or set step_mode: eager",
+        )
 
 
 def _name(request: RunRequest, description: str | None) -> str | None:
@@ -85,7 +113,7 @@ def _name(request: RunRequest, description: str | None) -> str | None:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
+def alone(root: Path) -> Iterator[None]:
     """Holds off everybody who would make a package of the same name here at the same time."""
     for folder in reversed([root, *root.parents]):
         if not folder.is_dir():
@@ -121,6 +149,7 @@ def _session(request: RunRequest, plan: PreparedTraining) -> dict[str, Any]:
         "device": request.device or "auto",
         "description": plan.description,
         "force": False,
+        "initialize": request.initialize,
         "terminal": request.terminal,
     }
 
@@ -140,11 +169,15 @@ def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
             where=path,
             fix=f"choose another name, or go on with it as it was: roost continue {path}",
         )
-    if package.state() == "succeeded":
+    if package.state() == "succeeded" and request.step is None:
         return Started(package.path, notes=[FINISHED])
+    if request.initialize and checkpoint.ids(package.checkpoints):
+        return Started(package.path, notes=[f"it has begun already; to train: roost continue {path}"])
     return continue_(
         ContinueRequest(
             package=path,
+            step=request.step,
+            initialize=request.initialize,
             description=request.description
             if request.description != package.request.get("description")
             else None,

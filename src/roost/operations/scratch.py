@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PREFIX = "roost-check-"
+_HIDDEN = ".roost-unfinished-"
 
 
 @contextmanager
-def scratch() -> Iterator[tuple[Path, int]]:
+def scratch(parent: Path | None = None) -> Iterator[tuple[Path, int]]:
     """A new folder below TMPDIR, which is removed at the end.
+
+    Args:
+        parent: Makes it there instead, hidden: what was finished in it can then be renamed to its place.
 
     Yields:
         The folder, and the descriptor that holds its lock. A process that works there and may outlive this
@@ -24,7 +28,7 @@ def scratch() -> Iterator[tuple[Path, int]]:
     Raises:
         OSError: It cannot be made.
     """
-    path, fd = _made()
+    path, fd = _made(parent)
     try:
         yield path, fd
     finally:
@@ -32,9 +36,9 @@ def scratch() -> Iterator[tuple[Path, int]]:
         os.close(fd)
 
 
-def _made() -> tuple[Path, int]:
+def _made(parent: Path | None) -> tuple[Path, int]:
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        path = Path(tempfile.mkdtemp(prefix=_HIDDEN if parent else _PREFIX, dir=parent))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:  # else a sweep has taken it before it was locked
@@ -42,9 +46,9 @@ def _made() -> tuple[Path, int]:
         os.close(fd)
 
 
-def sweep() -> None:
+def sweep(parent: Path | None = None) -> None:
     """Removes the folders of processes that were killed; those of other people stay."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for path in (parent or Path(tempfile.gettempdir())).glob(f"{_HIDDEN if parent else _PREFIX}*"):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:  # somebody else's, or gone already

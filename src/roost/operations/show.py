@@ -7,14 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from roost.analysis import folder
+from roost.base import durable
+from roost.base.errors import NotFound
 from roost.operations import determinism, intact
 from roost.operations.determinism import DeterminismShown
+from roost.operations.list_packages import list_packages
 from roost.operations.row import Row
 from roost.operations.summary import summarize
-from roost.package import blackbox, checkpoint, environment, performance, skipped
+from roost.package import (
+    blackbox,
+    checkpoint,
+    environment,
+    initial_weights,
+    lineage,
+    performance,
+    predictions,
+    skipped,
+)
+from roost.package.initial_weights import InitialWeights
+from roost.package.lineage import Parent
 from roost.package.package import Package
 from roost.package.performance import Span
+from roost.package.predictions import Meta
 from roost.package.sessions import Session
 from roost.package.skipped import Skipped
 
@@ -76,6 +93,22 @@ class AnalysisShown:
 
 
 @dataclass(frozen=True)
+class PredictionShown:
+    """What was predicted once, and is kept in the package."""
+
+    number: int
+    source: str
+    checkpoint: int
+    step: int
+    ema: str | None
+    samples: int
+    values: list[str]
+    """Names of what was predicted for each sample."""
+    time: float
+    folder: str
+
+
+@dataclass(frozen=True)
 class BlackBoxShown:
     """The step that failed last, where `roost debug` stops."""
 
@@ -106,19 +139,32 @@ class Shown:
     sessions: list[SessionShown]
     metrics: dict[str, float]
     """The newest value of each."""
+    media: dict[int, int]
+    """Files to look at or listen to, by step: how many."""
     time: Span | None
     """Where the time of all its rows went."""
     skipped: list[Skipped]
     """Steps that were passed over, because of an error or of what was not finite."""
     black_box: BlackBoxShown | None
     """None where no step ended a session."""
+    began_with: list[InitialWeights]
+    """What ``init_from`` gave."""
+    model: str | None
+    """The file with the table of the model, of a run that began with ``--initialize``."""
     checkpoints: list[CheckpointShown]
     set_aside: list[str]
     """Damaged checkpoints that the run found and put away."""
     analyses: list[AnalysisShown]
+    predictions: list[PredictionShown]
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
+    parent: Parent | None
+    """What it goes on from, if it is a fork."""
+    ancestors: list[Parent]
+    """What that goes on from, the nearest first."""
+    forks: list[Row]
+    """The packages beside it that go on from it."""
     output: str
 
 
@@ -132,6 +178,7 @@ def show(package: Path | str) -> Shown:
     opened = intact.opened(package)
     request, manifest = intact.load(opened.path, "request.json"), intact.load(opened.path, "manifest.json")
     git = request.get("git") or {}
+    family = lineage.of_request(request)
     found, columns = intact.sessions(opened.path), opened.records()
     return Shown(
         path=intact.printable(str(opened.path)),
@@ -144,17 +191,32 @@ def show(package: Path | str) -> Shown:
         determinism=determinism.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
-        time=performance.of_records(columns),
+        media=_media(opened.path / "media"),
+        time=performance.of_records(columns, after=family[0].step if family else 0),
         skipped=skipped.read(opened.path / skipped.NAME, columns.starts),
         black_box=_black_box(opened),
+        began_with=_began_with(opened),
+        model=intact.printable(str(opened.model_summary)) if opened.model_summary.is_file() else None,
         checkpoints=_checkpoints(opened),
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in intact.analyses(opened.path)],
+        predictions=[_prediction(opened, *one) for one in predictions.read_all(opened)],
         inexact=_inexact(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
+        parent=next(iter(family), None),
+        ancestors=family[1:],
+        forks=_forks(opened),
         output=intact.printable(str(opened.output)),
     )
+
+
+def _forks(package: Package) -> list[Row]:
+    try:
+        beside = list_packages(package.path.parent)
+    except (NotFound, OSError):  # a folder that only its owner may list
+        return []
+    return [row for row in beside if row.parent == intact.printable(package.path.name)]
 
 
 def _redacted(command: Sequence[str]) -> str:
@@ -208,10 +270,37 @@ def _analysis(package: Package, analysis: Session) -> AnalysisShown:
     )
 
 
+def _prediction(package: Package, number: int, meta: Meta) -> PredictionShown:
+    return PredictionShown(
+        number=number,
+        source=intact.printable(meta.source),
+        checkpoint=meta.checkpoint,
+        step=meta.step,
+        ema=meta.ema,
+        samples=meta.count,
+        values=intact.printable(list(meta.values)),
+        time=meta.created,
+        folder=intact.printable(str(package.path / predictions.NAME / str(number))),
+    )
+
+
 def _looked_at(result: dict[str, Any], asked: int | None) -> int | None:
     found = result.get("checkpoint")
     id = found.get("id") if isinstance(found, dict) else None
     return id if isinstance(id, int) else asked
+
+
+def _began_with(package: Package) -> list[InitialWeights]:
+    found: object = intact.printable(msgspec.to_builtins(initial_weights.read(package.path)))
+    return msgspec.convert(found, list[InitialWeights])
+
+
+def _media(folder: Path) -> dict[int, int]:
+    if not folder.is_dir():
+        return {}
+    steps = sorted((int(one.name), one) for one in folder.iterdir() if one.name.isdecimal() and one.is_dir())
+    found = {step: sum(not durable.is_staging(file.name) for file in one.iterdir()) for step, one in steps}
+    return {step: number for step, number in found.items() if number}
 
 
 def _checkpoints(package: Package) -> list[CheckpointShown]:

@@ -26,6 +26,7 @@ from roost.package.sessions import Session
 from roost.package.shown_data import Split
 from roost.package.snapshot import Selection
 
+_ANY_RUNNER = {"model": {"class": "torch.nn.Identity"}, "losses": {"none": {"class": "torch.nn.MSELoss"}}}
 _ENDS = ("max_epochs", "max_steps", "max_time")
 
 
@@ -118,7 +119,8 @@ def _for_data_alone(config: Config) -> Config:
     """With what a training needs and nobody asks for here."""
     values, own = config.values, dict[str, Any]()
     if "runner" not in values and "dataset" in values:
-        own["runner"] = values["dataset"]  # a class that is there; it is never made
+        # What is there; it is never made.
+        own["runner"] = values["dataset"] if isinstance(values["dataset"], str) else _ANY_RUNNER
     if not any(values.get(key) is not None for key in _ENDS):
         own["max_epochs"] = 1
     return dataclasses.replace(

@@ -81,7 +81,7 @@ def _size(path: Path) -> int:
 def supervise(
     running: Running,
     task: str,
-    settings: Settings,
+    settings: Settings | None,
     *,
     token: str,
     lock_fd: int | None,
@@ -93,7 +93,7 @@ def supervise(
     Args:
         running: What it is, and where it writes.
         task: Tells the worker what to do, after the package.
-        settings: Those in effect.
+        settings: Those in effect; None where no code of the project runs.
         token: As in what was asked.
         lock_fd: Holds the package's lock, or None for what takes none.
         cpu: Whether it must not see a GPU.
@@ -106,7 +106,7 @@ def supervise(
     given = Spec(
         argv=[sys.executable, "-P", "-m", "roost.worker", package, task],
         cwd=package,
-        env=environment(seed=settings.seed, cpu=cpu),
+        env=environment(seed=settings.seed if settings else 0, cpu=cpu),
         package=package,
         session=running.number,
         output=str(running.output),

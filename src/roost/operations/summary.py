@@ -11,7 +11,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
 from roost.operations.row import Row
-from roost.package import checkpoint, progress, records
+from roost.package import checkpoint, lineage, progress, records
 from roost.package.sessions import Session
 
 
@@ -37,6 +37,7 @@ def _row(path: Path) -> Row:
     rule = _best_rule(path)
     metric, last = _newest_value(path, found, rule.get("monitor"))
     ended = found[-1] if found else None
+    parent = next(iter(lineage.of_request(request)), None)
     return Row(
         name=intact.printable(path.name),
         state=ended.state if ended else "new",
@@ -51,6 +52,8 @@ def _row(path: Path) -> Row:
         sessions=len(found),
         error=ended.error if ended and ended.state in ("failed", "crashed") else None,
         description=request.get("description"),
+        parent=parent.package if parent is not None else None,
+        parent_step=parent.step if parent is not None else None,
     )
 
 
@@ -93,8 +96,8 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
 def _newest_value(path: Path, found: list[Session], monitor: str | None) -> tuple[str | None, float | None]:
     """The metric to show and its newest value, from the last pieces of the newest records."""
     newest: dict[str, float] = {}
-    for session in reversed(found):
-        for row in reversed(records.tail(path / "records" / f"{session.number}.jsonl")):
+    for number in [*(session.number for session in reversed(found)), lineage.BEFORE]:
+        for row in reversed(records.tail(path / "records" / f"{number}.jsonl")):
             newest = {**records.metrics(row), **newest}
             if monitor in newest or (monitor is None and "valid/loss" in newest):
                 break

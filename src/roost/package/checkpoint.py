@@ -11,7 +11,7 @@ import json
 import math
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from roost.base.errors import CheckpointError, Damaged, NotFound
 
 FORMAT = 1
 PREFIX = "state_"
+_PIECE_BYTES = 1 << 22
 _FOLDER = re.compile(re.escape(PREFIX) + r"(\d+)\.ckpt")
 
 
@@ -203,7 +204,7 @@ def infos(folder: Path) -> list[Info]:
     return found
 
 
-def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
+def _sized(path: Path, name: str, entry: Mapping[str, Any]) -> int:
     if Path(name).name != name or "\0" in name:
         raise CheckpointError(f"{path.name}: its MANIFEST.json names {name!r}, which is no file of it")
     try:
@@ -212,9 +213,17 @@ def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
         raise Damaged(f"{path.name}: {error.message}") from error
     if size != entry.get("bytes"):
         raise Damaged(f"{path.name}: {name} has {size} bytes instead of {entry.get('bytes')}")
-    data = regular.read(path / name, at_most=size)
+    return size
+
+
+def _other_digest(path: Path, name: str) -> Damaged:
+    return Damaged(f"{path.name}: {name} is damaged: its digest is not the one that was written")
+
+
+def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
+    data = regular.read(path / name, at_most=_sized(path, name, entry))
     if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
-        raise Damaged(f"{path.name}: {name} is damaged: its digest is not the one that was written")
+        raise _other_digest(path, name)
     return data
 
 
@@ -279,6 +288,56 @@ def read(
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     # Outside: a device that is full or not there says nothing against the checkpoint.
     return info, states if device == "cpu" else tree.moved(states, device)
+
+
+def copy(path: Path, to: Path, *, session: int) -> Info:
+    """Copies a checkpoint into another ``Checkpoints``, under its id; every byte is compared on the way.
+
+    Args:
+        path: The checkpoint's folder; nothing of it changes.
+        to: The folder that takes it.
+        session: The one that the copy counts as saved by.
+
+    Returns:
+        The manifest of the copy.
+
+    Raises:
+        NotFound: There is no such checkpoint.
+        Damaged: Something is missing or not as it was written; or it is being removed just now.
+        CheckpointError: It was written by a newer roost.
+        OSError: It cannot be read or written; the half-written copy is removed.
+    """
+    info = msgspec.structs.replace(read_info(path), session=session)
+    final = folder_of(to, info.id)
+    staging = durable.make_staging_folder(final)
+    try:
+        for name, entry in info.files.items():
+            _sized(path, name, entry)
+            found = durable.write_new(staging / name, _pieces(path / name))
+            if found.sha256 != entry.get("sha256"):
+                raise _other_digest(path, name)
+        durable.write_new(staging / "MANIFEST.json", [_encode(info)])
+        durable.commit_folder(staging, final)
+    except BaseException:
+        if staging.exists():
+            durable.discard(staging)
+        raise
+    return info
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with open(regular.open_fd(file), "rb", buffering=0) as opened:
+        while piece := opened.read(_PIECE_BYTES):
+            yield piece
+
+
+def digest_of_manifest(path: Path) -> str:
+    """The sha256 of a checkpoint's manifest, which names those of all its files.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    return hashlib.sha256(regular.read(path / "MANIFEST.json")).hexdigest()
 
 
 def set_aside(path: Path) -> Path:

@@ -43,7 +43,7 @@ SAFE = (
 They say when a run ends, what it keeps, shows and writes down, and what a step that fails does. Everything
 else, your own keys too, is refused without ``--force``."""
 
-_LIMITS = frozenset({"max_epochs", "max_steps"})
+LIMITS = frozenset({"max_epochs", "max_steps"})
 _TOTAL = re.compile(r"\$\{\s*total_steps\s*\}")
 
 
@@ -100,12 +100,14 @@ def check(package: Package, overrides: Iterable[str]) -> Gate:
     return Gate(
         safe=[one for one in found if is_safe(one.key)],
         refused=[one for one in found if not is_safe(one.key)],
-        changed_files=_changed_files(package),
+        changed_files=changed_files(package),
         inexact=_moved_totals(found, after),
     )
 
 
-def _changed_files(package: Package) -> dict[str, str]:
+def changed_files(package: Package) -> dict[str, str]:
+    """The copied files that hold something else than they did, and no session was forced to go on so; each
+    with its sha256 now, empty for one that is gone."""
     forced = package.forced()
     found = {name: snapshot.digest(package.path / name) for name in package.changed()}
     return {name: digest for name, digest in found.items() if forced.get(name) != digest}
@@ -127,10 +129,15 @@ def _value(value: Any) -> str:
 
 def _moved_totals(found: Iterable[Difference], after: Mapping[str, Any]) -> list[str]:
     """A schedule that was laid out for one end does not know the new one: its state keeps the old total."""
-    moved = [one for one in found if one.key in _LIMITS]
-    users = [key for key, value in _texts(after, "") if _TOTAL.search(value)] if moved else []
+    moved = [one for one in found if one.key in LIMITS]
+    users = laid_out_for_the_end(after) if moved else []
     laid_out = f"while {', '.join(users)} was laid out for the end before"
     return [f"{shown(one)}, {laid_out}" for one in moved if users]
+
+
+def laid_out_for_the_end(values: Mapping[str, Any]) -> list[str]:
+    """The settings that count the run's steps in all."""
+    return [key for key, value in _texts(values, "") if _TOTAL.search(value)]
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:

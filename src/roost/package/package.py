@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +41,7 @@ class Package:
         provenance: Mapping[str, str] | None = None,
         request: Mapping[str, Any] | None = None,
         selection: snapshot.Selection | None = None,
+        fill: Callable[[Path], None] | None = None,
     ) -> Package:
         """Makes a new package; a taken name gets a suffix, nothing is ever overwritten.
 
@@ -51,9 +52,11 @@ class Package:
             provenance: Which layer set which key.
             request: What was asked: kind, command line, description, … (request.json).
             selection: What to copy of the project; nothing when None.
+            fill: Puts more into the folder, before that counts as a package.
 
         Raises:
             OSError: It cannot be written; what was made is removed again.
+            Exception: What ``fill`` raises; likewise.
         """
         root.mkdir(parents=True, exist_ok=True)
         path = names.make_unique(root, name or names.time_name(time.time()))
@@ -70,6 +73,8 @@ class Package:
             durable.write(path / "provenance.json", sessions.to_json(dict(provenance or {})))
             durable.write(path / "manifest.json", sessions.to_json({**manifest, "own": own}))
             (path / "lock").touch()
+            if fill is not None:
+                fill(path)
             # Last: a folder without it is no package, so a creation that was cut off is never mistaken.
             durable.write(
                 path / "request.json",
@@ -177,6 +182,11 @@ class Package:
     def output(self) -> Path:
         """What the worker printed, as bytes."""
         return self.path / "_output.txt"
+
+    @property
+    def model_summary(self) -> Path:
+        """The table of the model, of a run that began with ``--initialize``."""
+        return self.path / "_model.txt"
 
     @property
     def progress(self) -> Path:

@@ -6,7 +6,7 @@ They are measurements of one machine at one moment: two runs that are equal bit 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -81,11 +81,19 @@ class Span:
         return "  ".join([f"{duration(self.seconds)}{rate}", *shares, *used])
 
 
-def of_records(columns: Columns) -> Span | None:
+def of_records(columns: Columns, *, after: int = 0) -> Span | None:
     """What all rows of a run tell together; None where no row has times.
 
     It leaves out what came after the newest row, and the steps of a session that a later one took again.
+
+    Args:
+        columns: What was recorded.
+        after: The step at which it goes on from another run, whose time is not its own.
     """
+    if after:
+        columns = Columns(
+            perf={name: _after(one, after) for name, one in columns.perf.items()}, starts=columns.starts
+        )
     steps = [step for step, _ in _finite(columns, _MS[OTHER])]
     if not steps:
         return None
@@ -106,6 +114,12 @@ def of_records(columns: Columns) -> Span | None:
         host_mb=host_mb[0] if host_mb else 0.0,
         gpu_mb=max((value for _, value in _finite(columns, GPU_MB)), default=0.0),
     )
+
+
+def _after(series: tuple[list[int], list[float]], step: int) -> tuple[list[int], list[float]]:
+    steps, values = series
+    first = bisect_right(steps, step)
+    return steps[first:], values[first:]
 
 
 def _finite(columns: Columns, name: str) -> Iterator[tuple[int, float]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from roost.base.errors import ConfigError, Refused
 from roost.base.suggest import proposal
-from roost.config import interpolation
+from roost.config import interpolation, libraries
+from roost.config.build import FILE
 from roost.config.settings import Settings, typed
+from roost.config.structs.configured import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.package.package import Package
 
 Where = Callable[[str], str | None]
@@ -35,7 +40,8 @@ def checked(values: Mapping[str, Any], *, project: Path, package: str, where: Wh
 
 
 def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
-    """The files that the settings name, each looked at: it is there, is Python, and has the class.
+    """The files that the settings name, each looked at: it is there, is Python, and has the class. What is
+    named of libraries is looked at, too, as far as that goes without importing it.
 
     Args:
         settings: Typed settings.
@@ -43,23 +49,63 @@ def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
         where: Where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: One is missing, cannot be parsed, or does not have the class.
+        ConfigError: One is missing, cannot be parsed, or does not have the class; or a config may not name
+            it.
     """
-    named = [("runner", settings.runner), ("dataset", settings.dataset)]
-    named += [(f"hooks.{i}", hook) for i, hook in enumerate(settings.hooks)]
-    files = {_file(key, path, root, where) for key, path in named}
+    files = set()
+    for key, path in named(settings):
+        if "." not in key or ".py" in path or not libraries.may_name(path):
+            files.add(_file(key, path, root, where))
     scripts = root / _ANALYSIS_FOLDER
     if scripts.is_dir():
         files |= {path for path in scripts.rglob("*.py") if path.is_file()}
     return sorted(files)
 
 
+def named(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Every class and function that runner, dataset and hooks name: its dotted key, and its path."""
+    yield from _named("runner", settings.runner)
+    yield from _named("dataset", settings.dataset)
+    for number, hook in enumerate(settings.hooks):
+        yield from _named(f"hooks.{number}", hook)
+
+
+def classes(*asked: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
+    """What Runner, Dataset or hooks are made of, in words: their own class, or all that a section names."""
+    found = [path for one in asked for _, path in ([("", one)] if isinstance(one, str) else _named("", one))]
+    return ", ".join(dict.fromkeys(found))
+
+
+_OF_FUNCTIONS = ("dataset.collate", "runner.visualize")
+_OF_PARTS = ("inputs", "predicts")
+
+
+def _named(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        is_class = "." not in key.removeprefix("hooks.") or key.endswith(".class")
+        if is_class or f"{key}.".startswith(_OF_FUNCTIONS) or FILE.fullmatch(value):
+            yield key, value
+        return
+    for name, inner in _items(value):
+        if name not in _OF_PARTS:
+            yield from _named(f"{key}.{name}", inner)
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Struct):
+        own = {part.encode_name: getattr(value, part.name) for part in fields(value)}
+        arguments = own.pop("arguments", {})
+        return {**own, **arguments}.items()
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
 def _file(key: str, path: str, root: Path, where: Where) -> Path:
     name, _, class_name = path.rpartition(":")
     at = where(key) or where(key.split(".")[0])
     if not name.endswith(".py") or not class_name.isidentifier():
-        fix = "write it as Model/Runner.py:Runner"
-        raise ConfigError("names no file and class", setting=key, received=path, where=at, fix=fix)
+        raise _no_file(key, path, at)
     file = root / name
     if not file.is_file():
         fix = f"paths start at the config's folder, {root}"
@@ -69,6 +115,17 @@ def _file(key: str, path: str, root: Path, where: Where) -> Path:
         fix = proposal(class_name, names).strip() or f"write `class {class_name}`"
         raise ConfigError(f"{name} has no {class_name!r}", setting=key, received=path, where=at, fix=fix)
     return file
+
+
+def _no_file(key: str, path: str, where: str | None) -> ConfigError:
+    if key in ("runner", "dataset") or key.startswith("hooks.") or ".py" in path:
+        fix = "write it as Model/Runner.py:Runner"
+        return ConfigError("names no file and class", setting=key, received=path, where=where, fix=fix)
+    try:
+        libraries.check(path)
+    except ConfigError as error:
+        return ConfigError(error.message, setting=key, received=path, where=where, fix=error.fix)
+    raise AssertionError(path)
 
 
 def _names(file: Path, key: str) -> set[str] | None:

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,13 @@ class Columns:
     perf: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
     """As ``series``, what begins with `PERF`: what the run took, not what it computed."""
 
+    stats: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    """As ``series``, what begins with `STATS`."""
+
+    def of(self, name: str) -> dict[str, tuple[list[int], list[float]]]:
+        """The one of the three that a value of that name belongs to."""
+        return self.perf if name.startswith(PERF) else self.stats if name.startswith(STATS) else self.series
+
     def last(self) -> dict[str, float]:
         """The newest value of every metric."""
         return {name: values[-1] for name, (_, values) in self.series.items()}
@@ -127,6 +134,9 @@ _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "star
 PERF = "perf/"
 """So begin the names of times and memory (see `roost.package.performance`). They are no metrics: who compares
 runs, draws curves or looks for the newest values does not meet them."""
+STATS = "stats/"
+"""So begin the norms of gradients, weights and updates. There may be hundreds, so who draws or lists all values
+leaves them out; otherwise they are values like any, the same bits after a resume."""
 
 
 def decode_row(line: bytes) -> Row:
@@ -147,8 +157,13 @@ def metrics(row: Row) -> dict[str, float]:
     return {name: value for name, value in row.items() if _is_metric(name) and _is_number(value)}
 
 
+def values(row: Row) -> dict[str, float]:
+    """All numbers of a row, those that are no metrics too."""
+    return {name: value for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
+
+
 def _is_metric(name: str) -> bool:
-    return name not in _NOT_METRICS and not name.startswith(PERF)
+    return name not in _NOT_METRICS and not name.startswith((PERF, STATS))
 
 
 def _is_number(value: object) -> bool:
@@ -248,15 +263,26 @@ def _read(path: Path) -> tuple[Row, list[Row], int]:
     return header, rows, torn
 
 
-def fold(folder: Path) -> Columns:
+def encoded(rows: Iterable[Row], *, session: int) -> bytes:
+    """A records file of rows that were read: those of a run from which another one goes on."""
+    header = {"session": session, "start_step": 0, "time": round(time.time(), 3)}
+    return b"".join(_encode(one) + b"\n" for one in (header, *rows))
+
+
+def fold(folder: Path, *, until: float = math.inf) -> Columns:
     """Reads all sessions of a ``records`` folder into one history without doubles.
 
-    A row of an earlier session is hidden when a later session went on from before it.
+    A row of an earlier session is hidden when a later session went on from before it. Session 0 holds what a
+    fork took over.
+
+    Args:
+        folder: Of a package.
+        until: The last session that is looked at.
     """
     columns = Columns()
     if not folder.is_dir():
         return columns
-    paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
+    paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal() and int(path.stem) <= until]
     for path in sorted(paths, key=lambda path: int(path.stem)):
         header, rows, torn = _read(path)
         columns.torn += torn
@@ -269,10 +295,20 @@ def fold(folder: Path) -> Columns:
     if len(columns.starts) > 1:
         columns.rows = _without_doubles(columns.rows)
     for row in columns.rows:
-        for name, value in row.items():
-            if name not in _NOT_METRICS and _is_number(value):
-                _put(columns.perf if name.startswith(PERF) else columns.series, name, row["step"], value)
+        for name, value in values(row).items():
+            put(columns.of(name), name, row["step"], value)
     return columns
+
+
+def visible(rows: Iterable[Row]) -> list[Row]:
+    """Of rows in the order in which all sessions wrote them, headers among them, those that count."""
+    found: list[Row] = []
+    for row in rows:
+        if "start_step" in row:
+            _go_back(found, row["start_step"])
+        else:
+            found.append(row)
+    return _without_doubles(found)
 
 
 def _without_doubles(rows: list[Row]) -> list[Row]:
@@ -281,7 +317,8 @@ def _without_doubles(rows: list[Row]) -> list[Row]:
     return list({(row["step"], *sorted(filter(_is_metric, row))): row for row in rows}.values())
 
 
-def _put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:
+def put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:
+    """Adds a value to its series; what the same step had before counts no more."""
     steps, values = series.setdefault(name, ([], []))
     if steps and steps[-1] == step:
         values[-1] = value  # the same step again, for example a test that was repeated after a kill

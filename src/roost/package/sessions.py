@@ -17,6 +17,8 @@ import msgspec
 from roost.base import durable, process, regular
 
 SESSION_FORMAT = 1
+INITIALIZED = "initialized"
+"""Why a session ended that was to save step 0 and no more; its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
 
 

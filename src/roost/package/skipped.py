@@ -7,7 +7,7 @@ longer counts.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,6 +61,11 @@ def went_back(file: Path, *, session: int, step: int) -> None:
     """
     if file.exists():
         _append(file, _Back(session=session, start_step=step))
+
+
+def encoded(steps: Iterable[Skipped]) -> bytes:
+    """A file of steps that were read."""
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in steps)
 
 
 def _append(file: Path, body: msgspec.Struct) -> None:

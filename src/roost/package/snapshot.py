@@ -32,12 +32,12 @@ _JUNK = {
 _OWN = {
     "args.json", "request.json", "provenance.json", "manifest.json", "environment.json", "_package.json",
     "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
-    "skipped.jsonl",
+    "skipped.jsonl", "init_from.json", "_model.txt",
 }  # fmt: skip
 """What the package itself keeps at its top, beside the project's files."""
-_NEVER_LINKED = _OWN | {"analysis"}
-"""The numbered folders of analyses stand well beside a project's own code in ``analysis/``; through a link
-they would land in the project."""
+_NEVER_LINKED = _OWN | {"analysis", "predictions", "profile"}
+"""The numbered folders of analyses stand well beside a project's own code in ``analysis/``, as do those of
+predictions and profiles; through a link they would land in the project."""
 _CHUNK = 1 << 20
 _MOST_SYNCED = 200
 """Files that are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a project with more

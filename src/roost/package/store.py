@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +12,15 @@ from roost.package import checkpoint, retention
 from roost.package.checkpoint import Info
 
 T = TypeVar("T")
+_MOST_STEPS = 20
+
+
+def steps(found: Iterable[Info]) -> str:
+    """The steps of checkpoints in words, the newest first."""
+    all_steps = sorted({info.step for info in found}, reverse=True)
+    more = len(all_steps) - _MOST_STEPS
+    named = ", ".join(map(str, all_steps[:_MOST_STEPS]))
+    return f"step {named}" + (f" and {more} before" if more > 0 else "") if all_steps else "none"
 
 
 class Store:
@@ -42,6 +51,25 @@ class Store:
             raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=self.folder.parent)
         return path
 
+    def at_step(self, step: int) -> Info:
+        """The checkpoint of a step: of the line that leads to now where it has one, else the newest.
+
+        Raises:
+            NotFound: There is none; names the steps at which one stands, the newest first.
+        """
+        found = checkpoint.infos(self.folder)
+        of_step = [info for info in found if info.step == step]
+        if not of_step:
+            damaged = sorted(set(checkpoint.ids(self.folder)) - {info.id for info in found})
+            said = f"there is no checkpoint of step {step}; there are: {steps(found)}"
+            if damaged:
+                said += (
+                    f"; damaged: {', '.join(checkpoint.folder_of(self.folder, id).name for id in damaged)}"
+                )
+            raise NotFound(said, where=self.folder.parent)
+        line = {info.id for info in self.line()}
+        return max(of_step, key=lambda info: (info.id in line, info.id))
+
     def newest_good(self, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
         """Loads the newest checkpoint of the line whose every byte is as written.
 
@@ -59,7 +87,7 @@ class Store:
             CheckpointError: There are checkpoints, and all are damaged; or what ``load`` raises.
         """
         said: list[str] = []
-        candidates = self._candidates()
+        candidates = self.candidates()
         for id in candidates:
             path = checkpoint.folder_of(self.folder, id)
             try:
@@ -82,7 +110,7 @@ class Store:
         """
         said: list[str] = []
         tried: set[int] = set()
-        while waiting := [id for id in self._candidates() if id not in tried]:  # a new look: newer ones come
+        while waiting := [id for id in self.candidates() if id not in tried]:  # a new look: newer ones come
             tried.add(waiting[0])
             path = checkpoint.folder_of(self.folder, waiting[0])
             try:
@@ -104,7 +132,7 @@ class Store:
                 fix="start anew with `roost run`, or bring a good copy of one back under its name",
             )
 
-    def _candidates(self) -> list[int]:
+    def candidates(self) -> list[int]:
         """Ids to try, newest first. Where a manifest is damaged nobody knows the line: it is tried too, and
         set aside. What is newer than the one that the run was told to go on from is left alone."""
         limit = math.inf if self._tip is None else self._tip

@@ -59,6 +59,8 @@ class Checkpoints:
             Path(place).mkdir(parents=True, exist_ok=True)
             self.store = Store(Path(place))
         self.policy = policy or Policy()
+        self.adapt: Callable[[Info, Mapping[str, Any]], None] | None = None
+        """Changes what was read of a checkpoint before it is loaded, where that is not to be taken as it is."""
         self._session = session
         self._parent: Info | None = None
         self._swept = False
@@ -160,6 +162,8 @@ class Checkpoints:
         found, said = self._found(checkpoint.read, id)
         if found is None:
             return None, said
+        if self.adapt is not None:
+            self.adapt(*found)
         fill(parts, *found)
         self._parent = found[0]
         return self._parent, said

@@ -52,8 +52,8 @@ class Optim:
     """Of the loss it moves on; set by its `Stepper` in fp16."""
     asked: int = field(init=False, default=0)
     """How often it was asked to move; counted only when ``every_n_steps`` is more than 1."""
-    lr_before: float | None = field(init=False, default=None)
-    """`lr` as the newest step used it; whoever steps the scheduler notes it. None: nobody steps one."""
+    rates_before: list[float] | None = field(init=False, default=None)
+    """`rates` as the newest step used them; whoever steps the scheduler notes it. None: nobody steps one."""
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -144,15 +144,24 @@ class Optim:
         return any(LR_SCALE in group for group in self.optimizer.param_groups)
 
     @property
+    def rates(self) -> list[float]:
+        """The learning rate that each parameter group is moved with."""
+        return [float(group["lr"]) * float(group.get(LR_SCALE, 1.0)) for group in self.optimizer.param_groups]
+
+    @property
     def lr(self) -> float:
-        """The learning rate that the first parameter group is moved with."""
-        group = self.optimizer.param_groups[0]
-        return float(group["lr"]) * float(group.get(LR_SCALE, 1.0))
+        """That of the first group."""
+        return self.rates[0]
+
+    @property
+    def rates_of_the_step(self) -> list[float]:
+        """The learning rates of the newest step, whatever its scheduler has made of them since."""
+        return self.rates if self.rates_before is None else self.rates_before
 
     @property
     def lr_of_the_step(self) -> float:
-        """The learning rate of the newest step, whatever its scheduler has made of it since."""
-        return self.lr if self.lr_before is None else self.lr_before
+        """That of the first group."""
+        return self.rates_of_the_step[0]
 
     def state_dict(self) -> dict[str, Any]:
         """State of the optimizer, of the scheduler and of the scaler, and how often it was asked to move."""
@@ -162,7 +171,7 @@ class Optim:
             "scheduler": scheduler,
             "scaler": self.scaler.state_dict() if self.scaler is not None else None,
             "asked": self.asked,
-            "lr_before": self.lr_before,
+            "rates_before": self.rates_before,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -183,7 +192,7 @@ class Optim:
             ) from error
         if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
             _restore_types(self.optimizer, state["optimizer"])
-        self.asked, self.lr_before = state.get("asked", 0), state.get("lr_before")
+        self.asked, self.rates_before = state.get("asked", 0), state.get("rates_before")
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
 

@@ -4,7 +4,7 @@
 TASK                what is done
 ==================  ================================================================================
 a number            the session of that number: training
-a folder            the analysis whose request lies there
+a folder            what the request there asks: an analysis, a prediction, an export of weights
 ``check``           a run in miniature
 ``data``            a look at the sets and their batches
 ``debug VISIT``     a visit to a step, on the terminal of the person whose command became this process
@@ -29,6 +29,7 @@ from roost.worker.report import Report
 from roost.worker.stop import StopSignals
 
 if TYPE_CHECKING:
+    from roost.package.package import Package
     from roost.worker.failure import Failure
 
 _LEAVE_SECONDS = 10.0
@@ -64,6 +65,10 @@ def _supervised(path: str, task: str) -> int:
         return report.final("failed", exit_code=end.exit_code, reason=end.reason, error=end.error)
     if reason == "finished":
         return report.final("succeeded", exit_code=0, reason=reason)
+    from roost.package.sessions import INITIALIZED  # a task has loaded it
+
+    if reason == INITIALIZED:  # as it was asked to; it may be continued
+        return report.final("stopped", exit_code=0, reason=reason)
     return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)
 
 
@@ -82,9 +87,29 @@ def _do(path: str, task: str) -> str:
         from roost.worker.data import show
 
         return show(package)
+    return _asked_in(Path(task), package)
+
+
+def _asked_in(place: Path, package: Package) -> str:
+    kind = _kind(place)
+    if kind == "export":
+        from roost.worker.export import export
+
+        return export(package, place)
+    if kind == "prediction":
+        from roost.worker.predict import predict
+
+        return predict(package, place)
     from roost.worker.analysis import analyze
 
-    return analyze(package, Path(task))
+    return analyze(package, place)
+
+
+def _kind(place: Path) -> object:
+    """What the request in a folder asks for."""
+    from roost.package import sessions
+
+    return (sessions.load(place / "request.json") or {}).get("kind")
 
 
 def _train(path: str, number: int) -> str:
@@ -109,10 +134,10 @@ def _told(error: BaseException, path: str, task: str) -> Failure:
     from roost.worker import failure  # costs a successful run nothing
 
     package = Path(path).absolute()
-    own, file = [package], None  # of a check or a look at the data nothing is kept: their package is removed
+    own, file = [package], None  # nothing is kept where the folder of what failed is removed at its end
     if task.isdecimal():
         file = package / "sessions" / f"{task}.traceback.txt"
-    elif task not in ("check", "data"):
+    elif task not in ("check", "data") and _kind(Path(task)) not in ("export", "prediction"):
         from roost.analysis import folder
 
         own, file = [package, folder.script_folder(Path(task))], Path(task) / folder.TRACEBACK

@@ -13,6 +13,7 @@ import msgspec
 
 from roost.base.errors import CheckpointError, Damaged, NotFound, Refused, UsageError
 from roost.config.settings import Settings
+from roost.config.structs.mirrors import MirrorSettings
 from roost.package import blackbox, checkpoint, skipped
 from roost.package.blackbox import Box, Visit
 from roost.package.checkpoint import Info
@@ -136,6 +137,8 @@ class _Given(Checkpoints):
         self._trainer, self._info, self._states = trainer, info, states
 
     def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info, list[str]]:
+        if self.adapt is not None:
+            self.adapt(self._info, self._states)
         fill(parts, self._info, self._states)
         self._trainer.checkpoints = None
         return self._info, []
@@ -157,7 +160,7 @@ def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hoo
         RoostError: A setting, or the project's code, is wrong.
         Exception: Whatever the project's code raises.
     """
-    found = native.load(package, project=visit.project, device=device)
+    found = native.load(package, project=visit.project, device=device, begins=start.info is None)
     if found.settings.step_mode in assemble.MEASURING:
         raise Refused(
             f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",
@@ -169,7 +172,10 @@ def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hoo
         stage.checkpoints.mkdir()
         made = assemble.assemble(experiment, stage, session=visit.session)
         made.until = dataclasses.replace(made.until, seconds=None)  # its clock is not that of the run
+        own = made.checkpoints
         made.checkpoints = _Given(stage, made, start.info, start.states) if start.info is not None else None
+        if own is not None and made.checkpoints is not None and not start.is_box:
+            made.checkpoints.adapt = own.adapt
         made.recovery.passed_over |= _passed_over(package, visit)
         for one in made.calls.hooks:
             if isinstance(one, Validate):
@@ -178,10 +184,11 @@ def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hoo
 
 
 def _inline(settings: Settings) -> Settings:
-    """Without loader processes, which nobody could look into, and without pictures."""
+    """Without loader processes, which nobody could look into, without pictures, and told to nobody."""
     replace, data = msgspec.structs.replace, settings.data
     splits = {name: replace(getattr(data, name), num_workers=0) for name in ("valid", "test")}
-    return replace(settings, data=replace(data, num_workers=0, **splits), visualize_every=None)
+    data = replace(data, num_workers=0, **splits)
+    return replace(settings, data=data, visualize_every=None, mirrors=MirrorSettings())
 
 
 def _passed_over(package: AsOf, visit: Visit) -> set[int]:

@@ -8,13 +8,14 @@ import msgspec
 
 from roost.base import durable
 from roost.config.settings import Settings
-from roost.package import checkpoint, environment
+from roost.package import checkpoint, environment, initial_weights
 from roost.package.package import Package
 from roost.package.sessions import Session
 from roost.project import assemble, native
 from roost.project.device import choose_device
 from roost.train.trainer import Trainer
 from roost.worker import determinism
+from roost.worker.initialize import Initialize
 from roost.worker.stop import StopSignals
 
 
@@ -42,7 +43,14 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
 
 def build(package: Package, session: Session, project: str, device: str) -> Trainer:
     """The trainer of a package, built on ``device``."""
-    experiment = native.load(package, project=project, device=device)
+    begins = not checkpoint.ids(package.checkpoints)
+    if not begins and package.settings().get("init_from") != package.args.get("init_from"):
+        print("init_from is not read: the run goes on from a checkpoint", flush=True)
+    experiment = native.load(package, project=project, device=device, begins=begins)
+    if experiment.began_with:
+        initial_weights.write(package.path, experiment.began_with)
+    if session.request.get("initialize") and begins:
+        experiment.hooks.append(Initialize(package))
     return assemble.assemble(experiment, package, session=session.number)
 
 

@@ -59,9 +59,16 @@ class Runner(roost.Runner):
         x, y = batch
         time.sleep(self.args["pause"])
         logits = self.net(x)
+        losses = functional.cross_entropy(logits, y, reduction="none")
+        return {"loss": losses, "likelihood": -losses, "accuracy": (logits.argmax(1) == y).float()}
+
+    def visualize(self, batch: Any) -> Mapping[str, Any]:
+        x, y = batch
+        logits = self.net(x + 0.01 * torch.randn_like(x))  # draws, which the training must not notice
         return {
-            "loss": functional.cross_entropy(logits, y, reduction="none"),
-            "accuracy": (logits.argmax(1) == y).float(),
+            "scores": roost.Media("matrix", logits),
+            "values": roost.Media("histogram", logits, bins=4),
+            "samples": f"{len(x)} samples, labels {y.tolist()}",
         }
 
 

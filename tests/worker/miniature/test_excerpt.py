@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 from roost.train.data.loader import Loader
 from roost.train.data.stream import Stream
 from roost.train.hook import Hook
+from roost.train.hooks import Averaging
 from roost.train.plans.plan import BatchPlan
 from roost.train.trainer import Trainer
 from roost.worker.miniature.excerpt import Noted, ends, known_length, looks, sample_of, shorten
@@ -112,6 +113,13 @@ def test_a_shortened_trainer_walks_both_ends_of_an_epoch() -> None:
     assert drawn == [4, 2, 4] and trainer.calls.hooks == [notes]
     assert notes.said == ["epoch 1 0.014", "step 3"], "due at the end, and the run is as long as it was"
     assert (trainer.steps_per_epoch, trainer.total_steps) == (7, 140)
+
+
+def test_an_average_of_a_shortened_trainer_begins_at_once() -> None:
+    late = Averaging(every="50", start="3ep")
+    trainer = plain(built(MLP), Still(), [late], until="20ep")
+    shorten(trainer, steps=2, hooks=lambda given: given)
+    assert trainer.fit() == "finished" and late.average.count == 2
 
 
 @pytest.mark.parametrize(

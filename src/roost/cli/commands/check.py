@@ -14,6 +14,7 @@ import msgspec
 from roost.base.duration import precise_duration
 from roost.base.size import memory, size
 from roost.cli import terminal
+from roost.cli.commands.config_help import ConfigCommand
 from roost.cli.commands.device import asked_device, device_options
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from roost.operations.estimate import Estimate
 
 
-@click.command("check")
+@click.command("check", cls=ConfigCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
 @click.option(
     "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."

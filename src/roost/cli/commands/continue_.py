@@ -21,6 +21,7 @@ from roost.cli.commands.watching import asked_terminal, watch_options, watched
 @click.option(
     "-c", "--checkpoint", type=int, metavar="ID", help="Go on from this checkpoint, not the newest."
 )
+@click.option("--iter", "step", type=int, metavar="STEP", help="Go on from the checkpoint of this step.")
 @click.option("-d", "--description", help="A few words about this session.")
 @device_options("as the session before")
 @watch_options
@@ -36,11 +37,14 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
     roost continue runs/2026-11-20_07-33-13_481
     roost continue runs/NAME max_epochs=20     # further than planned
     roost continue runs/NAME -c 3              # from checkpoint 3, on a new line
+    roost continue runs/NAME --iter 1200       # from the checkpoint of step 1200, likewise
     """
     if package is None:
         if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
             raise UsageError("no package is named", fix="roost continue runs/NAME")
         package, arguments = Path(arguments[0]), arguments[1:]
+    if options["step"] is not None and options["checkpoint"] is not None:
+        raise UsageError("--iter and -c both name a checkpoint", fix="leave out one")
     from roost.operations.continue_ import ContinueRequest, continue_
 
     device = asked_device(options)

@@ -16,9 +16,12 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.row import Row
 
-_HEADER = ("NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS", "ABOUT")
+_HEADER = (
+    "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
+    "FROM", "ABOUT",
+)  # fmt: skip
 _LONGEST_ABOUT = 60
-_FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("BEST",), ("METRIC", "LAST"), ("STARTED",))
+_FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("FROM",), ("BEST",), ("METRIC", "LAST"), ("STARTED",))
 """Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
 _GAP = 2
 
@@ -29,8 +32,8 @@ _GAP = 2
 def command(directory: Path | None, as_json: bool) -> int:
     """Lists the packages of a folder; of ./runs, where the current one holds none.
 
-    ABOUT is the description, or the last error of a run that failed. Where the terminal is too narrow for
-    them, columns are left out.
+    FROM names what a fork goes on from, and the step. ABOUT is the description, or the last error of a run
+    that failed. Where the terminal is too narrow for them, columns are left out.
 
     \b
     roost ls
@@ -88,6 +91,7 @@ def _cells(row: Row) -> list[str]:
         "" if row.started is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)),
         terminal.duration(row.seconds),
         str(row.sessions),
+        "" if row.parent is None else f"{row.parent}@{row.parent_step}",
         _about(row),
     ]
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from roost.base.errors import UsageError
 from roost.cli import terminal
+
+if TYPE_CHECKING:
+    from roost.operations.plot import Plotted
 
 
 @click.command("plot")
@@ -17,23 +23,59 @@ from roost.cli import terminal
 @click.option(
     "-m", "--metric", "names", multiple=True, metavar="NAME", help="This one only: loss, 'valid/*', 'perf/*'."
 )
-def command(packages: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> int:
+@click.option("--follow", is_flag=True, help="Redraw it while they train; ends with them.")
+@click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; 5s if left out.")
+def command(
+    packages: tuple[Path, ...], output: Path, names: tuple[str, ...], follow: bool, every: str | None
+) -> int:
     """Draws every metric: train, valid and test of one name in one panel; several packages overlaid.
 
-    Checkpoints are ticks on the step axis, the best a diamond; a dashed line is where a session went on.
+    Checkpoints are ticks on the step axis, the best a diamond; a dashed line is where a session went on. A
+    fork is pale up to where it was forked.
     Times and memory, which each row has too, are drawn when they are named: perf/...
 
     \b
     roost plot runs/NAME -o curves.png
     roost plot runs/A runs/B -m loss -o both.png
     roost plot runs/NAME -m 'perf/*' -o times.png
+    roost plot runs/NAME -o curves.png --follow     # redrawn while it trains
     """
+    if follow:
+        return _follow(packages, output, names, every or "5s")
+    if every is not None:
+        raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave it out")
     from roost.operations.plot import plot
 
     drawn = plot(packages, output=output, names=names)
     terminal.say(terminal.harmless(", ".join(drawn.panels)))
+    _say_left_out(drawn, names)
+    click.echo(output)
+    return 0
+
+
+def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], every: str) -> int:
+    from roost.base.interval import parse_duration
+    from roost.operations.plot import Plotted, follow
+
+    number, last = 0, None
+    with terminal.OneLine() as line:
+        for drawn in follow(
+            packages, output=output, names=names, every_seconds=parse_duration(every, setting="--every")
+        ):
+            if not isinstance(drawn, Plotted):
+                line.say(f"waiting for {', '.join(drawn)}: nothing is recorded yet")
+                continue
+            if not number:
+                click.echo(output)
+            number, last = number + 1, drawn
+            pictures = "1 picture" if number == 1 else f"{number} pictures"
+            line.say(f"{time.strftime('%H:%M:%S')}  step {drawn.step}  {pictures}: {', '.join(drawn.panels)}")
+    if last is not None:
+        _say_left_out(last, names)
+    return 0
+
+
+def _say_left_out(drawn: Plotted, names: tuple[str, ...]) -> None:
     if drawn.left_out:
         why = "nothing of that name is recorded" if names else "nothing is recorded yet"
         terminal.say(terminal.harmless(f"left out, {why}: {', '.join(drawn.left_out)}"))
-    click.echo(output)
-    return 0

@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
+from roost.cli.commands.config_help import ConfigCommand
 from roost.cli.commands.device import asked_device, device_options
 from roost.cli.commands.watching import asked_terminal, watch_options, watched
 
 
-@click.command("run")
+@click.command("run", cls=ConfigCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
 @click.option(
     "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
@@ -22,9 +23,19 @@ from roost.cli.commands.watching import asked_terminal, watch_options, watched
 @click.option("-d", "--description", help="A few words about the run.")
 @click.option("--name", help="The package's name; the same command again goes on with it.")
 @click.option(
+    "--iter",
+    "step",
+    type=int,
+    metavar="STEP",
+    help="With --name of one that stands: from that step's checkpoint.",
+)
+@click.option(
     "-ns", "no_save", is_flag=True, help="Call the package NOSAVE: a trial that may be thrown away."
 )
 @click.option("-sd", "use_description", is_flag=True, help="Call the package by its description.")
+@click.option(
+    "--initialize", is_flag=True, help="Build everything, save step 0, show the model; continue trains it."
+)
 @device_options("auto")
 @watch_options
 @click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
@@ -40,10 +51,16 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml
     roost run config.yaml max_epochs=5 model.dropout=0.5 -d "more dropout"
     roost run config.yaml --name baseline      # typed again, it goes on
+    roost run config.yaml --name baseline --iter 1200   # from its checkpoint of step 1200
     roost run config.yaml --detach             # goes on by itself; roost attach shows it
+    roost run config.yaml --initialize         # step 0 and no further; roost continue trains it
     roost run config.yaml --explain optimizers.main.lr
     """
     config, overrides = config_and_overrides(options.pop("config"), arguments)
+    if options["step"] is not None and options["name"] is None:
+        raise UsageError(
+            "--iter goes on with a package", fix="name it: --name NAME; or roost continue PACKAGE"
+        )
     device = asked_device(options)
     detach, tty = asked_terminal(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))

@@ -14,6 +14,7 @@ from roost.train.data.batches import Batch, Batches
 from roost.train.data.loader import Loader
 from roost.train.data.passes import Passes
 from roost.train.hook import CallLists, Hook
+from roost.train.hooks.averaging import Averaging
 from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -118,6 +119,9 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
     spans["train"] = ends(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)
     trainer.loaders = {name: Noted(loader.excerpt(spans[name])) for name, loader in trainer.loaders.items()}
     trainer.until = Until(steps=steps)
+    for hook in trainer.calls.hooks:
+        if isinstance(hook, Averaging):
+            hook.every, hook.start = 1, 0  # else no average would begin in so few steps
     trainer.calls = CallLists(hooks(trainer.calls.hooks))
     trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)
 

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
+import msgspec
 import torch
 
 from roost.base.duration import precise_duration
 from roost.base.errors import RoostError
 from roost.base.interval import NEVER
 from roost.base.listed import listed
+from roost.config.structs.mirrors import MirrorSettings
 from roost.package import checkpoint, skipped
 from roost.package.package import Package
+from roost.package.project_files import classes
 from roost.project import assemble, loading, native
 from roost.project.contract import Data, Runner
 from roost.project.device import choose_device
@@ -24,6 +27,7 @@ from roost.train import hooks, timing
 from roost.train.data.batches import Batches
 from roost.train.hook import Hook
 from roost.train.hooks.console import unused
+from roost.train.mirrors.kinds import mirrored
 from roost.train.trainer import Trainer
 from roost.worker import determinism, failure
 from roost.worker.miniature.excerpt import all_due, sample_of, shorten
@@ -55,7 +59,8 @@ class Miniature:
         self._package, self._walk = package, walk
         self._where = native.places(package)
         self._device = choose_device(str(request["device"]))
-        self._values, self._settings = native.resolved(package, str(request["project"]))
+        self._project = str(request["project"])
+        self._values, self._settings = native.resolved(package, self._project)
         determinism.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
@@ -93,7 +98,8 @@ class Miniature:
         native.dataset_class(settings, self._package.path, self._where)
         native.runner_class(settings, self._package.path, self._where)
         own = self._own_hooks()
-        self._walk.done(", ".join([settings.runner, settings.dataset, *settings.hooks]))
+        mirrored(settings.mirrors, where=self._where)
+        self._walk.done(classes(settings.runner, settings.dataset, *settings.hooks))
         return own
 
     def _own_hooks(self) -> list[Hook]:
@@ -119,10 +125,13 @@ class Miniature:
 
     def _trainer(self, data: Data, own: list[Hook], *, session: int) -> Trainer:
         """As a session of a run builds it, from data that are built once."""
-        settings = self._settings
+        # A run at a server is no miniature.
+        settings = msgspec.structs.replace(self._settings, mirrors=MirrorSettings())
         made = native.runner_class(settings, self._package.path, self._where)
         runner = native.build_runner(made, self._values, settings, info=data.info, device=self._device)
-        experiment = Experiment(runner, data, own, settings, root=self._package.path)
+        root, where = self._package.path, self._where
+        native.begin(runner, settings, root, self._project, where, begins=session == 1)
+        experiment = Experiment(runner, data, own, settings, root=root)
         # Nobody could look into a black box: the package is removed.
         return assemble.assemble(experiment, self._package, session=session, has_black_box=False)
 

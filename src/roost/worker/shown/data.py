@@ -12,6 +12,7 @@ import torch
 from roost.base.duration import precise_duration
 from roost.base.errors import ConfigError
 from roost.package.package import Package
+from roost.package.project_files import classes
 from roost.package.shown_data import Split, Times
 from roost.project import loading, native
 from roost.project.contract import Data
@@ -57,7 +58,7 @@ class Showing:
             Exception: Whatever the project's code raises.
         """
         made = native.dataset_class(self._settings, self._package.path, self._where)
-        self._walk.done(self._settings.dataset)
+        self._walk.done(classes(self._settings.dataset))
         self._walk.begin("data")
         data = native.build_data(made(self._values), self._settings)
         with self._walk.noting_warnings():

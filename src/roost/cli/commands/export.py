@@ -1,0 +1,135 @@
+"""`roost export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.base.errors import UsageError
+from roost.cli import terminal
+
+if TYPE_CHECKING:
+    from roost.operations.export_weights import ExportedWeights
+
+_OF_WEIGHTS = ("checkpoint", "average", "monitor", "mode", "ema", "prefix")
+_MOST_TIED = 3
+
+
+@click.command("export")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option("--weights", type=click.Path(path_type=Path), help="The file: .pt, .pth or .safetensors.")
+@click.option("--records", metavar="KIND", help="csv, parquet or tensorboard, into what -o names.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --records: the file or folder.")
+@click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (without this), best, or an id.")
+@click.option("--average", metavar="best:K", help="The mean of the best K, or with last:K of the newest K.")
+@click.option("--monitor", metavar="NAME", help="What best goes by; without it the first of checkpoint.best.")
+@click.option("--mode", type=click.Choice(["min", "max"]), help="With --monitor; without it: min.")
+@click.option("--ema", metavar="NAME", help="The weights of this average, one of the settings' averages.")
+@click.option("--prefix", metavar="net.", help="Only weights whose names begin so, and without it.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of weights if it is there.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(
+    package: Path,
+    weights: Path | None,
+    records: str | None,
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Writes the weights of a package into a plain file, or what it recorded.
+
+    Weights are a dict of tensors by the names of the Runner's state_dict. Neither the project nor its code is
+    needed, and the package's training may go on.
+
+    \b
+    roost export runs/NAME --weights net.pt              # torch.load("net.pt", weights_only=True)
+    roost export runs/NAME --weights net.safetensors -c best --prefix net.
+    roost export runs/NAME --weights net.pt --average last:5
+    roost export runs/NAME --records csv -o curves.csv
+    """
+    if (weights is None) == (records is None):
+        fix = "roost export runs/NAME --weights net.pt, or --records csv -o curves.csv"
+        raise UsageError("give either --weights or --records", fix=fix)
+    if weights is not None:
+        if output is not None:
+            raise UsageError("-o is for --records", received=str(output), fix="name the file after --weights")
+        return _weights(package, weights, as_json=as_json, **options)
+    for name in _OF_WEIGHTS:
+        if options[name] is not None:
+            raise UsageError(
+                "is for --weights", setting=f"--{name}", received=options[name], fix="leave it out"
+            )
+    if options["overwrite"]:
+        raise UsageError("--overwrite is for --weights", fix="leave it out")
+    if output is None:
+        raise UsageError("no file is named", setting="-o", fix=f"-o curves.{records}")
+    return _records(package, str(records), output, as_json=as_json)
+
+
+def _records(package: Path, kind: str, output: Path, *, as_json: bool) -> int:
+    from roost.operations.export_records import export_records
+
+    exported = export_records(package, kind=kind, output=output)
+    if as_json:
+        _print_json(exported)
+    else:
+        click.echo(output)
+    return 0
+
+
+def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int:
+    from roost.cli import live
+    from roost.cli.plain import Plain
+    from roost.operations.export_weights import ExportWeightsRequest, export_weights
+
+    with export_weights(ExportWeightsRequest(package=package, output=file, **options)) as started:
+        for note in started.notes:
+            terminal.say(terminal.harmless(note))
+        ended = live.watch_to_end(started.running, Plain(sys.stderr), live.end_at_once)
+        started.process.wait()
+        found = started.outcome(ended)
+        was_told = live.was_told(started.running.output, found.error)
+    if as_json:
+        _print_json(found)
+    for note in found.notes:
+        terminal.say(terminal.harmless(note))
+    if found.state != "succeeded":
+        why = "" if was_told else f": {terminal.harmless(found.error or 'no reason is known')}"
+        terminal.say(f"{terminal.state(found.state)}{why}; nothing was written")
+        return found.exit_code
+    for line in _lines(found):
+        terminal.say(terminal.harmless(line))
+    if not as_json:
+        click.echo(file)
+    return 0
+
+
+def _lines(found: ExportedWeights) -> list[str]:
+    from roost.base.size import size
+
+    of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
+    mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"
+    ema = f", the average {found.ema}" if found.ema else ""
+    lines = [f"{mean} {of}{ema}: {found.tensors} tensors, {found.numbers:,} numbers, {size(found.bytes)}"]
+    if found.prefix is not None:
+        others = len(found.left_out)
+        lines.append(f"{found.prefix} taken from the names; {others} weight{'s' * (others != 1)} left out")
+    if found.tied:
+        tied = [f"{name} = {of}" for name, of in list(found.tied.items())[:_MOST_TIED]]
+        more = " …" if len(found.tied) > _MOST_TIED else ""
+        kept = (
+            "written under each name"
+            if found.path.endswith(".safetensors")
+            else "one tensor in the file, too"
+        )
+        lines.append(f"tied: {', '.join(tied)}{more}; {kept}")
+    return lines
+
+
+def _print_json(found: object) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

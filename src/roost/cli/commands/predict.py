@@ -1,0 +1,103 @@
+"""`roost predict`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.base.errors import UsageError
+from roost.cli import terminal
+from roost.cli.commands.device import asked_device, device_options
+from roost.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    from roost.operations.predict import PredictOutcome
+
+_LINE_SECONDS = 10.0
+
+
+@click.command("predict")
+@click.argument("package", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
+)
+@click.option("--data", "source", required=True, help="A set (test, valid/NAME), or what the Dataset reads.")
+@click.option("-c", "--checkpoint", metavar="ID", help="Whose weights: last (without this), best, or an id.")
+@click.option("--ema", metavar="NAME", help="The weights of this average, one of the settings' averages.")
+@device_options("auto", verb="predict")
+@click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Make this folder, not one in the package."
+)
+@click.option("--batch-size", type=int, metavar="N", help="Samples a batch; without it as in the settings.")
+@click.option("--num-workers", type=int, metavar="N", help="Loader processes; likewise.")
+@click.option("--limit", type=int, metavar="N", help="The first N samples alone.")
+@click.option("--json", "as_json", is_flag=True, help="JSON; everything else goes to stderr.")
+def command(package: Path | None, record: Path | None, as_json: bool, **options: Any) -> int:
+    """Runs the Runner's `predict` over data, in evaluation mode; the training may still go on.
+
+    DATA is the name of a set, or goes to the Dataset's `predict`; without that method it is a .npy, .npz or
+    .csv file. The results come in the order of the set: a line for each sample in predictions.jsonl, and what
+    is more than a few numbers a sample in NAME.npy. Ctrl-C ends it, and nothing is kept.
+
+    \b
+    roost predict -r runs/NAME --data test
+    roost predict -r runs/NAME --data photos/ -c best -o labels
+    """
+    if (package is None) == (record is None):
+        raise UsageError("name one package", fix="roost predict -r runs/NAME --data test")
+    from roost.cli import live
+    from roost.operations.predict import PredictRequest, predict
+    from roost.operations.predict import as_json as encoded
+
+    device = asked_device(options) or "auto"
+    request = PredictRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
+    with predict(request) as started:
+        for note in started.notes:
+            terminal.say(terminal.harmless(note))
+        ended = live.watch_to_end(started.running, _Counting(started.stage), live.end_at_once)
+        started.process.wait()
+        found = started.outcome(ended)
+        was_told = live.was_told(started.running.output, found.error)
+    if as_json:
+        click.echo(encoded(found))
+    _tell(found, was_told=was_told, is_plain=not as_json)
+    return found.exit_code
+
+
+class _Counting(Waiting):
+    """How far it is: drawn on a terminal, elsewhere a line now and then."""
+
+    def __init__(self, stage: Callable[[], str]) -> None:
+        super().__init__(lambda: stage() or "building")
+        self._count, self._next = stage, monotonic() + _LINE_SECONDS
+
+    def tick(self) -> None:
+        super().tick()
+        if not sys.stderr.isatty() and monotonic() > self._next:
+            self._next = monotonic() + _LINE_SECONDS
+            if count := self._count():
+                terminal.say(count)
+
+
+def _tell(found: PredictOutcome, *, was_told: bool, is_plain: bool) -> None:
+    from roost.package import predictions
+
+    state = terminal.state(found.state)
+    if found.state != "succeeded" or found.folder is None or found.meta is None:
+        why = (
+            "" if was_told else f": {terminal.harmless(found.error or found.reason or 'no reason is known')}"
+        )
+        terminal.say(f"{state}{why}; nothing of it is kept")
+        return
+    place = Path(found.folder)
+    files = [predictions.LINES, *(one["file"] for one in found.meta.values.values() if one)]
+    for name in files if is_plain else []:
+        click.echo(terminal.short(place / name))
+    samples = f"{found.meta.count:,} sample{'s' * (found.meta.count != 1)}"
+    terminal.say(f"{state} in {terminal.duration(found.seconds)}: {samples}; {terminal.short(place)}")

@@ -1,0 +1,121 @@
+"""A worker that does something with a package and changes nothing of it: beside its training, or of a package
+that may only be read."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from roost.analysis import checks, folder
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.config.settings import Settings
+from roost.config.structs.limits import LimitSettings
+from roost.operations.aside import Aside, ended_with_it
+from roost.operations.running import Running
+from roost.operations.scratch import scratch, sweep
+from roost.operations.starting import limits, supervise
+from roost.package import chosen, sessions
+from roost.package.package import Package
+
+
+def start(
+    package: Package,
+    place: Path,
+    asked: Mapping[str, Any],
+    settings: Settings | None,
+    *,
+    number: int = 1,
+    lock_fd: int | None = None,
+) -> Aside:
+    """Starts a worker for the request in ``place``, which this writes. It ends when this process is gone.
+
+    Args:
+        package: What it works on.
+        place: The folder that takes request, record and output.
+        asked: What the worker reads; its ``kind`` says what is done, see `roost.worker.__main__`.
+        settings: The package's; None where no code of the project runs.
+        number: Of what runs, for messages.
+        lock_fd: Keeps the folder from being swept away.
+
+    Raises:
+        OSError: The request cannot be written.
+        RoostError: The supervisor did not start.
+    """
+    token, device = secrets.token_hex(16), str(asked.get("device"))
+    body = {**asked, **sessions.identity(), "token": token, "created": round(time.time(), 3)}
+    durable.write(place / folder.REQUEST, sessions.to_json(body))
+    running = Running(
+        package.path,
+        number,
+        request=place / folder.REQUEST,
+        record=place / folder.RECORD,
+        output=place / folder.OUTPUT,
+    )
+    process = supervise(
+        running,
+        str(place),
+        settings,
+        token=token,
+        lock_fd=lock_fd,
+        cpu=device == "cpu",
+        # Whoever waits for it ends it: neither the wall time of a training nor its stalls do.
+        limits=limits(settings.limits if settings else LimitSettings())._replace(
+            wall_seconds=None, end_stalled=False
+        ),
+        stacks=str(place / folder.STACKS),
+    )
+    return Aside(running, process)
+
+
+def chosen_of(
+    package: Package, checkpoint: str | None, **words: str | None
+) -> tuple[dict[str, Any], list[str]]:
+    """Which checkpoints are meant, for a request, and a line for each that roost did not write.
+
+    Args:
+        package: The package.
+        checkpoint: ``last``, ``best`` or an id.
+        words: More of `roost.package.chosen.chosen`.
+
+    Raises:
+        UsageError: The words mean nothing.
+        NotFound: There is no such checkpoint.
+        CheckpointError: None was written by roost.
+    """
+    what = chosen.chosen(package, checkpoint, **words)
+    notes = checks.check_checkpoints(package, what.id, fix="wait for its first one")
+    chosen.candidates(package, what)
+    return chosen.to_json(what), notes
+
+
+@contextmanager
+def beside(
+    package: Package, parent: Path, asked: Mapping[str, Any], settings: Settings | None, *, fix: str
+) -> Iterator[Aside]:
+    """Starts a worker as `start` does, in a hidden folder of ``parent`` that is removed at the end: what it
+    has finished there it renames to its place, so nothing half is ever seen. It ends with the block.
+
+    Args:
+        package: What it works on.
+        parent: Where the result goes.
+        asked: What the worker reads.
+        settings: As for `start`.
+        fix: What to do where nothing can be written.
+
+    Raises:
+        Refused: Nothing can be written there.
+        RoostError: The supervisor did not start.
+    """
+    with ExitStack() as stack:
+        try:
+            sweep(parent)
+            place, lock_fd = stack.enter_context(scratch(parent))
+        except OSError as error:
+            said = error.strerror or error
+            raise Refused(f"nothing can be written here: {said}", where=parent, fix=fix) from error
+        yield stack.enter_context(ended_with_it(start(package, place, asked, settings, lock_fd=lock_fd)))

@@ -1,0 +1,67 @@
+"""`roost export`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from roost.package.package import Package
+from tests.cli.programs import roost
+from tests.project.trained import trained
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    best = [{"monitor": "valid/loss", "mode": "min"}]
+    return trained(tmp_path_factory.mktemp("trained"), checkpoint={"every": "2", "fast": 9, "best": best})
+
+
+def test_the_file_on_stdout_and_the_rest_beside_it(made: Package, tmp_path: Path) -> None:
+    said = roost("export", made.path, "--weights", "net.pt", "--prefix", "net.", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == "net.pt\n"
+    told, prefix = said.stderr.splitlines()
+    assert told.startswith("checkpoint 2 (step 6): 4 tensors, 19 numbers, ")
+    assert prefix == "net. taken from the names; 0 weights left out"
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1))
+    net.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True), strict=True)
+
+
+def test_json(made: Package, tmp_path: Path) -> None:
+    options = ("--average", "best:9", "--json")
+    said = roost("export", made.path, "--weights", "net.safetensors", *options, cwd=tmp_path)
+    found = json.loads(said.stdout)
+    assert sorted(one["step"] for one in found["checkpoints"]) == [4, 6] and found["state"] == "succeeded"
+    assert found["path"] == str(tmp_path / "net.safetensors")
+    assert "best:9 asks for 9 checkpoints, and there are 2" in said.stderr
+
+
+def test_records(made: Package, tmp_path: Path) -> None:
+    said = roost("export", made.path, "--records", "csv", "-o", "curves.csv", cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "curves.csv\n"), said.stderr
+    assert (tmp_path / "curves.csv").read_text().count("\n") == 7
+    said = roost("export", made.path, "--records", "csv", "-o", "more.csv", "--json", cwd=tmp_path)
+    assert json.loads(said.stdout)["rows"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ([], 2, "give either --weights or --records"),
+        (["--weights", "a.pt", "--records", "csv"], 2, "give either"),
+        (["--weights", "a.pt", "-o", "b.pt"], 2, "-o is for --records"),
+        (["--records", "csv"], 2, "no file is named"),
+        (["--records", "csv", "-o", "x.csv", "--ema", "ema"], 2, "--ema: is for --weights"),
+        (["--records", "csv", "-o", "x.csv", "--overwrite"], 2, "--overwrite is for --weights"),
+        (["--weights", "a.pt", "-c", "1", "--average", "last:2"], 2, "leave out one"),
+        (["--weights", "a.pt", "--average", "last:0"], 2, "K of 1 or more"),
+        (["--weights", "no/a.pt"], 3, "there is no such folder"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], code: int, says: str, made: Package, tmp_path: Path) -> None:
+    said = roost("export", made.path, *arguments, cwd=tmp_path)
+    assert said.returncode == code and says in said.stderr, said.stderr
+    assert said.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []

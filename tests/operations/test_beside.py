@@ -1,0 +1,64 @@
+"""A worker with a folder of its own below where its result goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from roost.analysis import folder
+from roost.base import process
+from roost.base.errors import Refused
+from roost.operations.beside import beside, chosen_of
+from roost.operations.running import follow
+from roost.package import sessions
+from roost.package.sessions import Session
+from tests.operations.packages import package
+from tests.waiting import wait_for
+
+ASKED = {"kind": "export", "chosen": {"kind": "last"}, "ema": None, "prefix": "nothing.", "overwrite": False}
+
+
+def test_its_folder_is_hidden_and_goes_with_the_block(tmp_path: Path) -> None:
+    made, parent = package(tmp_path / "runs"), tmp_path / "out"
+    parent.mkdir()
+    asked = {**ASKED, "output": str(parent / "net.pt")}
+    with beside(made, parent, asked, None, fix="elsewhere") as (running, worker):
+        (place,) = parent.iterdir()
+        assert place.name.startswith(".roost-unfinished-")
+        assert (sessions.load(place / folder.REQUEST) or {})["pid"] == os.getpid()
+        *_, ended = follow(running)
+        assert isinstance(ended, Session) and ended.state == "failed"
+        assert worker.wait(20) == ended.record["exit_code"]  # type: ignore[index]
+    assert list(parent.iterdir()) == []
+
+
+def test_what_still_runs_ends_with_the_block(tmp_path: Path) -> None:
+    made, parent = package(tmp_path / "runs"), tmp_path / "out"
+    parent.mkdir()
+    left = parent / ".roost-unfinished-left"  # of a program that was killed
+    left.mkdir()
+    (left / "weights").write_text("half")
+    asked = {**ASKED, "output": str(parent / "net.pt")}
+    with beside(made, parent, asked, None, fix="elsewhere") as (running, _):
+        wait_for(lambda: running.session().state != "starting", 20)
+        record = running.session().record
+        assert not left.exists()
+    assert record is not None and list(parent.iterdir()) == []
+    assert not process.alive(int(record["pid"]), record["start_ticks"], record["boot_id"])
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    block = beside(made, Path("/proc/self"), ASKED, None, fix="name another")
+    with pytest.raises(Refused, match=r"nothing can be written here.*/proc/self.*name another"), block:
+        raise AssertionError("it began")
+
+
+def test_which_weights(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.checkpoints / "state_9.ckpt").write_bytes(b"\x80\x02x")
+    asked, notes = chosen_of(made, "best")
+    assert asked["kind"] == "best" and asked["rule"]["monitor"] == "valid/loss"
+    assert notes == ["state_9.ckpt is a pickle, which roost does not unpickle"]

@@ -1,0 +1,82 @@
+"""Predicting: what is refused before anything is started, and one for real."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.operations.predict import PredictOutcome, PredictRequest, as_json, predict
+from roost.operations.running import follow
+from roost.operations.show import show
+from roost.package import predictions
+from roost.package.package import Package
+from roost.package.sessions import Session
+from tests.operations.packages import package
+from tests.project.predicting import predicting
+
+
+def predicted(made: Package, **asked: Any) -> PredictOutcome:
+    request = PredictRequest(package=made.path, **{"source": "valid", "device": "cpu", **asked})
+    with predict(request) as started:
+        *_, ended = follow(started.running)
+        assert isinstance(ended, Session)
+        found = started.outcome(ended)
+        if found.state == "succeeded":
+            assert started.stage().startswith("40 samples (100%), ")
+        assert started.process.wait(20) == found.exit_code
+    return found
+
+
+def test_one_that_show_lists_and_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = predicting(tmp_path)
+    moved = Package(tmp_path / "moved")
+    made.path.rename(moved.path)
+    monkeypatch.chdir(tmp_path)
+    lock = moved.lock()  # it takes none
+    found = predicted(moved, command=["roost", "predict"])
+    place = moved.path / predictions.NAME / "1"
+    assert (found.state, found.exit_code, found.folder) == ("succeeded", 0, str(place)), found
+    assert found.meta == predictions.read(place) and b'"count": 40' in as_json(found)
+    (shown,) = show(moved.path).predictions
+    assert (shown.number, shown.source, shown.checkpoint, shown.samples) == (1, "valid", 2, 40)
+    assert shown.values == ["score", "label", "features"] and shown.folder == str(place)
+    found = predicted(moved, source="tets", out=Path("here"))
+    assert (found.state, found.exit_code, found.folder, found.meta) == ("failed", 3, None, None)
+    assert found.error is not None and "the sets are train, valid" in found.error
+    assert [path.name for path in (moved.path / predictions.NAME).iterdir()] == ["1"]
+    assert not (tmp_path / "here").exists() and not list(tmp_path.glob(".roost*"))
+
+    os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "says"),
+    [
+        ({"limit": 0}, UsageError, "--limit: is too small; received 0.*give 1"),
+        ({"batch_size": 0}, UsageError, "--batch-size"),
+        ({"num_workers": -1}, UsageError, "--num-workers.*give 0"),
+        ({"checkpoint": "9"}, NotFound, "there is no checkpoint 9"),
+        ({"checkpoint": "newest"}, UsageError, "give last, best or the id"),
+        ({"project": Path("nowhere")}, NotFound, "project: there is no such folder"),
+        ({"out": Path("taken")}, Refused, "is there already"),
+        ({"out": Path("runs/one/mine")}, Refused, "among the package's own files"),
+        ({"out": Path("file/mine")}, Refused, "nothing can be written here.*-o DIR"),
+        ({"package": Path("file")}, Refused, "no package"),
+        ({"package": Path("nowhere")}, NotFound, "there is no such folder"),
+    ],
+)
+def test_what_is_refused_at_once(
+    asked: dict[str, Any], error: type[RoostError], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = package(tmp_path / "runs")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").touch()
+    request = PredictRequest(**{"package": made.path, "source": "valid", "device": "cpu", **asked})
+    with pytest.raises(error, match=says), predict(request):
+        raise AssertionError("it began")
+    assert not (made.path / predictions.NAME).exists() and list((tmp_path / "taken").iterdir()) == []

@@ -1,0 +1,126 @@
+"""Which checkpoints are meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import CheckpointError, NotFound, UsageError
+from roost.package import checkpoint, chosen
+from roost.package.chosen import Chosen
+from roost.package.package import Package
+from tests.operations.packages import VALUES, package
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Package:
+    """Checkpoints 0, 1, 2 with valid/loss 1.5, 0.5, 0.75."""
+    return package(tmp_path / "runs")
+
+
+def ids(made: Package, what: Chosen) -> tuple[list[int], list[str]]:
+    said: list[str] = []
+    found = chosen.each(made, what, lambda path: checkpoint.read_info(path).id, said)
+    return list(found), said
+
+
+def flip(made: Package, id: int, name: str = "model.json") -> None:
+    file = checkpoint.folder_of(made.checkpoints, id) / name
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ({}, [2]),
+        ({"checkpoint": "last"}, [2]),
+        ({"checkpoint": "1"}, [1]),
+        ({"checkpoint": "best"}, [1]),
+        ({"checkpoint": "best", "monitor": "valid/loss", "mode": "max"}, [0]),
+        ({"average": "last:2"}, [2, 1]),
+        ({"average": "best:2"}, [1, 2]),
+        ({"average": "best:2", "monitor": "valid/loss", "mode": "max"}, [0, 2]),
+    ],
+)
+def test_words(words: dict[str, str], found: list[int], made: Package) -> None:
+    what = chosen.chosen(made, words.pop("checkpoint", None), **words)
+    assert ids(made, what) == (found, [])
+    assert chosen.from_json(chosen.to_json(what)) == what
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"checkpoint": "bets"}, "did you mean 'best'"),
+        ({"checkpoint": "-1"}, "names no checkpoint"),
+        ({"average": "best"}, "which and how many"),
+        ({"average": "best:0"}, "K of 1 or more"),
+        ({"average": "last:-2"}, "K of 1 or more"),
+        ({"average": "worst:2"}, "K of 1 or more"),
+        ({"checkpoint": "1", "average": "last:2"}, "leave out one"),
+        ({"monitor": "valid/loss"}, "for the best checkpoints"),
+        ({"average": "last:2", "mode": "max"}, "for the best checkpoints"),
+    ],
+)
+def test_words_that_mean_nothing(words: dict[str, str], says: str, made: Package) -> None:
+    with pytest.raises(UsageError, match=says):
+        chosen.chosen(made, words.pop("checkpoint", None), **words)
+
+
+def test_more_than_there_are(made: Package) -> None:
+    found, said = ids(made, chosen.chosen(made, average="last:9"))
+    assert found == [2, 1, 0] and said == ["last:9 asks for 9 checkpoints, and there are 3"]
+
+
+def test_what_is_not_there(made: Package, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no checkpoint 7; there are: 0, 1, 2"):
+        chosen.candidates(made, chosen.chosen(made, "7"))
+    with pytest.raises(NotFound, match=r"valid/los'.*did you mean 'valid/loss'.*there are: valid/loss"):
+        chosen.candidates(made, chosen.chosen(made, "best", monitor="valid/los"))
+    with pytest.raises(NotFound, match="has no checkpoint"):
+        chosen.candidates(empty := package(tmp_path / "more", checkpoints=False), chosen.chosen(empty))
+    rules = {**VALUES, "checkpoint": {}}
+    with pytest.raises(UsageError, match=r"checkpoint.best is empty.*--monitor"):
+        chosen.chosen(package(tmp_path / "third", values=rules), "best")
+
+
+def test_a_damaged_one_is_passed_over_aloud_and_an_id_is_no_other(made: Package) -> None:
+    flip(made, 2)
+
+    def load(path: Path) -> int:
+        return checkpoint.verify(path).id
+
+    said: list[str] = []
+    assert list(chosen.each(made, chosen.chosen(made, average="last:2"), load, said)) == [1, 0]
+    assert len(said) == 1 and "state_2.ckpt: model.json is damaged" in said[0] and "passed over" in said[0]
+    with pytest.raises(CheckpointError, match="is damaged"):
+        list(chosen.each(made, chosen.chosen(made, "2"), load, []))
+    flip(made, 0)
+    flip(made, 1)
+    with pytest.raises(CheckpointError, match="no good checkpoint is left"):
+        list(chosen.each(made, chosen.chosen(made), load, []))
+    assert checkpoint.ids(made.checkpoints) == [0, 1, 2], "nothing was set aside"
+
+
+def test_a_damaged_manifest_may_be_the_best_and_is_named(made: Package) -> None:
+    flip(made, 1, "MANIFEST.json")
+    found, said = ids(made, chosen.chosen(made, "best"))
+    assert found == [2] and len(said) == 1 and "nobody knows what it measured" in said[0]
+
+
+def test_one_that_its_run_removes_meanwhile(made: Package) -> None:
+    removed: list[Path] = []
+
+    def load(path: Path) -> int:
+        if not removed:
+            removed.append(path)
+            for file in path.iterdir():
+                file.unlink()
+            path.rmdir()
+        return checkpoint.verify(path).id
+
+    said: list[str] = []
+    assert list(chosen.each(made, chosen.chosen(made), load, said)) == [1] and said == []

@@ -1,0 +1,63 @@
+"""Exports of weights by the real program: beside a training, and killed in the middle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from roost.base import process
+from roost.operations.run import RunRequest, run
+from roost.operations.running import ask
+from roost.package import checkpoint, sessions
+from roost.package.package import Package
+from tests.cli.programs import ROOST, roost
+from tests.operations.packages import project
+from tests.project.trained import trained
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
+
+
+def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
+    """Which saves as often as it can, and removes what is being read."""
+    config = project(tmp_path / "project", max_epochs="1000000", save_root="../runs", threads="1")
+    started = run(RunRequest(config=config, device="cpu", overrides=["checkpoint.fast=3"]))
+    assert started.process is not None and started.running is not None
+    package = Package.open(started.package)
+    try:
+        wait_for(lambda: len(checkpoint.ids(package.checkpoints)) > 2, 60)
+        for words in ([], ["--average", "last:3"]):
+            said = roost("export", package.path, "--weights", tmp_path / "net.pt", "--overwrite", *words)
+            assert said.returncode == 0, said.stdout + said.stderr
+            assert all(
+                one.isfinite().all() for one in torch.load(tmp_path / "net.pt", weights_only=True).values()
+            )
+        assert package.state() == "running"
+    finally:
+        ask(started.running.session())
+        assert started.process.wait(60) == 75, package.output.read_text()
+    assert not list(package.checkpoints.glob("*.corrupt*"))
+
+
+def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
+    package = trained(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    arguments = [*ROOST, "export", str(package.path), "--weights", str(out / "net.pt")]
+    program = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: list(out.glob(".roost-unfinished-*/session.json")), 60)
+    (place,) = out.iterdir()
+    record = sessions.load(place / "session.json")
+    program.kill()
+    program.wait(10)
+    assert record is not None
+    who = record["pid"], record["start_ticks"], record["boot_id"]
+    wait_for(lambda: not process.alive(*who), 30)
+    assert not (out / "net.pt").exists()
+    said = roost("export", package.path, "--weights", out / "net.pt")
+    assert said.returncode == 0, said.stderr
+    assert [path.name for path in out.iterdir()] == ["net.pt"], "what was left is swept"

@@ -1,0 +1,137 @@
+"""`roost fork`: with the same settings the same bits, whatever comes between; with others what was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import exact
+import pytest
+
+from roost.operations.fork import ForkRequest, fork
+from roost.operations.starting import Started
+from roost.package import checkpoint
+from roost.package.package import Package
+from tests.cli.programs import roost
+from tests.operations.packages import project
+
+ALL = "checkpoint={every: 5, fast: 99, best: [{monitor: valid/loss, mode: min, top_k: 2}]}"
+KINDS = ("gan", "plateau", "fp16", "skip")
+
+
+def source_of(root: Path, kind: str, *more: str) -> Package:
+    started = exact.start(root, [*exact.KINDS[kind], ALL, *more])
+    assert exact.wait(started) == 0, (started.package / "_output.txt").read_text()
+    return Package.open(started.package)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    return source_of(tmp_path_factory.mktemp("source"), "cnn")
+
+
+def same(new: Path, old: Path) -> None:
+    """All but which checkpoints stand, and what is tested with the best of them: those of before the fork are
+    the source's alone."""
+    one, other = exact.fingerprint(new), exact.fingerprint(old)
+    for of in (one, other):
+        of.pop("best")
+        of["rows"] = [row for row in of["rows"] if not any(name.startswith("test/") for name in row)]
+    assert one == other
+
+
+def middle(source: Package) -> int:
+    steps = [info.step for info in source.store().line()]
+    return steps[len(steps) // 2]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits(tmp_path: Path, kind: str) -> None:
+    made = source_of(tmp_path / "source", kind)
+    started = fork(ForkRequest(package=made.path, step=middle(made), save_root=tmp_path / "forks"))
+    assert exact.wait(started) == 0, (started.package / "_output.txt").read_text()
+    same(started.package, made.path)
+
+
+@pytest.mark.timeout(120)
+def test_killed_and_continued(tmp_path: Path, source: Package) -> None:
+    started = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path))
+    assert exact.kill_when(started, exact.at_phase("training", middle(source) + 7))
+    again = exact.go_on(started.package, [])
+    assert exact.wait(again) == 0
+    same(started.package, source.path)
+
+
+@pytest.mark.timeout(120)
+def test_killed_before_its_first_save(tmp_path: Path, source: Package) -> None:
+    started = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path))
+    assert exact.kill_when(started, exact.at_phase("training", middle(source)))
+    moved = started.package.rename(tmp_path / "moved")
+    assert exact.wait(exact.go_on(moved, [])) == 0
+    same(moved, source.path)
+
+
+@pytest.mark.timeout(120)
+def test_a_fork_of_a_fork(tmp_path: Path, source: Package) -> None:
+    first = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path, overrides=[ALL]))
+    assert exact.wait(first) == 0
+    later = Package.open(first.package).store().line()[3].step
+    second = fork(ForkRequest(package=first.package, step=later))
+    assert exact.wait(second) == 0
+    same(second.package, source.path)
+
+
+def rates(started: Started) -> dict[int, float]:
+    rows = Package.open(started.package).records().rows
+    return {row["step"]: row["lr"] for row in rows if "lr" in row}
+
+
+@pytest.mark.timeout(120)
+def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: Package) -> None:
+    step = middle(source)
+    asked: dict[str, Any] = {"package": source.path, "step": step, "save_root": tmp_path}
+    started = fork(
+        ForkRequest(**asked, overrides=["optimizers.main.lr=1e-3", "+optimizers.main.weight_decay=0"])
+    )
+    assert exact.kill_when(started, exact.at_phase("training", step)), "the change must survive this"
+    assert exact.wait(exact.go_on(started.package, [])) == 0, (started.package / "_output.txt").read_text()
+    fresh = exact.start(tmp_path, ["optimizers.main.lr=1e-3"])
+    assert exact.wait(fresh) == 0
+    before, new, whole = rates(Started(source.path)), rates(started), rates(fresh)
+    assert {s: lr for s, lr in new.items() if s <= step} == {s: lr for s, lr in before.items() if s <= step}
+    assert {s: lr for s, lr in new.items() if s > step} == {s: lr for s, lr in whole.items() if s > step}
+    newest = Package.open(started.package).store().line()[-1]
+    path = checkpoint.folder_of(started.package / "Checkpoints", newest.id)
+    (group,) = checkpoint.read(path, only=["optimizers"])[1]["optimizers"]["main"]["optimizer"][
+        "param_groups"
+    ]
+    assert group["weight_decay"] == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_model_that_does_not_fit_is_named(tmp_path: Path, source: Package) -> None:
+    said = roost(
+        "fork", source.path, "--at", middle(source), "net=mlp", "--save-root", tmp_path, "--name", "other"
+    )
+    assert said.returncode == 1 and "does not fit the model" in said.stdout + said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.timeout(120)
+def test_the_same_by_its_step(tmp_path: Path) -> None:
+    config = project(tmp_path / "p", max_epochs="3", checkpoint="{every: 1ep, fast: 9}", test_at_end="none")
+    assert roost("run", config, "--name", "a").returncode == 0
+    made = Package.open(tmp_path / "p" / "runs" / "a")
+    steps = [info.step for info in made.store().line()]
+    wrong = roost("continue", made.path, "--iter", 1)
+    newest_first = ", ".join(map(str, reversed(steps)))
+    assert wrong.returncode == 3 and f"there are: step {newest_first}" in wrong.stderr
+    assert roost("continue", made.path, "--iter", steps[0], "-c", 0).returncode == 2
+    assert roost("run", config, "--iter", steps[0]).returncode == 2
+    assert roost("run", config, "--name", "none", "--iter", steps[0]).returncode == 3
+    said = roost("run", config, "--name", "a", "--iter", steps[0])
+    assert said.returncode == 0 and f"going on from step {steps[0]}" in said.stdout
+    said = roost("continue", made.path, "--iter", steps[1])
+    assert said.returncode == 0 and f"going on from step {steps[1]}" in said.stdout
+    assert [one.checkpoint for one in made.sessions()] == [None, 0, 3], "of its line, not of the old one"

@@ -1,0 +1,62 @@
+"""What is foretold of a step is what it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roost.train.memory_estimate import estimate, num_bytes, state_bytes
+from roost.train.optim import Optim
+
+
+def stepped(optimizer: torch.optim.Optimizer, module: nn.Module) -> int:
+    module(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    states: Any = optimizer.state.values()
+    return num_bytes(value for state in states for value in state.values() if torch.is_tensor(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("Adam", {}), ("AdamW", {"fused": True}),
+        ("AdamW", {"amsgrad": True, "foreach": True}), ("RMSprop", {"momentum": 0.5}), ("Adagrad", {}),
+    ],
+)  # fmt: skip
+def test_the_state_of_an_optimizer_is_foretold(kind: str, options: dict[str, Any]) -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    optimizer = getattr(torch.optim, kind)(module.parameters(), **options)
+    weights = [p.clone() for p in module.parameters()]
+    known, state = state_bytes(optimizer), len(optimizer.state)
+    assert all(torch.equal(p, before) for p, before in zip(module.parameters(), weights, strict=True))
+    assert all(p.grad is None for p in module.parameters())
+    if kind != "Adagrad":
+        assert state == 0, "its own is untouched"
+    assert known == stepped(optimizer, module)
+
+
+@pytest.mark.parametrize("kind", ["LBFGS", "Adafactor"])
+def test_what_reads_values_only_a_step_can_tell(kind: str) -> None:
+    assert state_bytes(getattr(torch.optim, kind)(nn.Linear(3, 4).parameters())) is None
+
+
+def test_the_whole() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    module[0].requires_grad_(False)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    optim = Optim(torch.optim.SGD(trained, lr=0.1, momentum=0.9))
+    found = estimate(module, {"main": optim}, activations=100)
+    assert (found.parameters, found.buffers, found.gradients) == (4 * 24, 4 * 8 + 8, 4 * 8)
+    assert found.optimizers == {"main": 4 * 8} and found.total == 96 + 40 + 32 + 32 + 100
+    assert found.lines(num_samples=7) == [
+        "memory of a step: at least 300 B",
+        "  weights         136 B",
+        "  gradients       32 B",
+        "  optimizer main  32 B",
+        "  activations     100 B  for 7 samples",
+    ]
+    unknown = estimate(module, {"main": Optim(torch.optim.LBFGS(trained))}, activations=None)
+    assert unknown.lines(num_samples=0)[-2:] == ["  optimizer main  unknown", "  activations     unknown"]

@@ -1,0 +1,105 @@
+"""Where the data of a prediction come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import roost
+from roost.base.errors import ContractError, NotFound
+from roost.config.settings import Settings, typed
+from roost.config.structs.data import DataSettings, SplitSettings
+from roost.project.plans import nowhere
+from roost.worker import source
+from roost.worker.source import Source
+
+CPU = torch.device("cpu")
+X = torch.arange(20.0).reshape(10, 2)
+
+
+class Plain(roost.Dataset):
+    def build(self) -> roost.Data:
+        return roost.Data(
+            train=TensorDataset(X), valid={"clean": TensorDataset(X + 1)}, test=TensorDataset(X + 2)
+        )
+
+
+class Reads(Plain):
+    def predict(self, source: str) -> Any:
+        return {"rows": [X[0], X[1], X[2]], "none": None, "class": TensorDataset}.get(source, [source, "end"])
+
+
+def asked(**data: Any) -> Settings:
+    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
+
+
+def found(name: str, dataset: roost.Dataset, folder: Path, settings: Settings | None = None) -> Source:
+    made = settings or source.for_all(asked(), batch_size=4, num_workers=0)
+    return source.source_of(name, dataset, dataset.build(), made, folder=folder, device=CPU, where=nowhere)
+
+
+def drawn(of: Source) -> list[Any]:
+    return [value for value, number, _ in of.batches.once() if number]
+
+
+@pytest.mark.parametrize(("name", "added"), [("train", 0), ("valid/clean", 1), ("test", 2)])
+def test_a_set_in_its_order_whatever_the_settings_leave_out(name: str, added: int, tmp_path: Path) -> None:
+    settings = asked(
+        limit_train_batches=1,
+        limit_valid_batches=1,
+        limit_test_batches=1,
+        valid={"batch_size": 3},
+        num_workers=0,
+    )
+    assert source.limited(settings.data, name) == f"data.limit_{name.partition('/')[0]}_batches"
+    for batch_size in (None, 4):
+        made = source.for_all(settings, batch_size=batch_size, num_workers=0)
+        of = found(name, Plain({}), tmp_path, made)
+        batches = [value[0] for value in drawn(of)]
+        assert torch.equal(torch.cat(batches), X + added) and of.num_samples == 10
+        size = batch_size or (3 if name == "valid/clean" else 32)
+        assert len(batches[0]) == min(size, 10)
+
+
+def test_what_the_dataset_makes_of_a_name(tmp_path: Path) -> None:
+    of = found("rows", Reads({}), tmp_path)
+    assert torch.equal(torch.cat(drawn(of)), X[:3]) and (of.name, of.num_samples) == ("rows", 3)
+    (tmp_path / "here").mkdir()
+    assert drawn(found("here", Reads({}), tmp_path)) == [[str(tmp_path / "here"), "end"]], "its absolute path"
+    assert drawn(found("elsewhere", Reads({}), tmp_path)) == [["elsewhere", "end"]], "as it was typed"
+    for name, received in (("none", "None"), ("class", "'type'")):
+        with pytest.raises(
+            ContractError, match=rf"Reads\.predict\(\) must return a set; received {received}"
+        ):
+            found(name, Reads({}), tmp_path)
+
+
+def test_a_file_of_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X.numpy())
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
+    (value, *more) = drawn(found("x.npy", Plain({}), tmp_path))
+    assert len(more) == 2 and torch.equal(value[0], X[:4])
+    of = found(str(tmp_path / "x.csv"), Plain({}), Path("/"))
+    assert torch.equal(drawn(of)[0][0], torch.tensor([[1.0, 2.0], [3.0, 4.0]])) and of.num_samples == 2
+    with pytest.raises(NotFound, match=r"--data: there is no such file; received '.*/y\.npy'"):
+        found("y.npy", Plain({}), tmp_path)
+
+
+def test_what_is_none_of_these(tmp_path: Path) -> None:
+    says = r"no set, and no file.*'tets'.*did you mean 'test'\?.*train, valid/clean, test.*`def predict"
+    with pytest.raises(NotFound, match=says):
+        found("tets", Plain({}), tmp_path)
+
+
+def test_sizes_that_were_asked_for_hold_for_every_split() -> None:
+    settings = asked(max_tokens=9, num_workers=2, valid={"max_tokens": 3}, mix={"mode": "sequential"})
+    made = source.for_all(settings, batch_size=5, num_workers=1).data
+    assert (made.batch_size, made.max_tokens, made.mix, made.num_workers) == (5, None, None, 1)
+    assert made.valid == SplitSettings(batch_size=5, num_workers=1) == made.test
+    assert source.for_all(settings, batch_size=None, num_workers=None) == settings
+    assert source.limited(DataSettings(), "valid") is None and source.limited(DataSettings(), "x.npy") is None
