@@ -21,6 +21,13 @@ _SAMPLE: dict[str, Any] = {
     "data": {"mix": {}},
     "optimizers": {"NAME": {"class": "", "groups": [{}], "scheduler": {"class": ""}}},
     "early_stopping": {},
+    "options": {"NAME": {}},
+    "runner": {"losses": {"NAME": {}}, "metrics": {"NAME": {}}},
+    "init_from": {},
+    "averages": {"NAME": {}},
+    "statistics": {},
+    "profile": {},
+    "mirrors": {"tensorboard": {}, "csv": {}, "wandb": {}, "mlflow": {}},
 }
 _LISTED = {
     "checkpoint.best.N": ("monitor", "mode", "top_k"),
@@ -36,7 +43,7 @@ def markdown() -> str:
 
 def _keys() -> Iterator[str]:
     for key in settings.known_keys(_SAMPLE):
-        if key != "optimizers.NAME":
+        if not key.endswith(".NAME"):
             yield key
         for listed, names in _LISTED.items():
             if listed == f"{key}.N":

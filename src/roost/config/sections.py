@@ -208,7 +208,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 def expected(kind: Any) -> str:
     """A type in words, for messages: ``a number or null``, ``a list, each a whole number``."""
     if metas := getattr(kind, "__metadata__", ()):
-        signs = {"ge": " >=", "gt": " >", "le": " <=", "min_length": ", at least"}
+        signs = {"ge": " >=", "gt": " >", "le": " <=", "lt": " <", "min_length": ", at least"}
         bounds = [f"{sign} {limit}" for meta in metas for name, sign in signs.items()
                   if (limit := getattr(meta, name)) is not None]  # fmt: skip
         return expected(get_args(kind)[0]) + " and".join(bounds)
@@ -267,8 +267,6 @@ def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
             made[name] = None if part.required else part.default
         elif part.shape == "one" and (isinstance(value, Mapping) or not (part.optional or part.has_plain)):
             made[name] = defaults(part.struct, value)
-        elif part.has_plain and part.shape == "one" and not part.required:
-            made[name] = part.default
         elif part.shape == "named" and isinstance(value, Mapping):
             made[name] = {own: defaults(part.struct, item) for own, item in value.items()}
     return {name: value for name, value in made.items() if value is not None and value not in ([], {})}
