@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import click
+import pytest
 import torch
 import yaml
 
 import roost
+from roost.cli.__main__ import roost as program
 from roost.config import layers
 from roost.config.build import forget
 from roost.config.settings import typed
@@ -44,6 +48,32 @@ def test_the_config_is_understood(tmp_path: Path) -> None:
     loaded = layers.load(tmp_path / "config.yaml")
     settings = typed(loaded.values)
     assert loaded.values["width"] == 64 and settings.checkpoint.every == ["1ep", "10min"]
+
+
+@pytest.mark.parametrize("text", blocks("yaml"), ids=lambda text: text.split(":")[0])
+def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
+    own = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": "1"}
+    lines = [f"{key}: {value}" for key, value in own.items() if not re.search(rf"(?m)^{key}:", text)]
+    (tmp_path / "config.yaml").write_text("\n".join([*lines, text]))
+    (tmp_path / "model.yaml").write_text("width: 32\n")
+    loaded = layers.load(tmp_path / "config.yaml")
+    typed(loaded.values, where=loaded.where)
+
+
+COMMAND_LINES = [
+    line
+    for page in ("README.md", "docs/guide.md")
+    for block in re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    for line in re.findall(r"roost [a-z][^\n)]*", block)
+]
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_every_command_and_its_options_are_there(line: str) -> None:
+    _, name, *arguments = shlex.split(line, comments=True)
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    command.make_context(name, arguments)
 
 
 def test_the_optimizers_are_built(tmp_path: Path) -> None:
@@ -140,6 +170,12 @@ def test_the_run_that_is_yaml_alone(tmp_path: Path) -> None:
 
 
 LINKS = re.compile(r"\]\(([^)#:]+)\)")
+
+
+def test_the_contents_name_every_section() -> None:
+    sections = re.findall(r"(?m)^## (.*)$", GUIDE)
+    anchors = [re.sub(r"[^a-z0-9 -]", "", section.lower()).replace(" ", "-") for section in sections]
+    assert re.findall(r"\]\(#(.*?)\)", GUIDE) == anchors
 
 
 def test_what_is_linked_is_there() -> None:

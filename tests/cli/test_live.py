@@ -90,6 +90,12 @@ def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path)
     assert told.returncode == 0 and "was forced to go on so; recorded as inexact" in told.stdout
 
 
+def test_the_end_of_a_run_with_many_metrics_is_one_short_line(tmp_path: Path) -> None:
+    row = {"step": 1, "epoch": 0, "valid/loss": 1.0, **{f"test/m{n}": 1.0 for n in range(14)}}
+    said = _metrics(package(tmp_path / "runs", rows=[row]))
+    assert said.startswith("test/m0 1  ") and said.endswith("test/m11 1  … 3 more")
+
+
 @pytest.mark.parametrize("newest", [2.0, 0.0])
 def test_skipped_steps_are_counted_over_the_whole_run(newest: float, tmp_path: Path) -> None:
     rows = [{"step": 1, "epoch": 0, "valid/loss": 1.0, "train/skipped": newest}]

@@ -13,7 +13,8 @@ import pytest
 from roost.analysis import folder
 from roost.cli.shown import lines
 from roost.operations.show import show
-from roost.package import predictions, skipped
+from roost.package import checkpoint, predictions, skipped
+from roost.package.checkpoint import Info
 from roost.package.predictions import Meta
 from roost.package.skipped import Skipped
 from tests.operations.packages import ROWS, TIMES, VALUES, package
@@ -162,3 +163,28 @@ def test_predictions_have_a_line_each(tmp_path: Path) -> None:
     (place / predictions.META).write_bytes(msgspec.json.encode(meta))
     (line,) = [line.split() for line in text(made.path).splitlines() if "otos" in line]
     assert line[:5] == ["4", "ph\\x1b[2Jotos", "1", "slow", "3"] and line[-2:] == ["x", "y"]
+
+
+def test_of_many_metrics_a_checkpoint_shows_those_that_decide(tmp_path: Path) -> None:
+    others = {f"valid/m{n}": 2.0 for n in range(9)}
+    rows = [{"step": n, "epoch": 0, **others, "valid/loss": 1.0 / n} for n in (1, 2)]
+    said = [line for line in lines(show(package(tmp_path / "runs", rows=rows).path)) if "more" in line]
+    assert [line.split("kB")[-1].split(" B ")[-1].strip() for line in said] == [
+        "valid/loss 1  … 9 more",
+        "valid/loss 0.5  … 9 more",
+    ]
+
+
+def test_a_checkpoint_that_was_left_behind_says_so(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert not any("left behind" in line for line in lines(show(made.path)))
+    info = Info(id=3, step=40, epoch=4, batch=0, line=[(0, 0), (3, 3)], session=1)
+    checkpoint.write(made.checkpoints, {"model": {"weight": [1.0]}}, info)
+    made.write_derived({"fast": [0, 3], "slow": [], "held": [], "best": [3]}, [])
+    assert [line.split()[0] for line in lines(show(made.path)) if "left behind" in line] == ["1", "2"]
+
+
+def test_a_long_value_is_cut(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", values={**VALUES, "mine": {"text": "x" * 1000}})
+    (line,) = [line for line in lines(show(made.path)) if "mine.text" in line]
+    assert line.endswith("xx…") and len(line) < 300

@@ -73,3 +73,13 @@ def test_a_line_is_cut_where_the_terminal_ends() -> None:
     assert terminal.cut(line, 80) == line
     assert terminal.cut(line, 20) == "name  \x1b[32mrunning\x1b[0m  some…"
     assert terminal.cut(line, 9) == "name  \x1b[32mru\x1b[0m…"
+
+
+def test_a_moment() -> None:
+    assert terminal.moment(None) == ""
+    assert re.fullmatch(r"2026-11-\d\d \d\d:\d\d:\d\d", terminal.moment(1795160000.0))
+
+
+def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.print_json({"loss": float("nan"), "name": "grüße"})
+    assert capsys.readouterr().out == '{\n  "loss": null,\n  "name": "grüße"\n}\n'

@@ -60,7 +60,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("name", "value", "wanted"), GOOD)
 def test_what_fits_comes_as_the_class_wants_it(name: str, value: object, wanted: object) -> None:
-    (found,) = arguments.typed("a.Made", Made, {name: value}, PLACE).values()
+    (found,) = arguments.typed(Made, {name: value}, PLACE).values()
     assert found == wanted and type(found) is type(wanted)
 
 
@@ -94,7 +94,7 @@ BAD = [
 @pytest.mark.parametrize(("name", "value", "words"), BAD)
 def test_what_does_not_fit_is_named(name: str, value: object, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        arguments.typed("a.Made", Made, {"text": "b", name: value}, PLACE)
+        arguments.typed(Made, {"text": "b", name: value}, PLACE)
     said = str(caught.value)
     assert said.startswith(
         f"made.it.{name}: expected {words}; received {value!r} (at line of made.it.{name})"
@@ -108,8 +108,8 @@ def test_what_does_not_fit_is_named(name: str, value: object, words: str) -> Non
 def test_annotations_that_only_a_type_checker_knows_are_passed_over() -> None:
     def made(a: NotThere, b: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    assert arguments.typed("f", made, {"a": 1, "b": "x"}, PLACE) == {"a": 1, "b": "x"}
-    assert arguments.typed("max", max, {"a": 1}, PLACE) == {"a": 1}, "in C, without a signature"
+    assert arguments.typed(made, {"a": 1, "b": "x"}, PLACE) == {"a": 1, "b": "x"}
+    assert arguments.typed(max, {"a": 1}, PLACE) == {"a": 1}, "in C, without a signature"
     arguments.check_names("max", max, {"a": 1}, {}, PLACE)
 
 

@@ -459,6 +459,12 @@ def test_what_is_called_later(project: Path) -> None:
     assert loss.label_smoothing == 0.1
 
 
+def test_a_setting_of_its_own_may_say_how_many_inputs(project: Path) -> None:
+    spec = {"class": "torch.nn.MSELoss"}
+    with pytest.raises(ConfigError, match=r"^runner\.inputs: torch\.nn\.MSE.* \(at line of runner\.inputs\)"):
+        to_call(spec, project, "it", lambda key: f"line of {key}", inputs=1, counted="runner.inputs")
+
+
 @pytest.mark.parametrize(
     ("spec", "inputs", "message"),
     [

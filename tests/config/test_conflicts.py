@@ -57,6 +57,18 @@ def test_what_cannot_go_together(data: dict[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_statistics_of_nothing() -> None:
+    with pytest.raises(
+        ConfigError, match=r"statistics: .* nothing would be recorded \(at line of statistics\)"
+    ):
+        settings(statistics={"gradients": False, "weights": False})
+    with pytest.raises(
+        ConfigError, match=r"statistics\.params: names no parameters; received \[\] \(at line"
+    ):
+        settings(statistics={"params": []})
+    settings(statistics={"gradients": False, "weights": False, "updates": True})
+
+
 def test_of_the_step() -> None:
     with pytest.raises(ConfigError, match="compile_dynamic: is for step_mode: compile alone"):
         settings(compile_dynamic=True)

@@ -78,6 +78,14 @@ def test_what_fits(section: dict[str, Any], tmp_path: Path) -> None:
             {"updates": {"one": ["c"]}},
             r"updates\.one: there is no loss 'c'; received \['c'\].*there are a, b",
         ),
+        (
+            {"losses": {"a": {**LOSS, "weight": float("nan")}}},
+            r"runner\.losses\.a\.weight: is no finite number; received nan \(at config\.yaml:\d+\)",
+        ),
+        (
+            {"updates": {"one": ["a", "a"]}},
+            r"runner\.updates\.one: names a loss twice; received \['a', 'a'\].*losses\.a\.weight",
+        ),
         ({"updates": {"one": []}}, r"runner\.updates\.one: names no loss .*name some of a, b"),
         (
             {"updates": {"one": ["a"], "two": ["a"]}},
@@ -114,6 +122,7 @@ def test_one_clear_error(section: dict[str, Any], message: str, tmp_path: Path) 
     ("section", "message"),
     [
         ({"train": None}, r"dataset\.train: expected a section; received None \(at config\.yaml:\d+\)"),
+        ({"collate": {}}, r"dataset\.collate: names no function \(at config\.yaml:\d+\)"),
         ({"train": {}}, r"dataset\.train: is empty \(at config\.yaml:\d+\)"),
         (
             {"train": {"clean": {"arrays": "x.npy"}}},

@@ -108,6 +108,11 @@ def test_every_type(tmp_path: Path) -> None:
             "+options.act.min=3",
             "options.act.min: is for int and float, and this option is of type str; received 3",
         ),
+        (
+            "options.act.choices=[relu, 3]",
+            "options.act.choices.1: is no value of type str; received 3 (at command line). To mend it: quote",
+        ),
+        ("options.channels.min=513", "options.channels.min: is above max: 512; received 513"),
         ("options.act.type=text", "options.act.type: expected 'int' or 'float' or"),
         ("options.act.helps=text", "options.act"),
     ],

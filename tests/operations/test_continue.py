@@ -43,6 +43,7 @@ def test_a_finished_run_has_nothing_to_do(finished: Package) -> None:
     for overrides in ([], ["max_epochs=2"]):
         started = continue_(ContinueRequest(package=finished.path, overrides=overrides))
         assert started.session is None and "finished" in started.notes[0]
+        assert started.notes[0].endswith("raise the limit: max_epochs=4")
     assert len(finished.sessions()) == 1
     os.close(finished.lock())
 

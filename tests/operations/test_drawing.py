@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
+from roost.operations import drawing
 from roost.operations.curves import Run, picture
 from roost.operations.drawing import draw
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
@@ -132,3 +133,41 @@ def test_times(tmp_path: Path) -> None:
 def test_the_same_picture_every_time(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     assert draw(picture([made]), "png") == draw(picture([made]), "png")
+
+
+SETS = ["clean", "noisy", "ema/clean", "ema/noisy", "swa/clean", "swa/noisy"]
+
+
+def looks(svg: str) -> list[str]:
+    """Of each line of a validation: its dashes and its colour."""
+    dashes = r"(?:stroke-dasharray: [^;]+; stroke-dashoffset: 0; )?"
+    return re.findall(rf"fill: none; ({dashes}stroke: #\w+); stroke-width: 1\.8", svg)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_as_many_lines_as_two_sets_and_two_averages_need(runs: int, tmp_path: Path) -> None:
+    values = ["valid/loss", *(f"valid/{name}/loss" for name in SETS)]
+    rows = [{"step": n, "epoch": 0, **dict.fromkeys(values, 1.0 / n)} for n in (1, 2)]
+    made = [package(tmp_path / "runs", f"run {number}", rows=rows) for number in range(runs)]
+    assert len(set(looks(draw(picture(made), "svg").decode()))) == (1 + len(SETS)) * (1 if runs == 1 else 3)
+
+
+def test_a_set_has_the_colour_of_its_validation_in_the_test(tmp_path: Path) -> None:
+    names = ["valid/loss", *(f"{split}/{name}/loss" for split in ("valid", "test") for name in SETS)]
+    row = {"step": 1, "epoch": 0, **dict.fromkeys(names, 1.0)}
+    made = picture([package(tmp_path / "runs", rows=[row])])
+    (panel,) = made.panels
+    colours = {
+        (curve.split, curve.part): drawing._colour(curve, drawing._parts(made, panel), single=True)
+        for curve in panel.curves
+    }
+    assert all(colours["valid", name] == colours["test", name] for name in SETS)
+    assert len(set(colours.values())) == 1 + len(SETS)
+
+
+def test_stars_of_several_packages_are_one_entry(tmp_path: Path) -> None:
+    row = {"step": 1, "epoch": 0, "test/clean/loss": 1.0, "test/noisy/loss": 2.0, "valid/loss": 1.0}
+    made = [package(tmp_path / "runs", name, rows=[row]) for name in ("a", "valid")]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        found = texts(draw(picture(made), "svg"))
+    assert found.count("test") == 1 and "test/clean" not in found and found.count("valid") == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
-from roost.operations.predict import PredictOutcome, PredictRequest, as_json, predict
+from roost.operations.predict import PredictOutcome, PredictRequest, predict
 from roost.operations.running import follow
 from roost.operations.show import show
 from roost.package import predictions
@@ -40,7 +40,8 @@ def test_one_that_show_lists_and_one_that_fails(tmp_path: Path, monkeypatch: pyt
     found = predicted(moved, command=["roost", "predict"])
     place = moved.path / predictions.NAME / "1"
     assert (found.state, found.exit_code, found.folder) == ("succeeded", 0, str(place)), found
-    assert found.meta == predictions.read(place) and b'"count": 40' in as_json(found)
+    assert found.meta is not None and found.meta.count == 40
+    assert found.meta == predictions.read(place)
     (shown,) = show(moved.path).predictions
     assert (shown.number, shown.source, shown.checkpoint, shown.samples) == (1, "valid", 2, 40)
     assert shown.values == ["score", "label", "features"] and shown.folder == str(place)

@@ -9,6 +9,8 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.config.settings import typed
+from roost.config.structs.limits import LimitSettings
+from roost.operations import starting
 from roost.operations.starting import begin, environment
 from tests.operations.packages import VALUES, package
 
@@ -39,3 +41,11 @@ def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.Monke
     assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "7" and made["CUDA_VISIBLE_DEVICES"] == "3"
     assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
     assert environment(seed=0, cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_what_is_awaited_is_ended_by_whoever_waits() -> None:
+    asked = LimitSettings(wall_time="1s", on_stall="end", stall_timeout="1s", output_mb=3)
+    found = starting.limits_awaited(asked)
+    assert (found.wall_seconds, found.end_stalled, found.stall_seconds) == (None, False, 1.0)
+    assert found.output_bytes == 3 * 2**20 == starting.limits(asked).output_bytes
+    assert starting.limits(asked).wall_seconds == 1.0

@@ -51,6 +51,23 @@ def test_words(words: dict[str, str], found: list[int], made: Package) -> None:
     assert chosen.from_json(chosen.to_json(what)) == what
 
 
+@pytest.mark.parametrize(("mode", "found"), [(None, [1]), ("min", [0])])
+def test_a_monitor_of_the_settings_brings_its_mode(
+    mode: str | None, found: list[int], tmp_path: Path
+) -> None:
+    """Accuracies 0.25, 0.75, 0.5: the least would be the worst."""
+    rules = [{"monitor": "valid/loss", "mode": "min"}, {"monitor": "valid/accuracy", "mode": "max"}]
+    made = package(
+        tmp_path / "runs",
+        values={**VALUES, "checkpoint": {"best": rules}},
+        rows=[
+            {"step": n, "epoch": 0, "valid/loss": 1.0, "valid/accuracy": value}
+            for n, value in enumerate([0.25, 0.75, 0.5], 1)
+        ],
+    )
+    assert ids(made, chosen.chosen(made, "best", monitor="valid/accuracy", mode=mode)) == (found, [])
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

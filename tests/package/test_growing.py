@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.package import records
-from roost.package.growing import Growing
+from roost.package.growing import Growing, Rows
 from roost.package.records import Writer
 
 KINDS = (["train/loss", "perf/other_ms", "stats/norm"], ["test/loss"])
@@ -73,3 +73,25 @@ def test_a_long_run_is_read_quickly_the_second_time(tmp_path: Path) -> None:
     assert len(growing.columns.series["train/loss"][0]) == 100_000
     (tmp_path / "0.jsonl").unlink()  # nothing of it is needed any more
     assert not growing.update() and len(growing.columns.series["train/loss"][0]) == 100_000
+
+
+def test_rows_of_all_sessions_each_once(tmp_path: Path) -> None:
+    def marks() -> list[tuple[int, int]]:
+        return [(session, row.get("start_step", row.get("step"))) for session, row in rows.new()]
+
+    rows = Rows(tmp_path / "records")
+    assert rows.new() == []
+    (tmp_path / "records").mkdir()
+    first = Writer(tmp_path / "records" / "1.jsonl", session=1, start_step=0)
+    first.row(1, 0, {"a": 1.0})
+    assert marks() == [(1, 0), (1, 1)]
+    first.row(2, 0, {"a": 1.0})
+    for session, step in ((2, 2), (10, 3)):
+        writer = Writer(tmp_path / "records" / f"{session}.jsonl", session=session, start_step=step)
+        writer.row(step + 1, 0, {"a": 1.0})
+        writer.close()
+    assert marks() == [(1, 2), (2, 2), (2, 3), (10, 3), (10, 4)]
+    (tmp_path / "records" / "notes.txt").write_text("mine")
+    (tmp_path / "records" / "x.jsonl").write_text("mine")
+    assert rows.new() == []
+    first.close()

@@ -73,3 +73,9 @@ def test_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expanded("~/w.pt", "init_from", lambda key: None) == Path("/home/me/w.pt")
     with pytest.raises(ConfigError, match="write the whole path"):
         expanded("~nobody-of-this-name/w.pt", "init_from", lambda key: None)
+
+
+@pytest.mark.parametrize("path", ["", " ", "a\0b"])
+def test_what_is_no_path(path: str) -> None:
+    with pytest.raises(ConfigError, match="init_from: is no path; received"):
+        expanded(path, "init_from", lambda key: None)

@@ -59,6 +59,17 @@ def test_a_schedule_follows_the_end_that_it_was_laid_out_for(tmp_path: Path) -> 
     assert lineage.changed_settings(other) == []
 
 
+def test_what_has_changed_since_a_checkpoint_was_saved(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", values={"optimizers": {"main": {"lr": 1}}, "max_epochs": 2})
+    (old, *_) = made.store().line()
+    assert not lineage.may_change(made) and lineage.changed_since(made, old) == []
+    asked = {"kind": "python", "overrides": ["optimizers.main.lr=2", "max_epochs=3"]}
+    number = made.new_session(asked)
+    assert lineage.may_change(made)
+    assert lineage.changed_since(made, old) == ["optimizers.main.lr"]
+    assert lineage.changed_since(made, msgspec.structs.replace(old, session=number)) == []
+
+
 def test_history_is_that_of_the_checkpoint_not_of_the_branch_that_came_later(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     append(

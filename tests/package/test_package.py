@@ -176,13 +176,15 @@ def _session(package: Package, **said: Any) -> int:
 
 def test_a_new_session_removes_what_killed_ones_had_not_finished_writing(package: Package) -> None:
     package.new_session({})
-    package.blackbox.mkdir()
-    for folder in (package.path, package.path / "sessions", package.blackbox):
+    profile = package.path / "profile" / "1"
+    for folder in (package.blackbox, profile.parent, profile):
+        folder.mkdir()
+    for folder in (package.path, package.path / "sessions", package.blackbox, profile):
         durable.make_staging_folder(folder / "begun")
         (folder / "mine").mkdir()
     package.new_session({})
     left = [path.name for path in package.path.rglob("*") if durable.is_staging(path.name)]
-    assert left == [] and len([*package.path.rglob("mine")]) == 3
+    assert left == [] and len([*package.path.rglob("mine")]) == 4
 
 
 def test_the_state_is_that_of_the_newest_session(package: Package) -> None:

@@ -405,13 +405,14 @@ def test_ignored_names_that_the_package_needs_are_left_out(repository: Path, tmp
     Package.create(tmp_path / "runs", values={}, selection=selection)
 
 
-def test_an_ignored_folder_of_the_name_of_analyses_is_not_linked(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["analysis", "predictions", "profile", "mirrors", "tensorboard"])
+def test_an_ignored_folder_in_which_the_package_will_write_is_not_linked(repository: Path, name: str) -> None:
     """What is stored there would land in the project. Code of that name is copied as any other."""
-    fill(repository, "a.py", "analysis/old.csv")
+    fill(repository, "a.py", f"{name}/old.csv")
     (repository / ".gitignore").write_text("*.csv\n")
-    (repository / "analysis" / "plots.py").write_text("x = 1")
-    assert "analysis/plots.py" in snapshot.select(repository).files
-    (repository / ".gitignore").write_text("analysis\n")
+    (repository / name / "plots.py").write_text("x = 1")
+    assert f"{name}/plots.py" in snapshot.select(repository).files
+    (repository / ".gitignore").write_text(f"{name}\n")
     assert snapshot.select(repository).links == {}
 
 

@@ -278,6 +278,22 @@ def test_globs_of_statistics_that_match_nothing(tmp_path: Path) -> None:
         trainer.fit()
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"visualize_every": 2}, "visualize_every is 2, and the Runner has no visualize(): nothing is shown"),
+        ({"visualize_samples": 2}, "visualize_every is not set: visualize() is called where a hook asks"),
+        ({}, ""),
+    ],
+)
+def test_a_visualize_that_is_never_called_is_told(
+    settings: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path, **settings)
+    out = capsys.readouterr().out
+    assert said in out and ("visualize" in out) == bool(said)
+
+
 @pytest.mark.parametrize("mode", ["dry", "no_optim"])
 def test_what_trains_nothing_is_profiled_and_its_statistics_are_ignored_aloud(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,7 @@ import torch
 
 import roost
 from roost.base.errors import ConfigError, ContractError
+from roost.package.places import places
 from roost.project import native
 from roost.project.inside import inside
 from tests.project.described import (
@@ -223,7 +224,7 @@ def test_only_what_is_asked_for_is_overridden(tmp_path: Path) -> None:
 def class_of(folder: Path, **section: Any) -> type[roost.Runner]:
     made = project(folder, runner=described(**section))
     with inside(made):
-        return native.runner_class(native.resolved(made, "")[1], made.path, native.places(made))
+        return native.runner_class(native.resolved(made, "")[1], made.path, places(made))
 
 
 # --- the rest of a run --------------------------------------------------------------------------------
@@ -328,6 +329,26 @@ def test_the_loss_of_an_update_is_the_same_in_each_step(tmp_path: Path) -> None:
             {"losses": {"label": {"class": "torch.nn.CrossEntropyLoss", "inputs": ["output.logits"]}}},
             r"runner\.losses\.label\.inputs: torch\.nn\.CrossEntropyLoss cannot be called with 1 input: .*"
             r"its arguments: input, target",
+        ),
+        (
+            {"inputs": []},
+            r"runner\.inputs: Own\.py:Net cannot be called with 0 inputs: .*config\.yaml",
+        ),
+        (
+            {"visualize": "Own.py:sizes"},
+            r"runner\.visualize: Own\.py:sizes cannot be called with 2 inputs: too many",
+        ),
+        (
+            {
+                "metrics": {
+                    "f1": {
+                        "class": "torchmetrics.classification.MulticlassF1Score",
+                        "num_classes": 3,
+                        "in_training": True,
+                    }
+                }
+            },
+            r"runner\.metrics\.f1\.in_training: .* is computed over a whole set.*received True",
         ),
         (
             {"losses": {"ring": {"class": "Own.py:ring", "inputs": "output.features", "radios": 2}}},

@@ -84,6 +84,20 @@ def test_one_clear_error() -> None:
             WholeMetric("m", Sum(), INPUTS, PLACE).rows({"output": output, "batch": (None, torch.ones(2))})
 
 
+def test_an_error_tells_the_setting() -> None:
+    def fails(output: Any) -> None:
+        raise ValueError("own")
+
+    with pytest.raises(ValueError, match="own") as caught:
+        Measured("m", fails, INPUTS[:1], True, PLACE).of({"output": None})
+    assert caught.value.__notes__ == ["in runner.metrics.m (config.yaml:9)"]
+    with pytest.raises(TypeError) as missing:
+        metric = WholeMetric("m", Sum(), INPUTS[:1], PLACE)
+        metric.result(metric.rows({"output": torch.ones(3, 2)}))
+    said = "in runner.metrics.m (config.yaml:9), with output one tensor, float32 (3, 2)"
+    assert missing.value.__notes__ == [said]
+
+
 def test_what_is_like_a_class_of_torchmetrics() -> None:
     from torchmetrics import functional
     from torchmetrics.classification import MulticlassF1Score

@@ -104,6 +104,18 @@ def test_weights_of_another_model(tmp_path: Path, strict: bool) -> None:
         load(tmp_path, {"path": "w.pt", "strict": strict})
 
 
+def test_another_model_is_not_to_be_left_out_name_by_name(tmp_path: Path) -> None:
+    torch.save({"c.weight": torch.ones(9)}, tmp_path / "w.pt")
+    with pytest.raises(ConfigError, match=r"To mend it: give the weights of this model, or say by `mapping`"):
+        load(tmp_path, "w.pt")
+
+
+def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
+    saved(tmp_path / "w.pt", 1, **{"b.bias": torch.tensor([float("nan")])})
+    _, said = load(tmp_path, "w.pt")
+    assert said[1:] == ["  warning: 1 hold NaN or infinity: b.bias"]
+
+
 def test_a_mapping_is_proposed(tmp_path: Path) -> None:
     saved(tmp_path / "w.pt", 1, only="a.")
     state = torch.load(tmp_path / "w.pt", weights_only=True)

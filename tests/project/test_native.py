@@ -58,22 +58,6 @@ def test_settings_are_resolved(tmp_path: Path) -> None:
     assert settings.data.batch_size == 10
 
 
-def test_places(tmp_path: Path) -> None:
-    provenance = {"width": "config.yaml:3", "data.batch_size": "config.yaml:7", "hooks": "config.yaml:9"}
-    package = project(tmp_path, provenance={**provenance, "seed": "default"})
-    package.new_session({"overrides": []})
-    where = native.places(package)
-    assert where("width") == "config.yaml:3"
-    assert where("hooks.0") == "config.yaml:9", "a list has one place"
-    assert (where("seed"), where("nothing"), where("data")) == (None, None, None)
-    package.new_session({"overrides": ["width=4", "+mine.new=3"]})
-    package.new_session({"overrides": ["width = 5", "~seed", "data={batch_size: 3}"]})
-    where = native.places(package)
-    assert where("width") == where("data.batch_size") == where("seed") == "command line of session 3"
-    assert where("mine.new") == "command line of session 2"
-    assert where("widths") is None
-
-
 def test_a_wrong_override_is_blamed_on_its_session(tmp_path: Path) -> None:
     package = project(tmp_path, provenance={"data.batch_size": "config.yaml:7"})
     package.new_session({"overrides": []})

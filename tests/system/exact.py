@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roost.base import durable, tensors, tree
+from roost.base import tensors, tree
 from roost.config import layers
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.run import RunRequest, run
@@ -49,7 +49,7 @@ KINDS: dict[str, list[str]] = {
         "early_stopping.monitor=valid/ema/loss",
     ],
     "watched": [
-        "+statistics={every: 3, updates: true}",
+        "+statistics={every: 3, updates: true, histograms: true}",
         f"early_stopping={_STOPPING}",
         "checkpoint.best=[{monitor: train/loss, mode: min, top_k: 2}, {monitor: stats/grad_norm, mode: max}]",
         "+visualize_every=1ep",
@@ -174,8 +174,7 @@ def fingerprint(package: Path) -> dict[str, Any]:
         "rows": rows,
         "media": {
             path.relative_to(package).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted((package / "media").rglob("*.*"))
-            if not durable.is_staging(path.name)
+            for path in sorted((package / "media").rglob("*.*"))  # nor is anything left that was not finished
         },
         "skipped": [(one.step, one.kind, one.samples) for one in passed_over],
         "best": [(info.step, info.metrics[monitor]) for info in best],

@@ -153,6 +153,36 @@ CASES = {
         1,
         ["KeyError: 1", "sample 1 of the training set (Broken)"],
     ),
+    "nothing is frozen by it": Case(CODE, "freeze: encoder.*", 4, ["freeze: the glob matches", "net.weight"]),
+    "all is frozen": Case(CODE, "freeze: '*'", 4, ["freeze: nothing is left to train", "config.yaml:"]),
+    "weights that are nowhere": Case(
+        CODE, "init_from: {path: nowhere.pt}", 3, ["init_from: there is no", "nowhere.pt", "config.yaml:"]
+    ),
+    "statistics of no parameter": Case(
+        CODE, "statistics: {params: head.*}", 4, ["statistics.params: the glob matches no", "config.yaml:"]
+    ),
+    "a model of no library": Case(
+        CODE,
+        "runner: {model: {class: os.system}, losses: {a: {class: torch.nn.MSELoss}}}",
+        4,
+        ["runner.model.class: 'os.system' is not something that a config may name", "config.yaml:"],
+    ),
+    "a model that takes other inputs": Case(
+        CODE,
+        "runner: {model: {class: torch.nn.Linear, in_features: 2, out_features: 1}, inputs: [], "
+        "losses: {a: {class: torch.nn.MSELoss}}}",
+        4,
+        ["runner.inputs: torch.nn.Linear cannot be called with 0 inputs", "config.yaml:"],
+    ),
+    "a mirror outside of the package": Case(
+        CODE, "mirrors: {csv: {file: ../x.csv}}", 4, ["mirrors.csv.file: must name a place", "config.yaml:"]
+    ),
+    "visualize raises": Case(
+        CODE + "\n    def visualize(self, batch):\n        raise ValueError('no picture')\n",
+        "visualize_every: 2",
+        0,
+        ["visualize failed at step 2, training goes on", "ValueError: no picture", "finished at step 4"],
+    ),
     "metric is a vector": Case(
         CODE.replace(
             "return self.net(batch[0]).square().mean()",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import exact
 import pytest
 
+from roost.base.errors import ConfigError
+from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.fork import ForkRequest, fork
 from roost.operations.starting import Started
 from roost.package import checkpoint
@@ -30,12 +33,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return source_of(tmp_path_factory.mktemp("source"), "cnn")
 
 
-def same(new: Path, old: Path) -> None:
+def same(new: Path, old: Path, *, but: str = "") -> None:
     """All but which checkpoints stand, and what is tested with the best of them: those of before the fork are
     the source's alone."""
     one, other = exact.fingerprint(new), exact.fingerprint(old)
     for of in (one, other):
         of.pop("best")
+        of.pop(but, None)
         of["rows"] = [row for row in of["rows"] if not any(name.startswith("test/") for name in row)]
     assert one == other
 
@@ -107,6 +111,24 @@ def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: P
         "param_groups"
     ]
     assert group["weight_decay"] == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(tmp_path: Path, source: Package) -> None:
+    step, changed = middle(source), ["optimizers.main.lr=1e-3", "+optimizers.main.weight_decay=0"]
+    forked = fork(ForkRequest(package=source.path, step=step, save_root=tmp_path, overrides=changed))
+    assert exact.wait(forked) == 0
+    copied = Path(shutil.copytree(source.path, tmp_path / "copy"))
+    forced = continue_(ContinueRequest(package=copied, step=step, overrides=changed, force=True))
+    assert exact.kill_when(forced, exact.at_phase("training", step)), "the change must survive this"
+    assert exact.wait(exact.go_on(copied, [])) == 0
+    said = Package.open(copied).output.read_text()
+    assert "optimizers.main goes on with the new lr, weight_decay; its learning rate is" in said
+    assert "inexact: optimizers.main.lr: 0.005 -> 0.001" in said
+    same(copied, forked.package, but="inexact")
+    with pytest.raises(ConfigError, match=r"holds the state of torch\.optim\.AdamW"):
+        wrong = ["optimizers.main.class=torch.optim.SGD"]
+        continue_(ContinueRequest(package=copied, step=step, overrides=wrong, force=True))
 
 
 @pytest.mark.timeout(120)

@@ -95,7 +95,7 @@ def test_runs_is_killed_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert said.returncode == 4 and "width: expected a whole number >= 1" in said.stderr
 
 
-def test_is_checked_shown_and_analyzed(config: Path, tmp_path: Path) -> None:
+def test_is_checked_and_its_data_shown(config: Path, tmp_path: Path) -> None:
     said = program("check", config, "-CPU")
     assert said.returncode == 0 and "built anew: every bit as saved" in said.stdout, said.stdout + said.stderr
     config.write_text(CONFIG.partition("runner:")[0])  # the data alone

@@ -219,6 +219,39 @@ def test_a_model_that_grows_takes_its_new_weights_in_as_they_are() -> None:
     assert torch.equal(found["1.weight"], module[1].weight)
 
 
+def _new_weight(module: nn.Sequential) -> None:
+    module[0].weight = nn.Parameter(torch.full((2, 2), 3.0))
+
+
+def _new_layer(module: nn.Sequential) -> None:
+    module[0] = nn.Linear(2, 2)
+
+
+def _new_buffer(module: nn.Sequential) -> None:
+    module[1].running_mean = torch.full((2,), 3.0)
+
+
+def _no_bias(module: nn.Sequential) -> None:
+    module[0].register_parameter("bias", None)
+
+
+@pytest.mark.parametrize("change", [_new_weight, _new_layer, _new_buffer, _no_bias])
+def test_what_was_replaced_is_noticed(change: Callable[[nn.Sequential], None]) -> None:
+    module, average = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), Average(decay=0.5)
+    average.update(module)
+    before = {name: one.clone() for name, one in average.state_dict()["weights"].items()}
+    change(module)
+    average.update(module)
+    now = module.state_dict()
+    for name, found in average.state_dict()["weights"].items():
+        is_mean = now[name].is_floating_point()
+        assert torch.equal(found, before[name].lerp(now[name], 0.5) if is_mean else now[name])
+    assert average.state_dict()["weights"].keys() == now.keys()
+    with average.swapped(module):
+        assert torch.equal(module[0].weight, average.state_dict()["weights"]["0.weight"])
+    assert torch.equal(module[0].weight, now["0.weight"])
+
+
 def test_forgetting() -> None:
     module, average = net(), Average()
     average.update(module)

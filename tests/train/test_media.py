@@ -88,7 +88,7 @@ def matrix(data: bytes) -> np.ndarray[Any, Any]:
 def test_a_matrix_is_its_numbers_and_a_heat_map(dtype: torch.dtype) -> None:
     numbers = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
     files = encoded(Media("matrix", numbers))
-    assert list(files) == ["npy", "png"]
+    assert list(files) == ["png", "npy"], "a mirror that finds the numbers finds their picture, too"
     assert matrix(files["npy"]).tolist() == numbers.tolist()
     with Image.open(io.BytesIO(files["png"])) as image:
         assert image.size == (3 * 85, 2 * 85), "each number is a square"
@@ -128,3 +128,27 @@ def test_numbers_that_are_not_finite_are_counted_beside_a_histogram() -> None:
 def test_a_kind_that_there_is_not() -> None:
     with pytest.raises(ContractError, match=r"no such kind of media; received 'video'.*image, audio"):
         encode(Media("video", 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("media", "said"),
+    [
+        (
+            Media("matrix", torch.zeros(1).expand(50_000, 50_000)),
+            r"the matrix has more than .* shape \(50000, 5",
+        ),
+        (Media("image", torch.zeros(1).expand(3, 30_000, 30_000)), "the image has more than"),
+        (Media("image", "text"), "no image can be made of it"),
+        (Media("image", torch.zeros(2, 2, 2, 2, 2)), r"no image can be made of it.*\(2, 2, 2, 2, 2\)"),
+        (Media("image", torch.zeros(0, 3, 3)), "no image can be made of it"),
+        (Media("audio", torch.zeros(9), rate=0), "no audio can be made of it"),
+        (Media("histogram", ["a", "b"]), "no histogram can be made of it"),
+    ],
+)
+def test_what_nothing_can_be_made_of(media: Media, said: str) -> None:
+    with pytest.raises(ContractError, match=said):
+        encode(media)
+
+
+def test_a_text_that_is_no_unicode() -> None:
+    assert encode("\udcff") == encode(Media("text", "\udcff")) == ("txt", b"\\udcff")

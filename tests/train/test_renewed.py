@@ -1,4 +1,4 @@
-"""What a fork has otherwise of its optimizers gets into the state that it goes on from."""
+"""What a fork, or a forced session, has otherwise of its optimizers gets into the state it goes on from."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def trained(one: Optim) -> dict[str, Any]:
 
 def gone_on(old: Optim, new: Optim, *changed: str, info: Info = OF_ANOTHER_RUN) -> dict[str, Any]:
     """The state that a fork with ``new`` goes on with."""
-    renewed = Renewed({"main": new}, changed)
+    renewed = Renewed({"main": new}, lambda of: changed if of.session == 0 else ())
     states = {"optimizers": {"main": trained(old)}}
     renewed(info, states)
     new.load_state_dict(states["optimizers"]["main"])
@@ -125,7 +125,7 @@ def test_what_is_loaded_as_it_is(changed: str, session: int) -> None:
 
 def test_what_it_works_with_is_as_before() -> None:
     old, new = optim(0.1, "cosine"), optim(0.3, "cosine")
-    renewed = Renewed({"main": new}, ["optimizers.main.lr"])
+    renewed = Renewed({"main": new}, lambda _: ["optimizers.main.lr"])
     trained(new)
     before = copy.deepcopy(new.state_dict())
     renewed(OF_ANOTHER_RUN, {"optimizers": {"main": trained(old)}})

@@ -70,7 +70,7 @@ def project_of(package: Package, given: Path | str | None) -> Path:
         return package.project
     folder = Path(given).expanduser()
     if not folder.is_dir():
-        raise NotFound("there is no such folder", setting="project", received=str(given))
+        raise NotFound("there is no such folder", setting="--project", received=str(given))
     return folder.resolve()
 
 

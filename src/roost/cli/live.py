@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from roost.cli import terminal
 from roost.cli.plain import Plain
@@ -46,6 +47,28 @@ class Screen(Protocol):
 
     def close(self) -> None:
         """Leaves the terminal as it was."""
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Awaited(Protocol[T_co]):
+    """A worker beside a package or a project, which ends with this program."""
+
+    @property
+    def running(self) -> Running:
+        """What runs."""
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """To be waited for."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should hear first, one line each."""
+
+    def outcome(self, ended: Session) -> T_co:
+        """What came of it."""
 
 
 class Answer(Protocol):
@@ -154,6 +177,16 @@ def _watch(running: Running, screen: Screen, answer: Answer, pressed: _Pressed) 
     finally:
         screen.close()
     raise AssertionError("following ends with a session")
+
+
+def to_its_end(started: Awaited[T_co], screen: Screen) -> tuple[T_co, bool]:
+    """Follows a worker that this program waits for; Ctrl-C ends it at once. Gives what came of it, and
+    whether its output holds the error already. To be called inside of the worker's block."""
+    for note in started.notes:
+        terminal.say(note)
+    ended = watch_to_end(started.running, screen, end_at_once)
+    started.process.wait()
+    return started.outcome(ended), was_told(started.running.output, ended.error)
 
 
 def stop_or_end(running: Running, screen: Screen, number: int) -> bool:
@@ -273,6 +306,7 @@ def _failed_in(package: Package, session: Session, shown: str) -> str:
 
 
 _SKIPPED = "train/skipped"
+_MOST_METRICS = 12
 
 
 def _metrics(package: Package) -> str:
@@ -284,5 +318,7 @@ def _metrics(package: Package) -> str:
     if steps or not newest.get(_SKIPPED, 1.0):  # how many the last row counts tells little
         newest.pop(_SKIPPED, None)
     last = sorted(newest.items(), key=lambda one: order.get(one[0].partition("/")[0], 3))
-    shown = [f"{name} {terminal.number(value)}" for name, value in last]
+    shown = [f"{name} {terminal.number(value)}" for name, value in last[:_MOST_METRICS]]
+    if more := len(last) - len(shown):
+        shown.append(f"… {more} more")
     return "  ".join([*shown, *([f"{steps} step{'s' * (steps != 1)} skipped"] if steps else [])])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,13 @@ def lines(shown: Shown) -> Iterator[str]:
     yield from _head(shown)
     yield from _section("sessions", _sessions(shown.sessions))
     yield from _section("weights it began with", map(terminal.harmless, _began_with(shown)))
-    yield from _section("checkpoints", _checkpoints(shown.checkpoints))
+    yield from _section("checkpoints", _checkpoints(shown.checkpoints, _watched(shown.settings)))
     yield from _section("analyses", _analyses(shown.analyses))
     yield from _section("predictions", _predictions(shown.predictions))
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
     yield from _section("metrics", terminal.columns(["NAME", "NEWEST"], metrics)[1:])
     yield from _section("media", _media(shown))
-    settings = [[key, terminal.harmless(_value(value))] for key, value in _leaves(shown.settings, "")]
+    settings = [[key, _cut(terminal.harmless(_value(value)))] for key, value in _leaves(shown.settings, "")]
     yield from _section("settings", terminal.columns(["SETTING", "VALUE"], sorted(settings))[1:])
     for title, said in _remarks(shown):
         yield from _section(title, map(terminal.harmless, said))
@@ -134,7 +133,7 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
             terminal.state(one.state),
             "" if one.exit_code is None else str(one.exit_code),
             terminal.harmless(one.reason or ""),
-            "" if one.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.started)),
+            terminal.moment(one.started),
             terminal.duration(one.seconds),
             "" if one_host else one.host or "",
             str(one.pid or ""),
@@ -153,16 +152,37 @@ def _began_with(shown: Shown) -> Iterator[str]:
         yield from (f"  {line}" for line in one.report)
 
 
-def _checkpoints(checkpoints: Sequence[CheckpointShown]) -> list[str]:
+def _watched(settings: Mapping[str, Any]) -> list[str]:
+    """The metrics that decide something in a run."""
+    rules = (settings.get("checkpoint") or {}).get("best") or []
+    found = [rule.get("monitor") for rule in [*rules, settings.get("early_stopping") or {}]]
+    return list(dict.fromkeys(name for name in found if isinstance(name, str)))
+
+
+def _measured(metrics: Mapping[str, float], watched: Sequence[str]) -> str:
+    """Metrics of a checkpoint: all if they are few, else those that decide."""
+    names = list(metrics)
+    if len(names) > _MOST_METRICS:
+        names = [name for name in watched if name in metrics] or names[:_MOST_METRICS]
+    shown = [f"{name} {terminal.number(metrics[name])}" for name in names]
+    more = len(metrics) - len(names)
+    return "  ".join([*shown, *([f"… {more} more"] if more else [])])
+
+
+_MOST_METRICS = 6
+
+
+def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str]) -> list[str]:
     rows = [
         [
             str(one.id),
             str(one.step),
             str(one.epoch),
             one.reason,
-            " ".join([*one.tracks, *(["newest"] if one.newest else [])]),
+            " ".join([*one.tracks, *(["newest"] if one.newest else [])])
+            or ("left behind" if one.left_behind else ""),
             size(one.size_bytes),
-            "  ".join(f"{name} {terminal.number(value)}" for name, value in one.metrics.items()),
+            _measured(one.metrics, watched),
         ]
         for one in checkpoints
     ]
@@ -176,7 +196,7 @@ def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
             terminal.state(one.state),
             terminal.harmless(Path(one.script).name),
             "untrained" if one.untrained else "" if one.checkpoint is None else str(one.checkpoint),
-            "" if one.started is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.started)),
+            terminal.moment(one.started),
             terminal.duration(one.seconds),
             terminal.harmless(one.error or ""),
         ]
@@ -192,7 +212,7 @@ def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
             terminal.harmless(one.source),
             str(one.checkpoint) + (f" {terminal.harmless(one.ema)}" if one.ema else ""),
             str(one.samples),
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.time)),
+            terminal.moment(one.time),
             terminal.harmless(" ".join(one.values)),
         ]
         for one in predictions
@@ -214,6 +234,14 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(inner, f"{key}.{name}" if key else str(name))
     else:
         yield key, value
+
+
+def _cut(text: str) -> str:
+    """A whole model may stand in one value; ``args.json`` and --json have all of it."""
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+_LONGEST_VALUE = 200
 
 
 def _value(value: Any) -> str:

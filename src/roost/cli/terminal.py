@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Self
@@ -40,6 +41,13 @@ def say(text: str) -> None:
     nobody hears it (a closed or full stderr) changes nothing else."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(line(text), err=True, color=colours(sys.stderr))
+
+
+def print_json(value: object) -> None:
+    """An answer for programs, to stdout."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def write(data: bytes, to: IO[str] | None = None) -> None:
@@ -172,6 +180,11 @@ def _padded(cells: Sequence[str]) -> list[str]:
     bare = [len(click.unstyle(cell)) for cell in cells]
     width = max(bare)
     return [cell + " " * (width - length) for cell, length in zip(cells, bare, strict=True)]
+
+
+def moment(seconds: float | None) -> str:
+    """A time since the epoch as the clock here shows it; empty for None."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def short(path: Path) -> str:

@@ -96,8 +96,18 @@ def call(made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> An
     return made(*(rest.pop(name) for name in _before(signature) if name in rest), *items, **rest)
 
 
-def check_inputs(path: str, made: Made, given: Mapping[str, Any], inputs: int, place: Place) -> None:
+def check_inputs(
+    path: str, made: Made, given: Mapping[str, Any], inputs: int, place: Place, setting: str
+) -> None:
     """Makes sure that a function can be called with so many values and, by name, what the config gives.
+
+    Args:
+        path: How the config names it.
+        made: The function.
+        given: Arguments by name.
+        inputs: How many values.
+        place: Of the spec.
+        setting: What says how many.
 
     Raises:
         ConfigError: It cannot; shows the signature.
@@ -119,7 +129,8 @@ def check_inputs(path: str, made: Made, given: Mapping[str, Any], inputs: int, p
     except TypeError as error:
         raise ConfigError(
             f"{path} cannot be called with {inputs} input{'s' * (inputs != 1)}: {error}",
-            **place.of("inputs"),
+            setting=setting,
+            where=place.where(setting),
             fix=_shape(signature),
         ) from None
 
@@ -179,7 +190,7 @@ def _shape(signature: inspect.Signature) -> str:
 # --- types ----------------------------------------------------------------------------------------------
 
 
-def typed(path: str, made: Made, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def typed(made: Made, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """The arguments with the types that a library's class asks for: lists as tuples, 1e3 as a whole number.
 
     Python itself checks no annotation, so `step_size: "3"` would fail in the midst of the run, and

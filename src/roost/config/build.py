@@ -95,15 +95,18 @@ def to_call(
     /,
     *,
     inputs: int,
+    counted: str | None = None,
 ) -> Callable[..., Any]:
-    """What ``{"class": path, **arguments}`` describes, to be called later with so many ``inputs``: a class is
-    made, a function gets the arguments beside its path.
+    """What ``{"class": path, **arguments}`` describes, to be called later with so many ``inputs``, as the
+    setting ``counted`` says (its own ``inputs`` if left out): a class is made, a function gets the arguments
+    beside its path.
 
     Raises:
         ConfigError: As `build` does; or it cannot be called so.
     """
     builder = _Builder(Path.cwd() if root is None else root, where)
     place, path = Place(setting, where), str(spec.get("class"))
+    counted = counted if counted is not None else ".".join(filter(None, (setting, "inputs")))
     made = locate(path, root=builder.root, **place.of("class"))
     if inspect.isclass(made):
         found = builder.build(spec, setting, {})
@@ -111,10 +114,10 @@ def to_call(
             raise ConfigError(
                 f"{path} makes what cannot be called", **place.of("class"), fix="name a function"
             )
-        arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place)
+        arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place, counted)
         return found  # type: ignore[no-any-return]
     given = {name: value for name, value in spec.items() if name != "class"}
-    arguments.check_inputs(path, made, given, inputs, place)
+    arguments.check_inputs(path, made, given, inputs, place, counted)
     whole = builder.objects(given, place, {})
     return functools.partial(made, **whole) if whole else made
 
@@ -151,7 +154,7 @@ class _Builder(NamedTuple):
         if FILE.fullmatch(path):
             return arguments.call(made, whole, runtime)
         try:
-            return arguments.call(made, arguments.typed(path, made, whole, place), runtime)
+            return arguments.call(made, arguments.typed(made, whole, place), runtime)
         except ConfigError:
             raise
         except Exception as error:

@@ -10,6 +10,7 @@ from roost.base.errors import ConfigError
 if TYPE_CHECKING:
     from roost.config.settings import Settings
     from roost.config.structs.data import DataSettings
+    from roost.config.structs.watching import StatisticsSettings
 
 
 def check(settings: Settings, where: Callable[[str], str | None]) -> None:
@@ -32,6 +33,26 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
         )
     _check_order(settings.data, where)
     _check_mix(settings.data, where)
+    if settings.statistics is not None:
+        _check_statistics(settings.statistics, where)
+
+
+def _check_statistics(asked: StatisticsSettings, where: Callable[[str], str | None]) -> None:
+    if not (asked.gradients or asked.weights or asked.updates):
+        raise ConfigError(
+            "gradients, weights and updates are all false, so nothing would be recorded",
+            setting="statistics",
+            where=where("statistics"),
+            fix="set one of them, or leave the section out",
+        )
+    if not asked.params:
+        raise ConfigError(
+            "names no parameters",
+            setting="statistics.params",
+            received=asked.params,
+            where=where("statistics.params"),
+            fix='"*" stands for all; or leave the section out',
+        )
 
 
 def _check_order(data: DataSettings, where: Callable[[str], str | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ def check(settings: Settings, where: Where) -> None:
         for split in ("train", "valid", "test"):
             if (given := getattr(settings.dataset, split)) is not None:
                 _check_sets(f"dataset.{split}", given, where)
+        if settings.dataset.collate == {}:
+            fix = "name a function (Data.py:pad), or leave it out"
+            raise ConfigError("names no function", **_at("dataset.collate", where), fix=fix)
 
 
 def _at(key: str, where: Where) -> dict[str, Any]:
@@ -59,6 +63,9 @@ def _check_names(runner: RunnerSettings, optimizers: list[str], where: Where) ->
             if not _NAME.fullmatch(name):
                 fix = "take letters, digits, _ and - alone"
                 raise ConfigError(f"{name!r} is no name", setting=key, where=where(f"{key}.class"), fix=fix)
+            if kind == "losses" and not math.isfinite(weight := runner.losses[name].weight):
+                at = _at(f"{key}.weight", where)
+                raise ConfigError("is no finite number", received=weight, **at, fix="write one, such as 0.5")
             if name in taken or (kind == "metrics" and name in (*runner.losses, "loss")):
                 raise ConfigError(
                     f"{name!r} is the name under which something else is recorded",
@@ -84,6 +91,9 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
             if loss not in runner.losses:
                 fix = f"{proposal(loss, runner.losses)}there are {', '.join(runner.losses)}"
                 raise ConfigError(f"there is no loss {loss!r}", received=losses, **_at(key, where), fix=fix)
+        if len(set(losses)) < len(losses):
+            fix = f"name each once; runner.losses.{losses[0]}.weight makes it count more"
+            raise ConfigError("names a loss twice", received=losses, **_at(key, where), fix=fix)
     moved = {loss for losses in runner.updates.values() for loss in losses}
     for loss in runner.losses:
         if loss not in moved:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from roost.base.errors import ConfigError
 from roost.base.suggest import nearest
+from roost.config.sections import Where
 from roost.config.structs.configured import OptionSettings
-
-Where = Callable[[str], str | None]
 
 LABEL = "option"
 """The layer of the defaults, above roost's own."""
@@ -85,6 +84,23 @@ def _check_declaration(name: str, one: OptionSettings, taken: Collection[str], w
                 where=where(f"options.{name}.{bound}"),
                 fix="leave it out",
             )
+    for number, choice in enumerate(one.choices):
+        if not _is_of(one, choice):
+            raise ConfigError(
+                f"is no value of type {one.type}",
+                setting=f"options.{name}.choices.{number}",
+                received=choice,
+                where=where(f"options.{name}.choices"),
+                fix=_fix(name, one, choice) or f"write {_KINDS[one.type][0]}",
+            )
+    if one.min is not None and one.max is not None and not one.min <= one.max:
+        raise ConfigError(
+            f"is above max: {one.max:g}",
+            setting=f"options.{name}.min",
+            received=one.min,
+            where=where(f"options.{name}.min"),
+            fix="exchange them",
+        )
     if one.default is not None:
         _check_value(name, one, one.default, where(_default(name)))
 
@@ -101,8 +117,7 @@ def _check_value(name: str, one: OptionSettings, value: Any, place: str | None) 
 
 
 def _fits(one: OptionSettings, value: Any) -> bool:
-    _, kinds = _KINDS[one.type]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and one.type != "bool"):
+    if not _is_of(one, value):
         return False
     if one.choices and value not in one.choices:
         return False
@@ -110,6 +125,11 @@ def _fits(one: OptionSettings, value: Any) -> bool:
         return True
     number: Any = value  # what is not a number (nan) is within no bounds
     return (one.min is None or number >= one.min) and (one.max is None or number <= one.max)
+
+
+def _is_of(one: OptionSettings, value: Any) -> bool:
+    _, kinds = _KINDS[one.type]
+    return isinstance(value, kinds) and (one.type == "bool" or not isinstance(value, bool))
 
 
 def takes(one: OptionSettings) -> str:

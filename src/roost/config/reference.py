@@ -51,12 +51,21 @@ def _keys() -> Iterator[str]:
 
 
 def _row(key: str, known: Mapping[str, Any]) -> str:
+    name = key.replace(".N.", ".0.")
+    return f"| `{key}` | {settings.allowed(name)} | {default(key, known)} | {settings.describe(name)} |\n"
+
+
+def default(key: str, known: Mapping[str, Any]) -> str:
+    """The cell of a setting's default; empty where it has none, or is a section.
+
+    Args:
+        key: Dotted.
+        known: What `roost.config.settings.defaults` gave.
+    """
     value: Any = known
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
-    shown = "" if value is None or isinstance(value, Mapping) else f"`{json.dumps(value)}`"
-    name = key.replace(".N.", ".0.")
-    return f"| `{key}` | {settings.allowed(name)} | {shown} | {settings.describe(name)} |\n"
+    return "" if value is None or isinstance(value, Mapping) else f"`{json.dumps(value)}`"
 
 
 if __name__ == "__main__":

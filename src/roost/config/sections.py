@@ -202,7 +202,14 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 _WANTED = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
 
 
-_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+    Any: "anything",
+}
 
 
 def expected(kind: Any) -> str:
@@ -222,7 +229,7 @@ def expected(kind: Any) -> str:
     if origin is tuple and Ellipsis not in inner:
         return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
     if origin in (list, tuple, collections.abc.Iterable, collections.abc.Sequence):
-        return f"a list, each {expected(inner[0])}"
+        return "a list" if inner[0] is Any else f"a list, each {expected(inner[0])}"
     if origin is collections.abc.Callable:
         return "a function (Schedules.py:NAME)"
     if origin in (Union, types.UnionType):

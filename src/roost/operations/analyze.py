@@ -18,7 +18,6 @@ from roost.operations.running import Running
 from roost.operations.starting import Started
 from roost.package import snapshot
 from roost.package.package import Package
-from roost.package.project_files import checked
 from roost.package.sessions import Session
 
 
@@ -61,9 +60,7 @@ def analyze(request: AnalyzeRequest) -> Started:
     found = script.read(script.find(request.script, [project / script.FOLDER, package.path / script.FOLDER]))
     notes = [f"script: {found.path}"]
     notes += checks.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
-    settings = checked(
-        intact.settings(package), project=project, package=str(package.path), where=package.provenance.get
-    )
+    settings = intact.checked_settings(package, project)
     notes += _links(package, project, renew=request.project is not None)
     place = folder.make(folder.root(package, request.out))
     started = _start(package, place, request, found, project, settings)

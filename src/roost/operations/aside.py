@@ -1,4 +1,4 @@
-"""A worker beside the packages of a project: in a copy of it that is removed when the worker ends."""
+"""A worker on a copy of a project that is removed when the worker ends; `beside` is for packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from roost.operations.running import Running, ask, session_of
 from roost.operations.scratch import scratch, sweep
-from roost.operations.starting import limits, supervise
+from roost.operations.starting import limits_awaited, supervise
 from roost.package.prepared import PreparedTraining
 
 
@@ -88,8 +88,7 @@ def _start(
         token=token,
         lock_fd=lock_fd,
         cpu=device == "cpu",
-        # Whoever waits for it ends it: neither the wall time of a training nor its stalls do.
-        limits=limits(plan.settings.limits)._replace(wall_seconds=None, end_stalled=False),
+        limits=limits_awaited(plan.settings.limits),
         stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
     )
     return Aside(running, process)

@@ -1,5 +1,5 @@
 """A worker that does something with a package and changes nothing of it: beside its training, or of a package
-that may only be read."""
+that may only be read. `aside` is for a project that is no package yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roost.config.structs.limits import LimitSettings
 from roost.operations.aside import Aside, ended_with_it
 from roost.operations.running import Running
 from roost.operations.scratch import scratch, sweep
-from roost.operations.starting import limits, supervise
+from roost.operations.starting import limits_awaited, supervise
 from roost.package import chosen, sessions
 from roost.package.package import Package
 
@@ -63,10 +63,7 @@ def start(
         token=token,
         lock_fd=lock_fd,
         cpu=device == "cpu",
-        # Whoever waits for it ends it: neither the wall time of a training nor its stalls do.
-        limits=limits(settings.limits if settings else LimitSettings())._replace(
-            wall_seconds=None, end_stalled=False
-        ),
+        limits=limits_awaited(settings.limits if settings else LimitSettings()),
         stacks=str(place / folder.STACKS),
     )
     return Aside(running, process)

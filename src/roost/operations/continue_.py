@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import filecmp
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from roost.base.errors import NotFound
+from roost.analysis import checks
 from roost.base.listed import listed
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.starting import Started, begin, take
-from roost.package import checkpoint, gate, snapshot
+from roost.package import checkpoint, gate, lineage, progress, snapshot
 from roost.package.package import Package
-from roost.package.project_files import Where, checked, named_files, require_runner
+from roost.package.places import places
+from roost.package.project_files import checked, named_files, require_runner
 
 CommandLine = Sequence[str]
 _MOST_NAMES = 3
@@ -73,10 +74,11 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
     if request.checkpoint is not None:
         checkpoint.verify(package.store().path(request.checkpoint))  # or the session would fail on it
     if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
-        return Started(package.path, notes=[FINISHED])
+        return Started(package.path, notes=[finished(package)])
     found.require(force=request.force)
-    project = _project(package, request.project)
-    where = _where(package, request.overrides)
+    lineage.require_loadable(found.refused)
+    project = checks.project_of(package, request.project)
+    where = places(package, overrides=request.overrides)
     values = layers.apply_overrides(package.settings(), request.overrides)
     settings = checked(values, project=project, package=str(package.path), where=where)
     named_files(settings, root=package.path, where=where)
@@ -102,27 +104,28 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
     return started
 
 
-FINISHED = "the run is finished, there is nothing to do; raise a limit (max_epochs=20) to go on"
+def finished(package: Package) -> str:
+    """That there is nothing to do, and what would raise the limit at which the run ended."""
+    return f"the run is finished, there is nothing to do; to go on, {higher_limit(package)}"
 
 
-def _project(package: Package, given: Path | None) -> Path:
-    if given is not None:
-        if not given.is_dir():
-            raise NotFound("there is no such folder", setting="--project", received=str(given))
-        return given.resolve()
-    return package.project
+def higher_limit(package: Package) -> str:
+    """The limit at which a run ended, doubled: ``raise the limit: max_steps=1600``."""
+    settings, seen = package.settings(), progress.read(package.progress)
+    ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
+    waits = settings.get("early_stopping")
+    if ended_early and isinstance(waits, Mapping) and isinstance(patience := waits.get("patience"), int):
+        return f"raise the limit: early_stopping.patience={2 * patience}"
+    for name in ("max_time",) if ended_early else ("max_epochs", "max_steps"):
+        if (limit := settings.get(name)) is not None:
+            return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
+    return "raise a limit, such as max_epochs"
 
 
 def device_before(package: Package) -> str:
     """The device that the newest session was asked to use."""
     asked = [session.request.get("device") for session in package.sessions()]
     return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
-
-
-def _where(package: Package, overrides: Sequence[str]) -> Where:
-    changed = {text.lstrip("+~").partition("=")[0].strip() for text in overrides}
-    provenance = package.provenance
-    return lambda key: "command line" if key in changed else provenance.get(key)
 
 
 def _notes(found: gate.Gate) -> list[str]:

@@ -16,7 +16,6 @@ from roost.operations.starting import environment
 from roost.package import blackbox, lineage, progress
 from roost.package.blackbox import Box, Visit
 from roost.package.package import Package
-from roost.package.project_files import checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +68,7 @@ def debug(request: DebugRequest) -> Program:
     assert step is not None
     _require_own(package, step)
     session = box.note.session if box is not None else _session(package, step)
-    settings = checked(
-        intact.settings(package), project=project, package=str(package.path), where=package.provenance.get
-    )
+    settings = intact.checked_settings(package, project)
     device = request.device or _device(package, session)
     visit = Visit(
         step=step,

@@ -39,7 +39,16 @@ _LOOKS: dict[str, dict[str, Any]] = {
 _BEFORE = 0.4
 """How much of its colour a curve has before the fork."""
 _FORK: dict[str, Any] = {"marker": 9, "markersize": 7, "markeredgecolor": "white", "linewidth": 0}
-_LINES = ("-", "--", ":", "-.")
+_LINES: tuple[Any, ...] = (
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (1, 3)),
+    (0, (6, 3)),
+    (0, (4, 1, 1, 1, 1, 1, 1, 1)),
+)
 _FEW_POINTS = 40
 _LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
 """The room that one entry of the legend takes, each letter of it, and each of its lines."""
@@ -118,12 +127,14 @@ def _parts(picture: Picture, panel: Panel) -> list[tuple[str, str]]:
 
 
 def _colour(curve: Curve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
-    """One package: a colour for each split and set. Several: a colour for each package."""
+    """One package: a colour for each split, and for each set or average, the same in validation and test.
+    Several: a colour for each package."""
     if not single:
         return _PALETTE[curve.run % len(_PALETTE)]
-    order = [("train", ""), ("valid", ""), ("test", "")]
-    known = order + [part for part in parts if part not in order]
-    return _PALETTE[known.index((curve.split, curve.part)) % len(_PALETTE)]
+    # A split that has only parts needs no colour of its own: there are eight.
+    splits = [split for split in SPLITS if (split, "") in parts or not any(one == split for one, _ in parts)]
+    known = list(dict.fromkeys([*splits, *(part or split for split, part in parts)]))
+    return _PALETTE[known.index(curve.part or curve.split) % len(_PALETTE)]
 
 
 def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]]) -> None:
@@ -131,7 +142,7 @@ def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]
     if curve.part:
         look["linestyle"] = _line(curve, parts)
     if curve.split not in SPLITS:
-        look["linestyle"] = _LINES[_others(parts).index(curve.split) % 4]
+        look["linestyle"] = _LINES[_others(parts).index(curve.split) % len(_LINES)]
     if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
         look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
     if curve.before:
@@ -146,10 +157,10 @@ def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]
         )
 
 
-def _line(curve: Curve, parts: Sequence[tuple[str, str]]) -> str:
+def _line(curve: Curve, parts: Sequence[tuple[str, str]]) -> Any:
     """The line of one of several sets or averages."""
     sets = [part for split, part in parts if split == curve.split]
-    return _LINES[sets.index(curve.part) % 4]
+    return _LINES[sets.index(curve.part) % len(_LINES)]
 
 
 def _others(parts: Sequence[tuple[str, str]]) -> list[str]:
@@ -212,8 +223,10 @@ def _entries(picture: Picture) -> list[Any]:
             handles.append(Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=name))
     curves = [curve for panel in picture.panels for curve in panel.curves]
     parts = _sets(picture)
-    for split, part in parts:
-        example = next(c for c in curves if (c.split, c.part) == (split, part))
+    # Of several packages, the stars of a test have their package's colour, and no line: one entry tells all.
+    alike = () if single else ("test",)
+    for split, part in dict.fromkeys((s, "" if s in alike else p) for s, p in parts):
+        example = next(c for c in curves if c.split == split and (split in alike or c.part == part))
         colour = _colour(example, parts, single=True) if single else _INK
         label = _written(f"{split}/{part}" if part else split)
         look = {**_LOOKS[split], **({"linestyle": _line(example, parts)} if part else {})}
@@ -234,7 +247,7 @@ def _other_handles(picture: Picture, *, single: bool) -> list[Any]:
         for number, name in enumerate(others if len(others) > 1 else []):
             example = next(curve for curve in panel.curves if curve.split == name)
             colour = _colour(example, parts, single=True) if single else _INK
-            look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINES[number % 4]}
+            look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINES[number % len(_LINES)]}
             handles.append(Line2D([], [], color=colour, label=_written(name), **look))
     return handles
 

@@ -58,13 +58,18 @@ def declared(config: Path, *, tuning: Path | None = None, overrides: Sequence[st
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
     return [
-        Declared(name, one.help, options.takes(one), _default(one))
+        Declared(name, one.help, options.takes(one), _default(one) + _set(one, found.values.get(name)))
         for name, one in settings.declared(found.values, where=found.where).items()
     ]
 
 
 def _default(one: OptionSettings) -> str:
     return "needed" if one.default is None else f"default {msgspec.json.encode(one.default).decode()}"
+
+
+def _set(one: OptionSettings, value: Any) -> str:
+    """What a file or an override says, where that is not the default."""
+    return "" if value is None or value == one.default else f"; here {msgspec.json.encode(value).decode()}"
 
 
 def explain(

@@ -11,11 +11,12 @@ from typing import Any
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.operations import intact
+from roost.package import records
 from roost.package.package import Package
 from roost.package.records import Columns
 from roost.train.mirrors.feed import Feed
 from roost.train.mirrors.kinds import require
-from roost.train.mirrors.sink import Sink, numbers
+from roost.train.mirrors.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def export_records(package: Path | str, *, kind: str, output: Path) -> Exported:
     columns = opened.records()
     if not columns.rows:
         raise NotFound("nothing is recorded yet", where=opened.path)
-    names = list(dict.fromkeys(name for row in columns.rows for name in numbers(row)))
+    names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
     rows = write(opened, columns, names, output)
     return Exported(str(output.absolute()), kind, str(opened.path), rows, names)
 

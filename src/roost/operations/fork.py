@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,14 @@ from roost.config import layers
 from roost.config.layers import Difference
 from roost.config.settings import Settings
 from roost.operations import intact
-from roost.operations.continue_ import device_before
+from roost.operations.continue_ import device_before, higher_limit
 from roost.operations.run import alone
 from roost.operations.starting import Started, begin, take
 from roost.package import checkpoint, environment, gate, lineage, names, records, retention, skipped, store
 from roost.package.checkpoint import Info
 from roost.package.package import Package
-from roost.package.project_files import Where, checked, named_files, require_runner
+from roost.package.places import of_provenance
+from roost.package.project_files import checked, named_files, require_runner
 from roost.package.snapshot import Selection
 
 _GOALS = ("max_epochs", "max_steps", "max_time", "early_stopping")
@@ -92,7 +93,7 @@ def fork(request: ForkRequest) -> Started:
     plan = _planned(source, request)
     if (info := _goal(plan, request)) is not None:
         goal = f"step {info.step} is the goal of the run, there is nothing to do"
-        fix = "raise a limit (max_epochs=20), or name a step before it (--at)"
+        fix = f"{higher_limit(source)}, or name a step before it (--at)"
         return Started(source.path, notes=[f"{goal}; {fix}"])
     with alone(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(plan.root / request.name):
@@ -114,7 +115,7 @@ def _planned(source: Package, request: ForkRequest) -> _Plan:
     values = layers.apply_overrides(before, request.overrides)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
-    where = _where(provenance)
+    where = of_provenance(provenance)
     project = source.project
     settings = checked(values, project=project, package="${package}", where=where)
     files = named_files(settings, root=source.path, where=where)
@@ -152,17 +153,6 @@ def _set(provenance: dict[str, str], differences: Sequence[Difference], label: s
             provenance.pop(one.key, None)
         else:
             provenance[one.key] = label
-
-
-def _where(provenance: Mapping[str, str]) -> Where:
-    """As `roost.project.native.places`, for what is no package yet."""
-
-    def where(key: str) -> str | None:
-        while key and key not in provenance:
-            key = key.rpartition(".")[0]
-        return None if provenance.get(key) == "default" else provenance.get(key)
-
-    return where
 
 
 def _selection(source: Package, named: Sequence[Path]) -> Selection:

@@ -17,9 +17,12 @@ from msgspec import Meta
 from roost.analysis import folder
 from roost.base import regular
 from roost.base.errors import ConfigError, RoostError
+from roost.config.settings import Settings
 from roost.package import lineage
 from roost.package import sessions as package_sessions
 from roost.package.package import Package
+from roost.package.places import places
+from roost.package.project_files import checked
 from roost.package.sessions import Session
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -260,3 +263,17 @@ def settings(package: Package) -> dict[str, Any]:
     except ConfigError as error:
         cause = f"an override does not fit to it: {error.message}"
         raise DamagedPackage(package.path, "args.json", cause) from error
+
+
+def checked_settings(package: Package, project: Path) -> Settings:
+    """The typed settings in effect, as a worker will see them.
+
+    Args:
+        package: The package.
+        project: The project's folder, for ``${project}``.
+
+    Raises:
+        DamagedPackage: As `settings`.
+        ConfigError: They do not fit this version.
+    """
+    return checked(settings(package), project=project, package=str(package.path), where=places(package))

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from roost.analysis import checks, folder
 from roost.base import durable
 from roost.base.errors import Refused, UsageError
@@ -20,7 +18,6 @@ from roost.operations.running import Running
 from roost.package import predictions, progress, sessions
 from roost.package.package import Package
 from roost.package.predictions import Meta
-from roost.package.project_files import checked
 from roost.package.sessions import Session
 
 
@@ -121,9 +118,7 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
     package = checks.opened(request.package, by=lambda path: intact.opened(path, to_go_on=True))
     project = checks.project_of(package, request.project)
     which, notes = chosen_of(package, request.checkpoint)
-    settings = checked(
-        intact.settings(package), project=project, package=str(package.path), where=package.provenance.get
-    )
+    settings = intact.checked_settings(package, project)
     output = _output(package, request.out)
     asked: dict[str, Any] = {
         "kind": "prediction",
@@ -178,8 +173,3 @@ def _made(parent: Path) -> Path:
         said = error.strerror or error
         raise Refused(f"nothing can be written here: {said}", where=parent, fix=_FIX) from error
     return parent
-
-
-def as_json(found: PredictOutcome) -> bytes:
-    """For programs."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2)

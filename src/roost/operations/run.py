@@ -14,7 +14,7 @@ from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.operations import intact
-from roost.operations.continue_ import FINISHED, ContinueRequest, continue_
+from roost.operations.continue_ import ContinueRequest, continue_, finished
 from roost.operations.starting import Started, begin, take
 from roost.package import checkpoint, gate, names, snapshot
 from roost.package.package import Package
@@ -170,7 +170,7 @@ def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
             fix=f"choose another name, or go on with it as it was: roost continue {path}",
         )
     if package.state() == "succeeded" and request.step is None:
-        return Started(package.path, notes=[FINISHED])
+        return Started(package.path, notes=[finished(package)])
     if request.initialize and checkpoint.ids(package.checkpoints):
         return Started(package.path, notes=[f"it has begun already; to train: roost continue {path}"])
     return continue_(

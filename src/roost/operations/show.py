@@ -69,6 +69,8 @@ class CheckpointShown:
     tracks: list[str]
     newest: bool
     """Whether `continue` goes on from it."""
+    left_behind: bool
+    """Whether the run went back to one before it, and on from there."""
     session: int
     time: float
     size_bytes: int
@@ -309,6 +311,7 @@ def _checkpoints(package: Package) -> list[CheckpointShown]:
     derived = package.derived
     line = package.store().line()
     newest = line[-1].id if line else None
+    on_line = {info.id for info in line}
     return [
         CheckpointShown(
             id=info.id,
@@ -317,6 +320,7 @@ def _checkpoints(package: Package) -> list[CheckpointShown]:
             reason=info.reason,
             tracks=[track for track, key in _TRACKS.items() if info.id in derived.get(key, [])],
             newest=info.id == newest,
+            left_behind=info.id not in on_line,
             session=info.session,
             time=info.time,
             size_bytes=info.size_bytes,

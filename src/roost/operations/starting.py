@@ -139,6 +139,12 @@ def limits(settings: LimitSettings) -> Limits:
     )
 
 
+def limits_awaited(settings: LimitSettings) -> Limits:
+    """Likewise, of what its caller waits for, and ends: neither the wall time of a training nor its stalls
+    do."""
+    return limits(settings)._replace(wall_seconds=None, end_stalled=False)
+
+
 def _seconds(duration: str | None, setting: str) -> float | None:
     return None if duration is None else parse_duration(duration, setting=setting)
 

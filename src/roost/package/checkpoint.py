@@ -12,6 +12,7 @@ import math
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,10 +139,8 @@ def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
     """
     from roost.base import tensors, tree  # NumPy, 0.1 s: whoever only looks at manifests goes without
 
-    final = folder_of(folder, info.id)
-    staging = durable.make_staging_folder(final)
-    try:
-        files: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, Any]] = {}
+    with _made(folder_of(folder, info.id)) as staging:
         for name, state in trees.items():
             skeleton, leaves = tree.pack(state)
             text = json.dumps(skeleton, allow_nan=False, separators=(",", ":")).encode()
@@ -151,12 +150,20 @@ def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
                 files[f"{name}.safetensors"] = _entry(digest)
         info = msgspec.structs.replace(info, files=files)
         durable.write_new(staging / "MANIFEST.json", [_encode(info)])
+    return info
+
+
+@contextmanager
+def _made(final: Path) -> Iterator[Path]:
+    """A folder that takes a checkpoint's files; afterwards it is ``final``, or after an error gone."""
+    staging = durable.make_staging_folder(final)
+    try:
+        yield staging
         durable.commit_folder(staging, final)
     except BaseException:
         if staging.exists():
             durable.discard(staging)
         raise
-    return info
 
 
 def _entry(digest: durable.FileDigest) -> dict[str, Any]:
@@ -308,20 +315,13 @@ def copy(path: Path, to: Path, *, session: int) -> Info:
         OSError: It cannot be read or written; the half-written copy is removed.
     """
     info = msgspec.structs.replace(read_info(path), session=session)
-    final = folder_of(to, info.id)
-    staging = durable.make_staging_folder(final)
-    try:
+    with _made(folder_of(to, info.id)) as staging:
         for name, entry in info.files.items():
             _sized(path, name, entry)
             found = durable.write_new(staging / name, _pieces(path / name))
             if found.sha256 != entry.get("sha256"):
                 raise _other_digest(path, name)
         durable.write_new(staging / "MANIFEST.json", [_encode(info)])
-        durable.commit_folder(staging, final)
-    except BaseException:
-        if staging.exists():
-            durable.discard(staging)
-        raise
     return info
 
 

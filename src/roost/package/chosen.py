@@ -45,7 +45,7 @@ def chosen(
         checkpoint: ``last``, ``best`` or an id; None: ``last``.
         average: ``last:K`` or ``best:K``.
         monitor: What ``best`` goes by; None: the first rule of ``checkpoint.best``.
-        mode: ``min`` or ``max``; ``min`` when None and a monitor is given.
+        mode: ``min`` or ``max``; None: as in ``checkpoint.best``, else ``min``.
 
     Raises:
         UsageError: The words mean nothing, or contradict each other.
@@ -85,17 +85,32 @@ def _several(words: str) -> _Words:
 
 
 def _rule(package: Package, monitor: str | None, mode: str | None) -> Best:
+    known = rules(package)
     if monitor is not None:
-        return Best(monitor=monitor, mode=mode or "min")
-    section = package.settings().get("checkpoint")
-    given = section.get("best") if isinstance(section, Mapping) else None
-    first = given[0] if isinstance(given, list) and given else None
-    if not isinstance(first, Mapping) or not isinstance(first.get("monitor"), str):
+        same = next((rule.mode for rule in known if rule.monitor == monitor), "min")
+        return Best(monitor=monitor, mode=mode or same)
+    if not known:
         raise UsageError(
             "no metric says which checkpoint is the best: the package's checkpoint.best is empty",
             fix="name it: --monitor valid/loss --mode min",
         )
-    return Best(monitor=first["monitor"], mode=mode or str(first.get("mode", "min")))
+    return known[0] if mode is None else msgspec.structs.replace(known[0], mode=mode)
+
+
+def rules(package: Package) -> list[Best]:
+    """What says which checkpoints of a run are the best: the entries of its ``checkpoint.best``."""
+    section = package.settings().get("checkpoint")
+    given = section.get("best") if isinstance(section, Mapping) else None
+    return [
+        Best(monitor=one["monitor"], mode=str(one.get("mode", "min")))
+        for one in (given if isinstance(given, list) else [])
+        if isinstance(one, Mapping) and isinstance(one.get("monitor"), str)
+    ]
+
+
+def first_rule(package: Package) -> Best | None:
+    """The one that decides; None where there is none."""
+    return next(iter(rules(package)), None)
 
 
 def candidates(package: Package, what: Chosen) -> list[int]:

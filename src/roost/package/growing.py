@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
-from collections.abc import Iterator
 from pathlib import Path
 
 from roost.package import records
 from roost.package.records import Columns, Follower, Row
+
+
+class Rows:
+    """Reads the rows of all sessions, each line once.
+
+    Args:
+        folder: The package's ``records``; it need not exist yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._followers: dict[int, Follower] = {}
+        self._before: Row = {}
+
+    def new(self) -> list[tuple[int, Row]]:
+        """Session and row of what came since the last call, in the order in which it was written; among them
+        a row that has a ``start_step`` where a session began, or went back."""
+        found: list[tuple[int, Row]] = []
+        for number in self._growing():
+            path = self._folder / f"{number}.jsonl"
+            for row in self._followers.setdefault(number, Follower(path)).new_rows():
+                # The disk may have been full for the line's end alone; then the row was written again.
+                if row != self._before:
+                    found.append((number, row))
+                self._before = row
+        return found
+
+    def _growing(self) -> list[int]:
+        """The newest session of those that were read, and all after it: one ends before the next begins."""
+        try:
+            paths = [Path(entry.name) for entry in os.scandir(self._folder)]
+        except OSError:
+            return []
+        numbers = [int(path.stem) for path in paths if path.suffix == ".jsonl" and path.stem.isdecimal()]
+        return sorted(number for number in numbers if number >= max(self._followers, default=0))
 
 
 class Growing:
@@ -18,28 +53,19 @@ class Growing:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._followers: dict[int, Follower] = {}
+        self._rows = Rows(folder)
         self.columns = Columns()
 
     def update(self) -> bool:
         """Reads on; gives whether anything came."""
-        came = False
-        for session, row in self._new_rows():
-            came = True
+        new = self._rows.new()
+        for session, row in new:
             if "start_step" in row:
                 self._begin(session, row["start_step"])
             else:
                 for name, value in records.values(row).items():
                     records.put(self.columns.of(name), name, row["step"], value)
-        return came
-
-    def _new_rows(self) -> Iterator[tuple[int, Row]]:
-        for path in self._folder.glob("*.jsonl") if self._folder.is_dir() else ():
-            if path.stem.isdecimal():
-                self._followers.setdefault(int(path.stem), Follower(path))
-        for session, follower in sorted(self._followers.items()):
-            yield from ((session, row) for row in follower.new_rows())
+        return bool(new)
 
     def _begin(self, session: int, step: int) -> None:
         """A session goes on from a step, or goes back to it: what was recorded after it counts no more."""

@@ -66,8 +66,11 @@ def expanded(path: str, key: str, where: Where) -> Path:
     """The path, with a home folder for its ``~``.
 
     Raises:
-        ConfigError: Nobody has that name.
+        ConfigError: It is no path, or nobody has that name.
     """
+    if not path.strip() or "\0" in path:
+        fix = "name a package, a checkpoint or a file of weights; null begins with those of the Runner"
+        raise ConfigError("is no path", setting=key, received=path, where=where(key), fix=fix)
     try:
         return Path(path).expanduser()
     except RuntimeError as error:

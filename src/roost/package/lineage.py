@@ -83,6 +83,25 @@ def changed_settings(package: Package) -> list[str]:
     return [*keys, *(gate.laid_out_for_the_end(package.settings()) if moves else [])]
 
 
+def may_change(package: Package) -> bool:
+    """Whether any checkpoint may have been saved with other optimizers than those of now: so that what a
+    project's own schedulers are made of is not copied for nothing."""
+    overrides = [text for one in package.sessions() for text in one.request.get("overrides", [])]
+    return bool(changed_settings(package)) or any("optimizers" in text for text in overrides)
+
+
+def changed_since(package: Package, info: Info) -> list[str]:
+    """The dotted settings of optimizers that are others now than when a checkpoint was saved, by a fork or by
+    `continue --force`; and what else a fork has otherwise.
+
+    A session that only moves the run's end leaves its schedules as they were laid out, and says so (see
+    `roost.package.gate`).
+    """
+    then, now = package.settings(until=info.session), package.settings()
+    found = [one.key for one in layers.differences(then, now) if one.key.startswith("optimizers.")]
+    return [*(changed_settings(package) if info.session == BEFORE else []), *found]
+
+
 def changes(differences: Iterable[Difference]) -> list[Change]:
     """Differences of settings, as a package keeps them."""
 

@@ -193,15 +193,19 @@ class Package:
         """The mapped record of `roost.package.progress`."""
         return self.path / "progress"
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, *, until: int | None = None) -> dict[str, Any]:
         """All settings in effect: args.json with the overrides of every session, in order.
 
         A session that failed before its first step (its settings did not fit, say) changed nothing, see
         `Session.counts`.
+
+        Args:
+            until: Those that were in effect in this session; now when None.
         """
         values = self.args
         for session in self.sessions():
-            if session.counts(self.path / "records"):
+            is_of_then = until is None or session.number <= until
+            if is_of_then and session.counts(self.path / "records"):
                 values = layers.apply_overrides(values, session.request.get("overrides", []))
         return values
 
@@ -216,7 +220,7 @@ class Package:
 
     def new_session(self, request: Mapping[str, Any]) -> int:
         """Adds a session and gives its number. The caller holds the lock."""
-        for folder in (self.path, self.path / "sessions", self.blackbox):
+        for folder in (self.path, self.path / "sessions", self.blackbox, *self.path.glob("profile/*")):
             if folder.is_dir():
                 durable.sweep(folder)  # what a killed process had not finished writing
         return sessions.write_request(self.path / "sessions", dict(request))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,9 @@ from roost.base.errors import ConfigError, Refused
 from roost.base.suggest import proposal
 from roost.config import interpolation, libraries
 from roost.config.build import FILE
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, Where, typed
 from roost.config.structs.configured import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.package.package import Package
-
-Where = Callable[[str], str | None]
 
 _ANALYSIS_FOLDER = "AnalyzeScripts"
 

@@ -135,8 +135,8 @@ PERF = "perf/"
 """So begin the names of times and memory (see `roost.package.performance`). They are no metrics: who compares
 runs, draws curves or looks for the newest values does not meet them."""
 STATS = "stats/"
-"""So begin the norms of gradients, weights and updates. There may be hundreds, so who draws or lists all values
-leaves them out; otherwise they are values like any, the same bits after a resume."""
+"""So begin the norms of gradients, weights and updates. There may be hundreds, so who draws or lists all
+values leaves them out; otherwise they are values like any, the same bits after a resume."""
 
 
 def decode_row(line: bytes) -> Row:

@@ -35,9 +35,11 @@ _OWN = {
     "skipped.jsonl", "init_from.json", "_model.txt",
 }  # fmt: skip
 """What the package itself keeps at its top, beside the project's files."""
-_NEVER_LINKED = _OWN | {"analysis", "predictions", "profile"}
-"""The numbered folders of analyses stand well beside a project's own code in ``analysis/``, as do those of
-predictions and profiles; through a link they would land in the project."""
+TAKEN = frozenset(_OWN | {"analysis", "predictions", "profile", "mirrors"})
+"""As that, and what may come there later: the numbered folders of analyses stand well beside a project's own
+code in ``analysis/``, as do those of predictions, profiles and mirrors."""
+_NEVER_LINKED = TAKEN | {"tensorboard"}
+"""Through a link it would land in the project: that one has event files of other runs there, probably."""
 _CHUNK = 1 << 20
 _MOST_SYNCED = 200
 """Files that are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a project with more

@@ -13,11 +13,12 @@ from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings, Where
 from roost.package import lineage, skipped
 from roost.package.package import Package
+from roost.package.places import places
 from roost.package.progress import Board
 from roost.package.retention import policy_of
 from roost.project import loading, own_hooks
 from roost.project.contract import Runner
-from roost.project.native import Experiment, places
+from roost.project.native import Experiment
 from roost.train import precision
 from roost.train.blackbox import BlackBox
 from roost.train.checkpoints import Checkpoints
@@ -64,11 +65,12 @@ def assemble(
     if settings.step_mode in MEASURING:
         hooks, checkpoints = own_hooks.of_measuring(settings, package, session), None
     else:
-        own = own_hooks.of_training(settings, package, stepper, loaders, session)
+        own = own_hooks.of_training(settings, package, experiment.runner, stepper, loaders, session)
         late = [*own_hooks.statistics(settings, package), *own_hooks.averages(settings)]
         hooks = [*own, *experiment.hooks, *late]
         checkpoints = Checkpoints(package, policy_of(settings.checkpoint), session=session)
-        if changed := lineage.changed_settings(package):
+        if lineage.may_change(package):
+            changed = functools.partial(lineage.changed_since, package)
             checkpoints.adapt = Renewed(stepper.optimizers, changed)
     return Trainer(
         experiment.runner,

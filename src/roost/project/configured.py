@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from roost.base.errors import ContractError
-from roost.config import build
+from roost.base.errors import ConfigError, ContractError
+from roost.config import arguments, build
 from roost.config.settings import Where
 from roost.config.structs.configured import (
     DatasetSettings,
@@ -23,7 +23,7 @@ from roost.config.structs.configured import (
     RunnerSettings,
 )
 from roost.project.configured_metrics import Measured, WholeMetric, is_of_whole_set
-from roost.project.configured_parts import Part, Place, described, parts
+from roost.project.configured_parts import Part, Place, called, described, parts
 from roost.project.contract import Data, Dataset, Runner
 from roost.train.events import Value
 from roost.train.media import Media
@@ -53,9 +53,23 @@ class Described:
         """The function that a setting names."""
         return build.locate(path, root=self.root, setting=setting, where=self.where(setting))
 
-    def to_call(self, spec: ObjectSettings | LossSettings | MetricSettings, setting: str, inputs: int) -> Any:
-        """A loss or metric, to be called with so many inputs."""
-        return build.to_call(spec_of(spec), self.root, setting, self.where, inputs=inputs)
+    def to_call(
+        self,
+        spec: ObjectSettings | LossSettings | MetricSettings,
+        setting: str,
+        inputs: int,
+        *,
+        counted: str | None = None,
+    ) -> Any:
+        """A model, loss or metric, to be called with so many inputs, as the setting ``counted`` says."""
+        return build.to_call(spec_of(spec), self.root, setting, self.where, inputs=inputs, counted=counted)
+
+    def to_call_with(self, path: str, setting: str, *, inputs: int) -> Any:
+        """The function that a setting names, to be called with so many inputs."""
+        found = self.located(path, setting)
+        place = arguments.Place(setting, self.where)
+        arguments.check_inputs(path, found, {}, inputs, place, setting)
+        return found
 
 
 def spec_of(asked: ObjectSettings | LossSettings | MetricSettings) -> dict[str, Any]:
@@ -76,7 +90,7 @@ class _Loss:
 
     def of(self, values: Mapping[str, Any]) -> Tensor:
         """Its value, unweighted."""
-        found = self.fn(*(part.of(values) for part in self.inputs))
+        found = called(self.fn, self.inputs, values, self.place)
         if not isinstance(found, Tensor) or found.dim():
             raise ContractError(
                 "the loss is no single number",
@@ -172,7 +186,7 @@ class ConfiguredRunner(Runner):
 
 
 def _module(asked: ObjectSettings, of: Described, *, inputs: int) -> nn.Module:
-    found = of.to_call(asked, "runner.model", inputs)
+    found = of.to_call(asked, "runner.model", inputs, counted="runner.inputs")
     if not isinstance(found, nn.Module):
         raise ContractError(
             "is no torch.nn.Module",
@@ -206,9 +220,18 @@ def _metric(name: str, asked: MetricSettings, of: Described) -> Measured | Whole
     setting = f"runner.metrics.{name}"
     inputs = parts(asked.inputs, _TARGETS, of.place(f"{setting}.inputs"))
     if _is_whole(name, asked, of):
+        if asked.in_training:
+            key = f"{setting}.in_training"
+            raise ConfigError(
+                f"{asked.class_} is computed over a whole set, so it cannot be measured in a step",
+                setting=key,
+                received=True,
+                where=of.where(key),
+                fix="leave it out, or write the metric as a function of a batch",
+            )
         return WholeMetric(name, of.built(spec_of(asked), setting), inputs, of.place(setting))
     fn = of.to_call(asked, setting, len(inputs))
-    return Measured(name, fn, inputs, asked.in_training, of.place(setting))
+    return Measured(name, fn, inputs, asked.in_training is not False, of.place(setting))
 
 
 def runner_class(asked: RunnerSettings, root: Path, where: Where) -> type[Runner]:
@@ -223,7 +246,7 @@ def runner_class(asked: RunnerSettings, root: Path, where: Where) -> type[Runner
     if any(_is_whole(name, one, of) for name, one in asked.metrics.items()):
         members["summarize"] = _summarize
     if asked.visualize is not None:
-        members["visualize"] = _visualize(of.located(asked.visualize, "runner.visualize"))
+        members["visualize"] = _visualize(of.to_call_with(asked.visualize, "runner.visualize", inputs=2))
     if asked.updates:
         members["update"] = _update
         last = [*asked.updates][-1]
@@ -298,9 +321,9 @@ class ConfiguredDataset(Dataset):
         if given is None:
             return None
         if isinstance(given, str):
-            return of.located(given, setting)
+            return of.to_call_with(given, setting, inputs=1)
         if "class" in given:
-            return build.to_call(given, of.root, setting, of.where, inputs=1)
+            return build.to_call(given, of.root, setting, of.where, inputs=1, counted=setting)
         return {name: self._collate(one, f"{setting}.{name}") for name, one in given.items()}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.project.configured_parts import Part, Place, described
+from roost.project.configured_parts import Part, Place, called, described
 
 _ROWS = "rows/"
 """So begin the names of what `WholeMetric` asks for; no metric has a slash in its name."""
@@ -33,7 +33,7 @@ class Measured:
         Raises:
             ContractError: The function gave something else.
         """
-        found = self.fn(*(part.of(values) for part in self.inputs))
+        found = called(self.fn, self.inputs, values, self.place)
         named = _named(self.name, found) if isinstance(found, Mapping) else {self.name: found}
         return {name: self._checked(one) for name, one in named.items()}
 
@@ -92,10 +92,19 @@ class WholeMetric:
 
         Raises:
             ContractError: It gives something else than numbers.
+            Exception: What the metric itself raises, with a note of the setting.
         """
+        rows = [values[f"{_ROWS}{part.text}"].squeeze(1) for part in self._inputs]
         self._metric.reset()
-        self._metric.update(*(values[f"{_ROWS}{part.text}"].squeeze(1) for part in self._inputs))
-        found = self._metric.compute()
+        try:
+            self._metric.update(*rows)
+            found = self._metric.compute()
+        except Exception as error:
+            given = ", ".join(
+                f"{part.text} {described(one)}" for part, one in zip(self._inputs, rows, strict=True)
+            )
+            error.add_note(f"in {self._place}, with {given}")
+            raise
         self._metric.reset()
         return {name: self._number(one) for name, one in _flat(self._name, found)}
 

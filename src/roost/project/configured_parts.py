@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
@@ -19,6 +20,9 @@ class Place(NamedTuple):
 
     setting: str
     where: str | None
+
+    def __str__(self) -> str:
+        return self.setting if self.where is None else f"{self.setting} ({self.where})"
 
 
 class Part:
@@ -73,6 +77,19 @@ def _inner(value: Any, name: str) -> Any:
     if isinstance(value, Sequence) and name.isdecimal():
         return value[int(name)] if int(name) < len(value) else _ABSENT
     return _ABSENT if name.startswith("_") else getattr(value, name, _ABSENT)
+
+
+def called(fn: Callable[..., Any], inputs: Sequence[Part], values: Mapping[str, Any], place: Place) -> Any:
+    """What a loss or metric gives for these inputs. An error gets a note of the setting: in a library's own
+    lines nothing tells which of them it was."""
+    given = [part.of(values) for part in inputs]
+    if torch.compiler.is_compiling():
+        return fn(*given)
+    try:
+        return fn(*given)
+    except Exception as error:
+        error.add_note(f"in {place}")
+        raise
 
 
 def parts(given: str | list[str] | None, default: list[str], place: Place) -> list[Part]:

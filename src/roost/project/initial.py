@@ -58,7 +58,7 @@ def load(
             fit.load()
         except RoostError as error:
             raise _at(error, key, one, where) from error
-        began.append(_told(one, source, fit))
+        began.append(_told(one, source, fit, _not_finite(module, fit.report.loaded)))
     if len(asked) > 1 and all(one.strict for _, one in asked):
         _require_all(module, given, where)
     return began
@@ -84,7 +84,7 @@ def _read(path: Path, one: InitSettings) -> Source:
 def _at(error: RoostError, key: str, one: InitSettings, where: Where) -> RoostError:
     """The same error, with the setting that led to it."""
     kind = ConfigError if isinstance(error, UsageError) else type(error)
-    place = f" ({error.where})" if error.where is not None else ""
+    place = f" ({error.where})" if error.where not in (None, where(key)) else ""
     return kind(f"{error.message}{place}", setting=key, received=one.path, where=where(key), fix=error.fix)
 
 
@@ -94,7 +94,7 @@ def _require(fit: Fit, one: InitSettings, key: str, where: Where, *, counts_miss
     if report.loaded and not (one.strict and wrong):
         return
     first = (
-        f"only {report.counted} fit"
+        f"{'only ' * (len(report.loaded) < report.num_tensors)}{report.counted} fit"
         if report.loaded
         else f"none of its weights fits the Runner's {report.num_tensors}"
     )
@@ -114,7 +114,7 @@ def _fix(fit: Fit) -> str:
         )
         found.append(f"mapping: {said(there, here)} would fit {number}{also}")
     report = fit.report
-    if report.unexpected and not fit.proposals:
+    if report.unexpected and report.loaded and not fit.proposals:
         beginning = report.unexpected[0].partition(" ")[0]
         found.append(f'mapping: {{"{beginning}": null}} leaves a name out')
     if report.mismatched:
@@ -135,7 +135,15 @@ def _require_all(module: nn.Module, given: set[str], where: Where) -> None:
         )
 
 
-def _told(one: InitSettings, source: Source, fit: Fit) -> InitialWeights:
+def _not_finite(module: nn.Module, loaded: Sequence[str]) -> list[str]:
+    """A line about what was loaded and is NaN or infinite: the first step would blame the learning rate."""
+    state = module.state_dict()
+    numbers = [name for name in loaded if state[name].is_floating_point() and state[name].itemsize > 1]
+    found = [name for name in numbers if not state[name].isfinite().all()]
+    return [f"warning: {len(found)} hold NaN or infinity: {grouped(found)}"] if found else []
+
+
+def _told(one: InitSettings, source: Source, fit: Fit, more: Sequence[str]) -> InitialWeights:
     report = fit.report
     return InitialWeights(
         path=one.path,
@@ -144,7 +152,7 @@ def _told(one: InitSettings, source: Source, fit: Fit) -> InitialWeights:
         sha256=source.sha256,
         size=source.size,
         loaded=f"{report.counted} loaded",
-        report=[*source.notes, *report.lines()],
+        report=[*source.notes, *report.lines(), *more],
     )
 
 

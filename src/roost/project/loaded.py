@@ -12,6 +12,7 @@ from roost.config.settings import Settings
 from roost.package import checkpoint as checkpoints
 from roost.package.checkpoint import Info
 from roost.package.package import Package
+from roost.package.places import places
 from roost.package.project_files import require_runner
 from roost.project import native
 from roost.project.contract import Data, Dataset, Runner
@@ -72,7 +73,7 @@ def load_experiment(
     require_runner(package)
     chosen = choose_device(device)
     values, settings = native.resolved(package, project if project is not None else str(package.project))
-    where = native.places(package)
+    where = places(package)
     dataset = data = None
     made = native.runner_class(settings, package.path, where)
     if info is None:

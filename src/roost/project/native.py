@@ -16,6 +16,7 @@ from roost.config.settings import Settings, Where, typed
 from roost.config.structs.configured import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.package.initial_weights import InitialWeights
 from roost.package.package import Package
+from roost.package.places import places
 from roost.project import configured, initial, loading
 from roost.project.contract import Data, Dataset, Runner
 from roost.train import seeding
@@ -45,32 +46,6 @@ def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
     context = {"project": project, "package": str(package.path)}
     values = interpolation.resolve(package.settings(), context, where=where)
     return values, typed(values, where=where)
-
-
-def places(package: Package) -> Where:
-    """Where a dotted key was set, or the section or list around it: a line of a file, or the command line
-    of the session that changed it last; None for a default."""
-    provenance = package.provenance
-    changed = [
-        (_key(text), f"command line of session {session.number}")
-        for session in reversed(package.sessions())
-        for text in session.request.get("overrides", [])
-    ]
-
-    def where(key: str) -> str | None:
-        for name, label in changed:
-            if f"{key}.".startswith(f"{name}."):
-                return label
-        while key and key not in provenance:
-            key = key.rpartition(".")[0]
-        found = provenance.get(key)
-        return found if found != "default" else None
-
-    return where
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0].strip()
 
 
 def load(package: Package, *, project: str, device: str, begins: bool = False) -> Experiment:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from roost.base.errors import ContractError
 from roost.config.settings import Settings
 from roost.package.package import Package
+from roost.package.places import places
 from roost.package.retention import policy_of
-from roost.project.native import places
+from roost.project.contract import Runner
 from roost.train import hooks as own
 from roost.train.data.batches import Batches
 from roost.train.hook import Hook
@@ -28,7 +29,12 @@ def of_measuring(settings: Settings, package: Package, session: int) -> list[Hoo
 
 
 def of_training(
-    settings: Settings, package: Package, stepper: Stepper, loaders: Mapping[str, Batches], session: int
+    settings: Settings,
+    package: Package,
+    runner: Runner,
+    stepper: Stepper,
+    loaders: Mapping[str, Batches],
+    session: int,
 ) -> list[Hook]:
     """All of a training; within a phase they are called in this order.
 
@@ -41,13 +47,22 @@ def of_training(
         own.Save(settings.checkpoint.every),
         own.Console(),
         own.Unsaved(),
-        own.Visualize(package.path / "media", settings.visualize_every, samples=settings.visualize_samples),
+        _visualize(settings, package, runner),
         *_profile(settings, package, session),
         *_schedule(stepper),
         *_test(settings, loaders, records),
         *_validation(settings, stepper, loaders),
         *_mirrors(settings, package),
     ]
+
+
+def _visualize(settings: Settings, package: Package, runner: Runner) -> Hook:
+    every, samples = settings.visualize_every, settings.visualize_samples
+    if every is not None and type(runner).visualize is Runner.visualize:
+        print(f"visualize_every is {every}, and the Runner has no visualize(): nothing is shown", flush=True)
+    elif every is None and (samples is not None or getattr(settings.runner, "visualize", None) is not None):
+        print("visualize_every is not set: visualize() is called where a hook asks for it alone", flush=True)
+    return own.Visualize(package.path / "media", every, samples=samples)
 
 
 def averages(settings: Settings) -> Iterator[Hook]:
@@ -92,7 +107,8 @@ def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hoo
 
 
 def _mirrors(settings: Settings, package: Package) -> Iterator[Hook]:
-    copied = package.manifest.get("files", {})
+    manifest = package.manifest
+    copied = [*manifest.get("files", {}), *manifest.get("links", {})]
     asked = mirrored(settings.mirrors, where=places(package), copied=copied)
     if asked:
         # Unresolved: what stands in the environment is not told to others.

@@ -60,7 +60,7 @@ class Checkpoints:
             self.store = Store(Path(place))
         self.policy = policy or Policy()
         self.adapt: Callable[[Info, Mapping[str, Any]], None] | None = None
-        """Changes what was read of a checkpoint before it is loaded, where that is not to be taken as it is."""
+        """Changes what was read of a checkpoint before it is loaded."""
         self._session = session
         self._parent: Info | None = None
         self._swept = False

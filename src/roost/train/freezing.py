@@ -42,9 +42,7 @@ def freeze(module: nn.Module, patterns: str | Sequence[str], *, where: Where = l
             fix="leave those out that the run shall train, such as the last layers",
         )
     tensors = f"{len(frozen)} of {len(named)} parameter tensors"
-    values = (
-        f"{_count(sum(p.numel() for p in frozen))} of {_count(sum(p.numel() for p in named.values()))} values"
-    )
+    values = f"{sum(p.numel() for p in frozen):,} of {sum(p.numel() for p in named.values()):,} values"
     return [f"frozen: {tensors} ({values}): {listed(globs)}", *_still_moving(module)]
 
 
@@ -62,10 +60,3 @@ def _still_moving(module: nn.Module) -> list[str]:
         return []
     said = f"{listed(found)} {'is' if len(found) == 1 else 'are'} frozen"
     return [f"{said}, and the running statistics still move in training: override Runner.train to hold them"]
-
-
-def _count(number: int) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return str(number)

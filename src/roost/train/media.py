@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import wave
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,8 @@ from roost.base.errors import ContractError
 _COLOURS = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)]
 """Five of the colour map viridis (van der Walt and Smith, 2015): a colour-blind reader sees their order."""
 _PIXELS = 256
+_MOST = {"image": 1 << 26, "matrix": 1 << 24}
+"""Numbers of one: drawing takes up to a hundred bytes each, and memory that is gone ends the run."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,12 @@ def encoded(value: Any) -> dict[str, bytes]:
         ContractError: As `encode`.
     """
     suffix, data = encode(value)
-    found = {suffix: data}
+    found: dict[str, bytes] = {}
     if suffix == "npy" and _matrix_of(value).size:
         with suppress(ContractError):
+            # First: a mirror that sees the numbers alone draws them by itself, and shows the picture, too.
             found["png"] = _png(heat_map(_matrix_of(value)))
-    return found
+    return {**found, suffix: data}
 
 
 def encode(value: Any) -> tuple[str, bytes]:
@@ -61,7 +65,7 @@ def encode(value: Any) -> tuple[str, bytes]:
         ContractError: It is none of the things above.
     """
     if isinstance(value, str):
-        return "txt", value.encode()
+        return "txt", value.encode(errors="backslashreplace")
     if hasattr(value, "savefig"):
         buffer = io.BytesIO()
         value.savefig(buffer, format="png", bbox_inches="tight")
@@ -71,7 +75,7 @@ def encode(value: Any) -> tuple[str, bytes]:
             raise ContractError(
                 "there is no such kind of media", received=value.kind, fix=f"use {', '.join(_ENCODERS)}"
             )
-        return _ENCODERS[value.kind](value)
+        return _encode(value)
     raise ContractError(
         "cannot be shown",
         setting="visualize()",
@@ -79,6 +83,24 @@ def encode(value: Any) -> tuple[str, bytes]:
         fix="return a matplotlib figure, a string, or "
         'roost.Media("image" | "audio" | "histogram" | "matrix", data)',
     )
+
+
+def _encode(media: Media) -> tuple[str, bytes]:
+    shape = tuple(media.data.shape) if hasattr(media.data, "shape") else np.shape(media.data)
+    asked: dict[str, Any] = {
+        "setting": "visualize()",
+        "received": f"{type(media.data).__name__} of shape {shape}",
+    }
+    if math.prod(shape) > _MOST.get(media.kind, math.inf):
+        most = f"more than {_MOST[media.kind]:,} numbers"
+        raise ContractError(
+            f"the {media.kind} has {most}", **asked, fix="show a part of it, or a smaller one"
+        )
+    try:
+        return _ENCODERS[media.kind](media)
+    except (TypeError, ValueError, ArithmeticError, wave.Error) as error:
+        fix = "roost.Media tells what each kind takes"
+        raise ContractError(f"no {media.kind} can be made of it: {error}", **asked, fix=fix) from error
 
 
 def _array(data: Any) -> np.ndarray[Any, Any]:
@@ -170,7 +192,7 @@ def heat_map(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _text(media: Media) -> tuple[str, bytes]:
-    return "txt", str(media.data).encode()
+    return "txt", str(media.data).encode(errors="backslashreplace")
 
 
 _ENCODERS: dict[str, Callable[[Media], tuple[str, bytes]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -41,9 +41,11 @@ class ModuleState:
         try:
             self._module.load_state_dict(state["state"])
         except RuntimeError as error:
+            difference = _difference(state["state"], self._module.state_dict())
             raise CheckpointError(
-                f"the checkpoint does not fit the model: {' '.join(str(error).split())[:600]}",
-                fix="continue the package with its own code and settings",
+                f"the checkpoint does not fit the model: {difference}",
+                fix="go on with the code and settings that it was made with; or begin anew with what fits: "
+                "init_from: {path: PACKAGE, strict: false}",
             ) from error
         for name, value in state["hidden"].items():
             self._put_hidden(name, value)
@@ -109,3 +111,18 @@ class ModuleState:
 
 def _some(names: list[str]) -> str:
     return f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Of two state dicts: how many tensors do not fit, and the first of each kind."""
+    both = [name for name in there if name in here]
+    shapes = {name: [list(getattr(one[name], "shape", ())) for one in (there, here)] for name in both}
+    others = [f"{name} is {a} there, {b} here" for name, (a, b) in shapes.items() if a != b]
+    missing = [f"{name} is not in it" for name in here if name not in there]
+    left_over = [f"{name} is not in the model" for name in there if name not in here]
+    found = [
+        f"{kind[0]}{f' and {len(kind) - 1} more' * (len(kind) > 1)}"
+        for kind in (others, missing, left_over)
+        if kind
+    ]
+    return "; ".join(found) or "what it keeps apart from tensors"

@@ -158,11 +158,6 @@ class Optim:
         """The learning rates of the newest step, whatever its scheduler has made of them since."""
         return self.rates if self.rates_before is None else self.rates_before
 
-    @property
-    def lr_of_the_step(self) -> float:
-        """That of the first group."""
-        return self.rates_of_the_step[0]
-
     def state_dict(self) -> dict[str, Any]:
         """State of the optimizer, of the scheduler and of the scaler, and how often it was asked to move."""
         scheduler = self.scheduler.state_dict() if self.scheduler is not None else None

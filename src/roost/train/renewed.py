@@ -1,17 +1,17 @@
-"""What a fork has otherwise of its optimizers: put into the state that it goes on from.
+"""What a fork, or a session that was forced, has otherwise of its optimizers: put into the state that it
+goes on from.
 
 A state of torch's optimizers holds their settings, too: learning rate, weight decay, where a schedule is.
-Loaded as it is, it would bring back those of the run before: what was changed would be ignored in silence.
+Loaded as it is, it would bring back those of before: what was changed would be ignored in silence.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from roost.package.checkpoint import Info
-from roost.package.lineage import BEFORE
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.schedulers import Warmup
 
@@ -21,7 +21,7 @@ _OF_THE_RATE = frozenset(["lr", "lr_scale", "groups", "scheduler"])
 
 
 class Renewed:
-    """Changes the state of optimizers as it is read, where another run has written it.
+    """Changes the state of optimizers as it is read, where it was saved with other settings.
 
     The parameter groups take the new values. Where a schedule, or the learning rate that it starts from, was
     changed, the schedule is laid out anew and brought to where it was: as if it had been so from the
@@ -29,27 +29,29 @@ class Renewed:
 
     Args:
         optimizers: As they were built, before anything was loaded.
-        changed: Dotted settings, those that are no optimizers' among them.
+        changed: Of a checkpoint, the dotted settings that are others now, those that are no optimizers' among
+            them.
     """
 
-    def __init__(self, optimizers: Mapping[str, Optim], changed: Iterable[str]) -> None:
-        self._changed: dict[str, set[str]] = {}
-        for setting in changed:
-            section, _, rest = setting.partition(".")
-            name, _, key = rest.partition(".")
-            if section == "optimizers" and name in optimizers:
-                self._changed.setdefault(name, set()).add(key.partition(".")[0])
-        self._optimizers = {name: optimizers[name] for name in self._changed}
+    def __init__(self, optimizers: Mapping[str, Optim], changed: Callable[[Info], Iterable[str]]) -> None:
+        self._optimizers, self._changed = dict(optimizers), changed
         self._fresh = {name: copy.deepcopy(_own_state(optim)) for name, optim in self._optimizers.items()}
 
     def __call__(self, info: Info, states: Mapping[str, Any]) -> None:
-        """Changes ``states["optimizers"]`` of a checkpoint that was copied from another run, no other."""
-        if info.session != BEFORE or "optimizers" not in states:
-            return
-        for name, keys in self._changed.items():
-            state = states["optimizers"].get(name)
+        """Changes ``states["optimizers"]`` of a checkpoint."""
+        for name, keys in self._by_optimizer(self._changed(info)).items():
+            state = states.get("optimizers", {}).get(name)
             if state is not None and keys - _NOT_IN_GROUPS:
                 self._renew(name, keys - _NOT_IN_GROUPS, state, info)
+
+    def _by_optimizer(self, changed: Iterable[str]) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for setting in changed:
+            section, _, rest = setting.partition(".")
+            name, _, key = rest.partition(".")
+            if section == "optimizers" and name in self._optimizers:
+                found.setdefault(name, set()).add(key.partition(".")[0])
+        return found
 
     def _renew(self, name: str, keys: Collection[str], state: dict[str, Any], info: Info) -> None:
         groups, _ = self._fresh[name]

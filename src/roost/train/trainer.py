@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import Any
 
 from roost.package.progress import Board
-from roost.train import evaluation, precision, saving, seeding
+from roost.train import measuring, precision, saving, seeding
 from roost.train.agenda import Agenda
 from roost.train.average import Average
 from roost.train.checkpoints import Checkpoints, Stateful
@@ -244,13 +244,13 @@ class Trainer:
 
     def evaluate(self, split: str = "valid") -> dict[str, float]:
         """Metrics of a split by full name (``valid/loss``), and of its averages (``valid/ema/loss``); leaves
-        every random generator and the training mode as they were. See `roost.train.evaluation`.
+        every random generator and the training mode as they were. See `roost.train.measuring`.
 
         Raises:
             Interrupted: A stop was requested meanwhile.
             ConfigError: There is no such split.
         """
-        return evaluation.evaluate(self, split)
+        return measuring.evaluate(self, split)
 
     def probe(self, split: str) -> set[str] | None:
         """The metrics that `evaluate` will give, from one batch of each set; None when only the whole split
@@ -259,11 +259,11 @@ class Trainer:
         Raises:
             ContractError: ``Runner.evaluate`` gives something else than it must.
         """
-        return evaluation.probe_split(self, split)
+        return measuring.probe_split(self, split)
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
-        return evaluation.validate(self)
+        return measuring.validate(self)
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from roost.config.settings import Settings
 from roost.package import chosen, predictions, sessions
 from roost.package.checkpoint import Info
 from roost.package.package import Package
+from roost.package.places import places
 from roost.package.progress import PHASES, Board
 from roost.project import native
 from roost.project.contract import Runner
@@ -52,7 +53,7 @@ def predict(package: Package, place: Path) -> str:
     loaded = load_experiment(package, untrained=True, device=device, project=project)
     _require_predict(loaded.runner)
     info = _load_weights(package, loaded.runner, request)
-    found = _source(loaded, request, native.places(package))
+    found = _source(loaded, request, places(package))
     numbers = settings.evaluation_precision or settings.precision
     precision.require(numbers, loaded.runner.device, setting="evaluation_precision")
     seeding.seed_all(seeding.mix(settings.seed, "predict"))

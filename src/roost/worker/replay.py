@@ -125,8 +125,8 @@ class _Stage(Package):
     def sessions(self) -> list[Session]:
         return self._package.sessions()
 
-    def settings(self) -> dict[str, Any]:
-        return self._package.settings()
+    def settings(self, *, until: int | None = None) -> dict[str, Any]:
+        return self._package.settings(until=until)
 
 
 class _Given(Checkpoints):

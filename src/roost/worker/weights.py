@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import CheckpointError, NotFound
-from roost.base.suggest import proposal
 from roost.package import checkpoint
 from roost.package.checkpoint import Info
+from roost.train import average as averages
 
 _PART = "model"
 """The part of a trainer's checkpoint that holds the Runner."""
-_AVERAGE = "average/"
-"""What the name of a hook begins with that keeps an average."""
 
 Weights = dict[str, Any]
 """A state_dict of the Runner: tensors by name, tied ones the same object; extra state as it is."""
@@ -47,24 +45,14 @@ def stored(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str
 
 
 def _averaged(weights: Weights, hooks: Mapping[str, Any], name: str, where: str) -> Weights:
-    hook = hooks.get(_AVERAGE + name)
-    if hook is None:
-        known = [one.removeprefix(_AVERAGE) for one in hooks if one.startswith(_AVERAGE)]
-        has = f"there are: {', '.join(known)}" if known else "the run keeps none (settings: averages)"
-        raise NotFound(
-            "the checkpoint holds no such average",
-            setting="--ema",
-            received=name,
-            where=where,
-            fix=f"{proposal(name, known)}{has}",
-        )
-    if not hook["weights"]:
+    found = averages.stored(hooks, name, where=where, setting="--ema")
+    if not found:
         raise NotFound(
             f"the average {name} has not begun at this checkpoint", where=where, fix="take a later one"
         )
     averaged = dict(weights)
     cast: dict[tuple[int, torch.dtype], Tensor] = {}
-    for key, average in hook["weights"].items():
+    for key, average in found.items():
         # Of less than 32 bits they are kept in float32.
         of = (id(average), weights[key].dtype)
         averaged[key] = cast.setdefault(of, average.to(weights[key].dtype))

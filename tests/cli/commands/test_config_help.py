@@ -35,6 +35,8 @@ def test_a_tuning_file_and_overrides_count(tmp_path: Path) -> None:
     (tmp_path / "tune.yaml").write_text("options: {channels: {default: 8}}\n")
     said = roost("run", path, "options.channels.min=2", "-f", tmp_path / "tune.yaml", "--help")
     assert "[a whole number >= 2; default 8]" in " ".join(said.stdout.split())
+    said = roost("run", path, "channels=16", "--help")
+    assert "[a whole number >= 1; default 32; here 16]" in " ".join(said.stdout.split())
 
 
 def test_a_config_without_options_adds_nothing(tmp_path: Path) -> None:

@@ -169,6 +169,14 @@ def test_numbers_are_short_and_stand_under_their_split() -> None:
     assert line(trainer, row) == "epoch 0  step 0  valid: a 1  lr: head 0.1 main 0.0001"
 
 
+def test_many_sets_have_a_line_each() -> None:
+    trainer = plain(built(MLP), Still(), until="90min")
+    row = {f"valid/{name}/{metric}": 1.0 for name in "abcdefgh" for metric in ("loss", "accuracy", "f1")}
+    head, *others = line(trainer, {**row, "lr": 0.1}).split("\n")
+    assert head == "epoch 0  step 0" and len(others) == 9
+    assert others[0] == "  valid/a: loss 1 accuracy 1 f1 1" and others[-1] == "  lr 0.1"
+
+
 def test_rates_of_groups_come_last_and_statistics_not_at_all() -> None:
     row = {
         "train/loss": 0.5,

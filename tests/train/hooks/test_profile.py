@@ -46,6 +46,11 @@ def test_the_window_is_traced_and_said_once(tmp_path: Path, capsys: pytest.Captu
     assert line.count("%") == 3 and line.count("::") == 3
 
 
+def test_libkineto_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plain(built(MLP), Still(), [Profile(tmp_path, start_step=1, steps=2)], until=5).fit()
+    assert "profile of steps 2 to 3" in (found := capfd.readouterr()).out and found.err == ""
+
+
 @pytest.mark.parametrize("memory", [False, True])
 def test_training_is_the_same_with_and_without_it(memory: bool, tmp_path: Path) -> None:
     made = []
@@ -93,6 +98,25 @@ def test_a_profiler_that_fails_is_said_once(tmp_path: Path, capsys: pytest.Captu
         assert plain(built(MLP), Still(), [hook], until=6).fit() == "finished"
     assert capsys.readouterr().out.count("no profile: RuntimeError: another profiler is running") == 1
     assert {event.key: event.count for event in theirs.key_averages()}["aten::addmm"] == 12
+
+
+def test_a_trace_that_torch_could_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As on a full disk: it prints that, and goes on."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class Fills(Hook):
+        def before_step(self, trainer: Any) -> None:
+            soft = 1 if trainer.progress.step == 2 else limits[0]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, limits[1]))
+
+    hooks: list[Hook] = [Fills(), Profile(tmp_path / "p", start_step=1, steps=1)]
+    try:
+        assert plain(built(MLP), Still(), hooks, until=6).fit() == "finished"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert capsys.readouterr().out.count("is the disk full?; training goes on") == 1
+    assert files(tmp_path / "p") == []
 
 
 def test_a_full_disk_is_said_once_and_training_goes_on(

@@ -32,7 +32,7 @@ class Rates(Hook):
         self.rates.append(trainer.stepper.optimizers["main"].lr)
 
     def on_step(self, trainer: Trainer) -> None:
-        self.told.append(trainer.stepper.optimizers["main"].lr_of_the_step)
+        self.told.append(trainer.stepper.optimizers["main"].rates_of_the_step[0])
 
 
 def rates(

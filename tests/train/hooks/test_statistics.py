@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import roost
+from roost.base import durable
 from roost.base.errors import ConfigError
 from roost.package import records
 from roost.train.checkpoints import Checkpoints
@@ -254,6 +255,16 @@ def test_histograms(tmp_path: Path) -> None:
     assert sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.json")) == sorted(names)
     body = json.loads((tmp_path / "2" / "weights.net.3.weight.json").read_text())
     assert sum(body["counts"]) == 16 and len(body["edges"]) == len(body["counts"]) + 1
+
+
+def test_what_a_killed_session_left_of_a_histogram_goes_with_the_step_that_comes_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "2").mkdir()
+    left = durable.staging_name(tmp_path / "2" / "weights.net.3.weight.json")
+    left.write_text("half")
+    plain(built(MLP), Still(), [Statistics(2, histograms=tmp_path)], until=3).fit()
+    assert not left.exists() and (tmp_path / "2" / "weights.net.3.weight.json").exists()
 
 
 def test_histograms_that_cannot_be_written_are_said_once(

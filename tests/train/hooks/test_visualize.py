@@ -80,8 +80,21 @@ def test_a_picture_that_fails_is_told_and_training_goes_on(
     assert plain(runner, Still(), [Visualize(tmp_path, 2)], until=4).fit() == "finished"
     out, err = capsys.readouterr()
     assert out.count("visualize failed at step") == 2
-    assert "Traceback" in err
+    assert ("Traceback" in err) == (wrong == "raises"), "of the user's own lines, if there are any"
     assert runner.training
+
+
+@pytest.mark.parametrize("name", ["", ".x", "../x", "a\0b", "n" * 81, 3])
+def test_a_name_that_no_file_can_have_is_told_and_training_goes_on(
+    name: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Shows(MLP):
+        def visualize(self, batch: Any) -> Any:
+            return {name: "x"}
+
+    assert plain(built(Shows), Still(), [Visualize(tmp_path, 2)], until=2).fit() == "finished"
+    assert "visualize() gives a name that no file can have" in capsys.readouterr().err
+    assert files(tmp_path) == []
 
 
 def test_a_runner_that_shows_nothing_leaves_nothing(tmp_path: Path) -> None:
@@ -206,8 +219,19 @@ def test_two_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             return {"a/b": "one", "a_b": "two"}
 
     plain(built(Fails), Still(), [Visualize(tmp_path, 1)], until=1).fit()
-    assert "visualize() gives two that would be the file a_b.txt" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "visualize() gives two that would be the file a_b.txt" in err
+    assert "Traceback" not in err, "no line of it is the user's"
     assert files(tmp_path) == []
+
+
+def test_a_full_disk_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "media").write_text("a file")
+    assert plain(built(Shows), Still(), [Visualize(tmp_path / "media", 1)], until=3).fit() == "finished"
+    out, err = capsys.readouterr()
+    assert (
+        out.count("pictures not written: ") == 1 and "visualize failed" not in out and "Traceback" not in err
+    )
 
 
 def test_a_stop_while_samples_are_read_is_no_failure(

@@ -15,7 +15,7 @@ import numpy as np
 from roost.package import records
 from roost.package.records import Row, Writer
 from roost.train.mirrors import wandb_log
-from roost.train.mirrors.sink import End, Held, numbers
+from roost.train.mirrors.sink import End, Held
 
 VALUES = {"train/loss": 0.1, "train/accuracy": 1 / 3, "perf/other_ms": 2.5}
 
@@ -31,7 +31,7 @@ def session(package: Path, number: int, start: int, steps: Sequence[int], **valu
 
 def folded(package: Path) -> list[tuple[int, dict[str, float]]]:
     """(step, values) of each row that counts."""
-    return [(row["step"], numbers(row)) for row in records.fold(package / "records").rows]
+    return [(row["step"], records.values(row)) for row in records.fold(package / "records").rows]
 
 
 def by_step(rows: Sequence[tuple[int, Mapping[str, float]]]) -> dict[int, dict[str, float]]:
@@ -88,7 +88,7 @@ class Log:
 
     @property
     def values(self) -> list[tuple[int, dict[str, float]]]:
-        return [(row["step"], numbers(row)) for row in self.rows]
+        return [(row["step"], records.values(row)) for row in self.rows]
 
 
 # ---- media ------------------------------------------------------------------------------------------------

@@ -50,6 +50,19 @@ def test_a_rollback_inside_a_session(tmp_path: Path) -> None:
     assert sink.values == folded(tmp_path) and sink.steps == [1, 2]
 
 
+@pytest.mark.parametrize("back_to", [3, 5])
+def test_a_rollback_and_the_rows_before_it_in_one_look(tmp_path: Path, back_to: int) -> None:
+    writer, sink = session(tmp_path, 1, 0, [1, 2, 3]), Log()
+    feed = Feed(tmp_path, sink)
+    feed.open()
+    for step in (4, 5, 6):
+        writer.row(step, 0, {"train/loss": 1.0})
+    writer.go_back(back_to)
+    writer.row(7, 0, {"train/loss": 9.0})
+    feed.pump()
+    assert sink.values == folded(tmp_path) and sink.steps == [*range(1, back_to + 1), 7]
+
+
 def test_a_test_that_is_done_again_replaces_itself(tmp_path: Path) -> None:
     """Killed after the test was recorded: the next session goes on from the same step, and tests again."""
     writer, sink = session(tmp_path, 1, 0, [1, 2]), Log()

@@ -35,13 +35,17 @@ def test_those_that_are_switched_on_with_their_settings() -> None:
         ("csv", "file", "records/x.csv"),
         ("csv", "file", "data/table.csv"),
         ("tensorboard", "folder", "Checkpoints"),
+        ("tensorboard", "folder", "predictions"),
         ("tensorboard", "folder", "data"),
+        ("tensorboard", "folder", "linked"),
+        ("tensorboard", "folder", "linked/events"),
         ("tensorboard", "folder", "."),
     ],
 )
 def test_a_place_that_is_not_its_own(kind: str, field: str, place: str) -> None:
+    copied = ["data/table.csv", "linked"]
     with pytest.raises(ConfigError, match="a place of its own") as found:
-        mirrored(settings(**{kind: {field: place}}), where=lambda key: f"f:{key}", copied=["data/table.csv"])
+        mirrored(settings(**{kind: {field: place}}), where=lambda key: f"f:{key}", copied=copied)
     assert (
         found.value.setting == f"mirrors.{kind}.{field}" and found.value.where == f"f:mirrors.{kind}.{field}"
     )

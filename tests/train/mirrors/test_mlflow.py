@@ -10,7 +10,6 @@ import pytest
 from roost.config.structs.mirrors import MlflowSettings
 from roost.train.mirrors.courier import Courier
 from roost.train.mirrors.feed import Feed
-from roost.train.mirrors.sink import numbers
 from roost.train.mirrors.subject import Subject
 from tests.train.mirrors.recorded import by_step, folded, session, show_all
 from tests.train.mirrors.servers import MlflowServer, silent_server
@@ -76,7 +75,7 @@ def test_the_server_gives_every_value_back(server: MlflowServer, tmp_path: Path)
     history = client_of(server.uri).get_metric_history(run.info.run_id, "train/loss")
     from roost.package import records
 
-    rows = [row for row in records.fold(tmp_path / "records").rows if "train/loss" in numbers(row)]
+    rows = [row for row in records.fold(tmp_path / "records").rows if "train/loss" in records.values(row)]
     assert [one.timestamp for one in history] == [int(row["time"] * 1000) for row in rows]
 
 

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from roost.base.errors import CheckpointError, NotFound, Refused
+from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.train.weights import files
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.n": torch.tensor(3), "b": torch.tensor([True])}
@@ -54,6 +54,25 @@ def test_the_old_format_of_torch(tmp_path: Path) -> None:
     path = tmp_path / "old.pth"
     torch.save(STATE, path, _use_new_zipfile_serialization=False)
     assert equal(files.read(path).weights)
+
+
+def test_an_entry_inside_another(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"model": {"ema": STATE, "a.b": STATE}, "a.b": STATE})
+    assert all(equal(files.read(path, entry=entry).weights) for entry in ("model.ema", "a.b"))
+    for entry in ("model.a.b", "model.ema.a", "nope.ema"):
+        with pytest.raises(CheckpointError, match="it has no entry"):
+            files.read(path, entry=entry)
+
+
+def test_names_that_are_no_texts(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"it holds no tensors by name; its entries are "):
+        files.read(saved(tmp_path, {0: torch.ones(1), 1: torch.ones(2)}))
+
+
+def test_an_entry_of_what_has_none(tmp_path: Path) -> None:
+    safetensors.torch.save_file(STATE, tmp_path / "w.safetensors")
+    with pytest.raises(UsageError, match="`entry` is for files of torch"):
+        files.read(tmp_path / "w.safetensors", entry="model")
 
 
 def test_of_several_entries_the_first_is_taken_aloud(tmp_path: Path) -> None:

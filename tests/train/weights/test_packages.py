@@ -80,7 +80,7 @@ def test_an_average(tmp_path: Path) -> None:
     assert first(raw) == 2 and raw.notes == [
         "the average 'new' has taken in nothing yet: these are the raw weights"
     ]
-    with pytest.raises(NotFound, match=r"no such average.*did you mean 'ema'\? it has ema, new"):
+    with pytest.raises(NotFound, match=r"no such average.*did you mean 'ema'\? there are: ema, new"):
         packages.read(path, average="emma")
 
 

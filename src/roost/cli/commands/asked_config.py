@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from roost.base.reading import parse_scalar
+from roost.cli import terminal
 from roost.config.layers import ABSENT
 from roost.operations.explain import Explanation, explain, merged
 
@@ -43,20 +44,22 @@ def tell(
     """Prints all settings, or where one of them comes from."""
     if key:
         found = explain(config, key, tuning=tuning, overrides=overrides)
-        click.echo(_json(_plain(found)) if as_json else _explained(found))
+        if as_json:
+            terminal.print_json(_plain(found))
+        else:
+            click.echo(_explained(found))
         return 0
     values = merged(config, tuning=tuning, overrides=overrides)
-    click.echo(_json(values) if as_json else dumped(values).rstrip("\n"))
+    if as_json:
+        terminal.print_json(values)
+    else:
+        click.echo(dumped(values).rstrip("\n"))
     return 0
 
 
 def dumped(values: Any) -> str:
     """Settings as YAML that roost reads back as they are."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _plain(found: Explanation) -> dict[str, Any]:

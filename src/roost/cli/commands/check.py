@@ -51,13 +51,7 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     config, overrides = config_and_overrides(config, arguments, command="check")
     request = CheckRequest(config=config, overrides=overrides, device=device, command=sys.argv, **options)
     with check(request) as started:
-        for note in started.notes:
-            terminal.say(note)
-        screen = Plain(sys.stderr if as_json else sys.stdout)
-        ended = live.watch_to_end(started.running, screen, live.end_at_once)
-        started.process.wait()
-        outcome = started.outcome(ended)
-        was_told = live.was_told(started.running.output, outcome.error)
+        outcome, was_told = live.to_its_end(started, Plain(sys.stderr if as_json else sys.stdout))
     if as_json:
         click.echo(json.dumps(_plain(outcome), indent=2))
     elif outcome.estimate is not None:

@@ -26,7 +26,11 @@ _MOST_TIED = 3
 @click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (without this), best, or an id.")
 @click.option("--average", metavar="best:K", help="The mean of the best K, or with last:K of the newest K.")
 @click.option("--monitor", metavar="NAME", help="What best goes by; without it the first of checkpoint.best.")
-@click.option("--mode", type=click.Choice(["min", "max"]), help="With --monitor; without it: min.")
+@click.option(
+    "--mode",
+    type=click.Choice(["min", "max"]),
+    help="With --monitor; without it as in checkpoint.best, else min.",
+)
 @click.option("--ema", metavar="NAME", help="The weights of this average, one of the settings' averages.")
 @click.option("--prefix", metavar="net.", help="Only weights whose names begin so, and without it.")
 @click.option("--overwrite", is_flag=True, help="Replace the file of weights if it is there.")
@@ -47,7 +51,8 @@ def command(
     \b
     roost export runs/NAME --weights net.pt              # torch.load("net.pt", weights_only=True)
     roost export runs/NAME --weights net.safetensors -c best --prefix net.
-    roost export runs/NAME --weights net.pt --average last:5
+    roost export runs/NAME --weights net.pt --average best:3 --monitor valid/accuracy --mode max
+    roost export runs/NAME --weights net.pt --ema NAME
     roost export runs/NAME --records csv -o curves.csv
     """
     if (weights is None) == (records is None):
@@ -74,7 +79,7 @@ def _records(package: Path, kind: str, output: Path, *, as_json: bool) -> int:
 
     exported = export_records(package, kind=kind, output=output)
     if as_json:
-        _print_json(exported)
+        terminal.print_json(exported)
     else:
         click.echo(output)
     return 0
@@ -86,14 +91,9 @@ def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int
     from roost.operations.export_weights import ExportWeightsRequest, export_weights
 
     with export_weights(ExportWeightsRequest(package=package, output=file, **options)) as started:
-        for note in started.notes:
-            terminal.say(terminal.harmless(note))
-        ended = live.watch_to_end(started.running, Plain(sys.stderr), live.end_at_once)
-        started.process.wait()
-        found = started.outcome(ended)
-        was_told = live.was_told(started.running.output, found.error)
+        found, was_told = live.to_its_end(started, Plain(sys.stderr))
     if as_json:
-        _print_json(found)
+        terminal.print_json(found)
     for note in found.notes:
         terminal.say(terminal.harmless(note))
     if found.state != "succeeded":
@@ -127,9 +127,3 @@ def _lines(found: ExportedWeights) -> list[str]:
         )
         lines.append(f"tied: {', '.join(tied)}{more}; {kept}")
     return lines
-
-
-def _print_json(found: object) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

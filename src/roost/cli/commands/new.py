@@ -25,6 +25,7 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
     \b
     roost new digits
     roost new mine --template clean
+    roost new mine -t experiment          # YAML alone, with variations
     roost new -d mnist -MNIST
     """
     if directory and option:

@@ -53,19 +53,13 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
         raise UsageError("name one package", fix="roost predict -r runs/NAME --data test")
     from roost.cli import live
     from roost.operations.predict import PredictRequest, predict
-    from roost.operations.predict import as_json as encoded
 
     device = asked_device(options) or "auto"
     request = PredictRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
     with predict(request) as started:
-        for note in started.notes:
-            terminal.say(terminal.harmless(note))
-        ended = live.watch_to_end(started.running, _Counting(started.stage), live.end_at_once)
-        started.process.wait()
-        found = started.outcome(ended)
-        was_told = live.was_told(started.running.output, found.error)
+        found, was_told = live.to_its_end(started, _Counting(started.stage))
     if as_json:
-        click.echo(encoded(found))
+        terminal.print_json(found)
     _tell(found, was_told=was_told, is_plain=not as_json)
     return found.exit_code
 

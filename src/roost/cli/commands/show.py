@@ -51,9 +51,7 @@ def _package(package: Path, *, as_json: bool) -> int:
 
     shown = show(package)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        terminal.print_json(shown)
     else:
         from roost.cli.shown import lines
 
@@ -71,16 +69,9 @@ def _data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool) -> 
     config, overrides = config_and_overrides(None, arguments, command="show --data")
     request = ShowDataRequest(config=config, tuning=tuning, overrides=overrides, command=sys.argv)
     with show_data(request) as started:
-        for note in started.notes:
-            terminal.say(note)
-        ended = live.watch_to_end(started.running, Waiting(started.stage), live.end_at_once)
-        started.process.wait()
-        shown = started.outcome(ended)
-        was_told = live.was_told(started.running.output, shown.error)
+        shown, was_told = live.to_its_end(started, Waiting(started.stage))
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        terminal.print_json(shown)
     else:
         from roost.cli.shown_data import lines
 

@@ -32,9 +32,7 @@ def command(package: Path, as_json: bool) -> int:
             click.echo(f"{word}  {what}: {finding.detail}", color=terminal.colours(sys.stdout))
     bad = sum(not finding.good for finding in findings)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2))
+        terminal.print_json(findings)
     elif bad:
         terminal.error(f"{bad} damaged; `roost continue` takes the newest good checkpoint")
     return 1 if bad else 0

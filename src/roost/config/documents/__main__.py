@@ -1,4 +1,4 @@
-"""``python -m roost.config.documents 001 > docs/from-cornernet.md`` renews a page; ``003`` is SpeeChain's."""
+"""``python -m roost.config.documents NAME > docs/from-NAME.md`` renews a page: cornernet or speechain."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import sys
 from roost.config.documents import cornernet, speechain
 from roost.config.documents.page import markdown
 
-PAGES = {"001": ("from-cornernet.md", cornernet.PAGE), "003": ("from-speechain.md", speechain.PAGE)}
-"""By number: the file in docs, and the page."""
+PAGES = {
+    "cornernet": ("from-cornernet.md", cornernet.PAGE),
+    "speechain": ("from-speechain.md", speechain.PAGE),
+}
+"""By whose program it is: the file in docs, and the page."""
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in PAGES:

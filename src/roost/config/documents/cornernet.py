@@ -8,7 +8,7 @@ _TEXT = """For those who trained with the `train.py` of CornerNet or CornerNet-L
 and what it is called in roost. `roost new mine -t iterations` makes a project in that manner, with a
 sampling function, step decay and snapshots; its config names the old option beside each setting. Types,
 defaults and help on this page are those of roost's settings; *not yet* is said where nothing stands in an
-option's place so far. The page is written by `python -m roost.config.documents 001`.
+option's place so far. The page is written by `python -m roost.config.documents cornernet`.
 
 An iteration there is a step here, and whatever counts may count in steps (`500`), epochs (`2ep`) or time
 (`10min`).

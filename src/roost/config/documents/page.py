@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roost.config import settings
+from roost.config import reference, settings
 
 _HEAD = "| there | default there | here | values | default here | what it is |\n|---|---|---|---|---|---|\n"
 SAMPLE: dict[str, Any] = {
@@ -92,11 +91,8 @@ def _rows(group: Group, known: Mapping[str, Any]) -> Iterator[str]:
 
 def _cells(key: str, known: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """A setting, its values, its default and its help."""
-    value: Any = known
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    shown = "" if value is None or isinstance(value, Mapping) else f"`{json.dumps(value)}`"
-    return f"`{key}`", settings.allowed(_numbered(key)) or "", shown, told(key) or ""
+    values = settings.allowed(_numbered(key)) or ""
+    return f"`{key}`", values, reference.default(key, known), told(key) or ""
 
 
 def _row(*cells: str) -> str:

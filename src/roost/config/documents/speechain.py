@@ -8,7 +8,7 @@ _TEXT = """For those who ran experiments with SpeeChain's runner: each of its op
 in roost. `roost new mine -t experiment` makes a project in that manner: an experiment is one YAML file,
 variations include it, and next to no Python is written. Types, defaults and help on this page are those of
 roost's settings; *not yet* is said where nothing stands in an option's place so far. The page is written
-by `python -m roost.config.documents 003`.
+by `python -m roost.config.documents speechain`.
 
 There an option is given as `--name value`; here as `name=value` behind the config, or in the config itself.
 `${key}` stands for another key's value (there `!ref <key>`); numbers, lists and texts are those of YAML 1.2.

@@ -34,8 +34,8 @@ class MetricSettings(Struct, frozen=True, kw_only=True):
     class_: Annotated[str, about("path of a function, or of a class of torchmetrics")] = field(name="class")
     inputs: Annotated[Patterns | None, about("what it is called with; [output, batch.1] if left out")] = None
     in_training: Annotated[
-        bool, about("whether it is measured in each training step, too; functions only")
-    ] = True
+        bool | None, about("whether it is measured in training, too; only functions are, if left out")
+    ] = None
     arguments: dict[str, Any] = {}
 
 

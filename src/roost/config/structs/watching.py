@@ -37,7 +37,7 @@ class AverageSettings(Struct, frozen=True, kw_only=True):
 
 
 class StatisticsSettings(Struct, frozen=True, kw_only=True):
-    """``statistics``: sizes of gradients, weights and steps, by parameter, in the rows as ``stats/...``."""
+    """``statistics``: sizes of gradients, weights and updates, by parameter, in the rows as ``stats/...``."""
 
     every: Annotated[Every, about("when to look: 100 steps, 1ep, 10/ep")] = 100
     params: Annotated[Patterns, about("globs over the names of the parameters")] = "*"

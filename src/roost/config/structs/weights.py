@@ -16,9 +16,9 @@ class InitSettings(Struct, frozen=True, kw_only=True):
     checkpoint: Annotated[
         Natural | Literal["best", "last"], about("of a package: whose weights; an id, best or last")
     ] = "last"
-    entry: Annotated[str | None, about("of a file of torch.save: which of its entries holds the weights")] = (
-        None
-    )
+    entry: Annotated[
+        str | None, about("of a file of torch.save: which of its entries, as a.b, holds the weights")
+    ] = None
     average: Annotated[str | None, about("of a package: this average in place of the raw weights")] = None
     mapping: Annotated[
         dict[str, str | None],

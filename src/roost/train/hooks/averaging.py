@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
 from roost.base.interval import parse_start
-from roost.train.average import Average, Method
+from roost.train.average import HOOK, Average, Method
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.clock import note_clock
 
@@ -48,7 +48,7 @@ class Averaging(Hook):
 
     @property
     def name(self) -> str:
-        return f"average/{self._name}"
+        return f"{HOOK}{self._name}"
 
     def on_start(self, trainer: Trainer) -> None:
         note_clock(trainer, f"an update of the average {self._name}", self.every)

@@ -136,11 +136,25 @@ def line(trainer: Trainer, row: dict[str, float]) -> str:
     progress, until = trainer.progress, trainer.until
     epochs = f"/{until.epochs}" if until.epochs else ""
     steps = f"/{trainer.total_steps}" if trainer.total_steps < NEVER else ""
-    return f"epoch {progress.epoch}{epochs}  step {progress.step}{steps}  {metrics(row)}"
+    return told(f"epoch {progress.epoch}{epochs}  step {progress.step}{steps}", row)
+
+
+_LONGEST_LINE = 240
+
+
+def told(head: str, row: dict[str, float]) -> str:
+    """The values of a row behind ``head``; of several sets and averages each in a line below it."""
+    shown = _groups(row)
+    whole = "  ".join([head, *shown])
+    return whole if len(whole) <= _LONGEST_LINE else "\n  ".join([head, *shown])
 
 
 def metrics(row: dict[str, float]) -> str:
     """The values of a row but for statistics, those of one split together under its name."""
+    return "  ".join(_groups(row))
+
+
+def _groups(row: dict[str, float]) -> list[str]:
     groups: dict[str, list[str]] = {}
     has_several = any(name.startswith("lr/") for name in row)
     for name, value in row.items():
@@ -152,4 +166,4 @@ def metrics(row: dict[str, float]) -> str:
         groups.setdefault(split, []).append(f"{short if slash else name} {value:.3g}")
     # What belongs to no split (the learning rate) comes last.
     ordered = sorted(groups.items(), key=lambda group: group[0].partition("/")[0] in ("", "lr"))
-    return "  ".join(f"{split}: {' '.join(shown)}" if split else " ".join(shown) for split, shown in ordered)
+    return [f"{split}: {' '.join(shown)}" if split else " ".join(shown) for split, shown in ordered]

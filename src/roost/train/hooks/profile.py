@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _ROWS = 200
 """Operators in the table."""
+_SILENT = "6"
+"""Above all severities of libkineto."""
 _STEP = "step "
 
 
@@ -92,6 +95,8 @@ class Profile(Hook):
     def _begin(self, trainer: Trainer) -> None:
         if torch._C._autograd._profiler_enabled():
             raise RuntimeError("another profiler is running, and torch would end it")
+        # Or libkineto, which reads it when it first starts, writes lines of its own to stderr.
+        os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if trainer.runner.device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -114,13 +119,16 @@ class Profile(Hook):
         durable.make_folders(self._folder)
         trace = self._folder / "trace.json"
         # The profiler writes by itself, and a trace may be larger than what should be held in memory.
+        # In a folder: where torch cannot write a trace it prints that, goes on, and leaves a file of its own.
         staging = durable.staging_name(trace)
         try:
-            profiler.export_chrome_trace(str(staging))
-            durable.rename(staging, trace)
-        except BaseException:
+            durable.make_folder(staging)
+            profiler.export_chrome_trace(str(staging / trace.name))
+            if not (staging / trace.name).exists():
+                raise OSError(f"torch could not write {trace}; is the disk full?")
+            durable.rename(staging / trace.name, trace)
+        finally:
             durable.discard(staging)
-            raise
         table = averages.table(sort_by=key, row_limit=_ROWS, max_name_column_width=80)
         durable.write(self._folder / "table.txt", table.encode())
         last, wanted = trainer.progress.step, self._end - self._first

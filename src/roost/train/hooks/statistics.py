@@ -150,6 +150,7 @@ class Statistics(Hook):
         """Writes the histograms; waits for the device."""
         try:
             durable.make_folders(folder)
+            durable.sweep(folder)  # what a session that was killed here has left
             for kind, values in self._values.items():
                 for name, tensor in values.items():
                     suffix, data = encode(Media("histogram", tensor.abs() if tensor.is_complex() else tensor))

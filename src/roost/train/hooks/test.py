@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import Damaged, NotFound
 from roost.package.retention import Best as Rule
+from roost.train.average import HOOK
 from roost.train.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.console import metrics
+from roost.train.hooks.console import told
 from roost.train.hooks.records import Records
 from roost.train.module_state import ModuleState
 
@@ -50,7 +51,7 @@ class Test(Hook):
             trainer.cut_short = True  # `continue` does it again
             return
         self._records.write(trainer, results)
-        self.tell(f"with {which}  {metrics(results)}")
+        self.tell(told(f"with {which}", results))
 
     def _load_best(self, trainer: Trainer) -> str:
         """Loads the best weights that can be read; names what the runner holds now."""
@@ -87,7 +88,7 @@ def _load(trainer: Trainer, checkpoints: Checkpoints, id: int) -> None:
         checkpoints.load_part(id, "trainer", hooks)
     checkpoints.load_part(id, "model", ModuleState(trainer.runner))
     for name, average in trainer.averages.items():
-        state = hooks.states.get(f"average/{name}")
+        state = hooks.states.get(f"{HOOK}{name}")
         if state is None:
             average.clear()  # at that step there was none yet: it is the weights
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from roost.base import durable
-from roost.base.errors import ContractError
+from roost.base.errors import ContractError, RoostError
 from roost.train import evaluation, media, seeding
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.hook import Hook, Phase
@@ -43,16 +43,23 @@ class Visualize(Hook):
         self._folder, self._samples = Path(folder), samples
         # Without an interval it would be due at every step.
         self.every = [] if every is None else every
-        self._said = False
+        self._said = self._said_unwritten = False
 
     def on_step(self, trainer: Trainer) -> None:
         try:
-            self.show(trainer)
+            found = self._shown(trainer)
         except Interrupted:
             raise
         except Exception as error:  # noqa: BLE001  - a user's picture must not end a user's training
             print(f"visualize failed at step {trainer.progress.step}, training goes on:", flush=True)
             print(_in_short(error), end="", file=sys.stderr, flush=True)
+            return
+        try:
+            self._store(trainer, found)
+        except OSError as error:
+            if not self._said_unwritten:
+                print(f"pictures not written: {error}; training goes on", flush=True)
+            self._said_unwritten = True
 
     def show(self, trainer: Trainer) -> list[Path]:
         """Shows the first validation set, or that of training where there is no validation; gives the files.
@@ -63,16 +70,21 @@ class Visualize(Hook):
             OSError: A file could not be written.
             Exception: Whatever it raised.
         """
+        return self._store(trainer, self._shown(trainer))
+
+    def _shown(self, trainer: Trainer) -> dict[str, bytes]:
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
             first = self._first(trainer.loaders[names[0]], names[0])
             batch = trainer.runner.to_device(first.value)
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
+        return _files(shown)
+
+    def _store(self, trainer: Trainer, found: Mapping[str, bytes]) -> list[Path]:
         folder = self._folder / str(trainer.progress.step)
         folder.mkdir(parents=True, exist_ok=True)
         durable.sweep(folder)  # what a session that was killed here has left
-        found = _files(shown)
         for name, data in found.items():
             durable.write(folder / name, data)
         return [folder / name for name in found]
@@ -93,10 +105,27 @@ def _files(shown: Mapping[str, Any]) -> dict[str, bytes]:
     """What is to be written, by the name of the file.
 
     Raises:
-        ContractError: Something cannot be stored, or two have one name.
+        ContractError: It is no mapping, a name is none, something cannot be stored, or two have one name.
     """
+    if not isinstance(shown, Mapping):
+        raise ContractError(
+            "visualize() gives no pictures by name",
+            received=type(shown).__name__,
+            fix='return a dict: {"first": roost.Media("image", pixels)}',
+        )
     found: dict[str, bytes] = {}
     for name, value in shown.items():
+        if (
+            not isinstance(name, str)
+            or name.startswith(".")
+            or not name.isprintable()
+            or not 0 < len(name) <= 80
+        ):
+            raise ContractError(
+                "visualize() gives a name that no file can have",
+                received=name,
+                fix="give texts of up to 80 characters that do not begin with a dot",
+            )
         for suffix, data in media.encoded(value).items():
             file = f"{name.replace('/', '_')}.{suffix}"
             if file in found:
@@ -108,8 +137,11 @@ def _files(shown: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _in_short(error: Exception) -> str:
-    """The traceback with the user's own lines; the whole one where there are none."""
+    """The traceback with the user's own lines; the whole one where there are none. What roost itself says
+    needs none then."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or list(frames)
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)]
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    if not own and isinstance(error, RoostError):
+        return f"{error}\n"
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(own or list(frames))]
     return "".join([*lines, *traceback.format_exception_only(error)])

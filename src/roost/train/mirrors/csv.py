@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from roost.base import durable
+from roost.package import records
 from roost.package.records import Row
-from roost.train.mirrors.sink import End, Held, numbers
+from roost.train.mirrors.sink import End, Held
 
 _FIRST = ("step", "epoch", "time")
 
@@ -50,7 +51,7 @@ class Csv:
 
     def row(self, row: Row) -> None:
         first = {name: row[name] for name in _FIRST if name in row}
-        self._put([{**first, **numbers(row)}])
+        self._put([{**first, **records.values(row)}])
 
     def media(self, step: int, path: Path) -> None:
         """A table has no place for them."""

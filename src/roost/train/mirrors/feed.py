@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.base import durable, regular
-from roost.package import records
+from roost.base import durable
+from roost.package import records, sessions
+from roost.package.growing import Rows
 from roost.package.records import Row
-from roost.train.mirrors.history import Media, Medium, Rows, outlived
-from roost.train.mirrors.sink import End, Held, Sink, numbers
+from roost.train.mirrors.media import Media, Medium, outlived
+from roost.train.mirrors.sink import End, Held, Sink
 
 
 class Feed:
@@ -61,12 +61,12 @@ class Feed:
         return self._begin(noted - 1, headers)
 
     def _state(self) -> dict[str, Any]:
-        state = _read(self._note)
+        state = (sessions.load(self._note) if self._note is not None else None) or {}
         if self._note is not None and not state.get("token"):
             # Written first: where a kill comes before the run's id is known, the run is found again by it.
             state["token"] = secrets.token_hex(4)
             durable.make_folder(self._note.parent, exist_ok=True)
-            durable.write(self._note, _text(state))
+            durable.write(self._note, sessions.to_json(state))
         self._token = state.get("token", "")
         return state
 
@@ -79,7 +79,7 @@ class Feed:
         far = {"last_step": self._last_step(), "headers": len(self._headers)}
         body = {**self._sink.state(), "token": self._token, **far}
         if self._note is not None and body != self._noted:
-            durable.write(self._note, _text(body))
+            durable.write(self._note, sessions.to_json(body))
             self._noted = body
 
     def _last_step(self) -> int:
@@ -103,12 +103,13 @@ class Feed:
         Raises:
             Exception: Whatever keeps the sink from taking it. Then it must be given up: it may hold half.
         """
-        new = self._rows.new()
+        new = [row for _, row in self._rows.new()]
         went_back = [row["start_step"] for row in new if "start_step" in row]
         again = [row["step"] - 1 for row in new if self._is_double(row)]
         if self._sink.rewinds and (went_back or again):
-            # The step that it went back to may be recorded again, too.
-            return self._begin(min([step - 1 for step in went_back] + again))
+            # The step that it went back to may be recorded again, too. What came before that header may be
+            # as new as the header; of the last step that the sink has, there may be more.
+            return self._begin(min([step - 1 for step in went_back] + again + [self._last_step() - 1]))
         self._headers += [row for row in new if "start_step" in row]
         return self._bring([row for row in new if "start_step" not in row], self._media.new() if new else [])
 
@@ -116,7 +117,7 @@ class Feed:
         """Reads everything from the start and brings what lies after ``mark``; before it too if a header
         after the first ``known_headers`` tells that the run went back."""
         self._rows, self._media = Rows(self._package / "records"), Media(self._package / "media")
-        new = self._rows.new()
+        new = [row for _, row in self._rows.new()]
         media = self._media.new()
         self._headers = [row for row in new if "start_step" in row]
         self._newest = {}
@@ -157,7 +158,7 @@ class Feed:
             return False
         known = names if row["step"] == step else frozenset()
         lacking = {name: value for name, value in row.items() if name not in known}
-        found = frozenset(numbers(lacking))
+        found = frozenset(records.values(lacking))
         if not found:
             return False
         self._held = Held(row["step"], known | found)
@@ -171,18 +172,3 @@ class Feed:
 
 def _key(row: Row) -> frozenset[str]:
     return frozenset(records.metrics(row))
-
-
-def _text(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, indent=2).encode() + b"\n"
-
-
-def _read(note: Path | None) -> dict[str, Any]:
-    """What was noted; nothing if there is no note, or none that can be read."""
-    if note is None:
-        return {}
-    try:
-        found = json.loads(regular.read(note))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}

@@ -16,6 +16,7 @@ from roost.config.structs.mirrors import (
     TensorBoardSettings,
     WandbSettings,
 )
+from roost.package import snapshot
 from roost.train.mirrors.sink import Sink
 from roost.train.mirrors.subject import Subject
 
@@ -73,7 +74,7 @@ def mirrored(
     Args:
         settings: The section.
         where: Where a dotted key was set, for messages.
-        copied: The project's files in the package, as its manifest names them.
+        copied: The project's files in the package and its links, as its manifest names them.
 
     Raises:
         ConfigError: A library is not installed, or a place lies outside of the package or is taken.
@@ -101,14 +102,12 @@ def require(library: str, setting: str, where: Where = lambda key: None, *, extr
         raise ConfigError(f"{library} is not installed", setting=setting, where=where(setting), fix=fix)
 
 
-_TAKEN = frozenset(["Checkpoints", "sessions", "records", "media", "blackbox", "profile", FOLDER])
-"""Folders in which the package keeps what no mirror may touch."""
-
-
 def _check_place(setting: str, place: PurePath, copied: Iterable[str], where: Where) -> None:
     is_outside = place.is_absolute() or ".." in place.parts or not place.name
+    # Below a link it would land in the project.
     is_taken = not is_outside and (
-        place.parts[0] in _TAKEN or any(PurePath(one).is_relative_to(place) for one in copied)
+        place.parts[0] in snapshot.TAKEN
+        or any(one.is_relative_to(place) or place.is_relative_to(one) for one in map(PurePath, copied))
     )
     is_table = setting.endswith(".file")
     if is_outside or is_taken or (is_table and place.suffix != ".csv"):

@@ -24,8 +24,9 @@ from mlflow.entities import Metric, Param  # noqa: E402
 
 from roost.base import durable  # noqa: E402
 from roost.config.structs.mirrors import MlflowSettings  # noqa: E402
+from roost.package import records  # noqa: E402
 from roost.package.records import Row  # noqa: E402
-from roost.train.mirrors.sink import End, Held, numbers  # noqa: E402
+from roost.train.mirrors.sink import End, Held  # noqa: E402
 from roost.train.mirrors.subject import Subject, flat  # noqa: E402
 
 _STATUS: dict[End, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -107,7 +108,7 @@ class Mlflow:
 
     def row(self, row: Row) -> None:
         at = int(row["time"] * 1000)
-        for name, value in numbers(row).items():
+        for name, value in records.values(row).items():
             there = _name_there(name)
             if there != name:
                 self._say(f"{name} is called {there} there: MLflow allows no other characters")

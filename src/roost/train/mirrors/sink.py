@@ -61,16 +61,3 @@ class Sink(Protocol):
     def close(self, end: End | None) -> None:
         """Writes what is left, and lets go; with None, after an error, it only lets go."""
         ...
-
-
-def numbers(row: Row) -> dict[str, float]:
-    """All values of a row, times and memory (``perf/…``) too."""
-    return {name: value for name, value in row.items() if name not in NO_VALUES and _is_number(value)}
-
-
-NO_VALUES = frozenset(["step", "epoch", "time", "nonfinite"])
-"""What a row has beside its values."""
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

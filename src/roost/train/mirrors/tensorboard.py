@@ -22,9 +22,10 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from roost.base import durable
+from roost.package import records
 from roost.package.records import Row
 from roost.train.mirrors import pictures
-from roost.train.mirrors.sink import End, Held, numbers
+from roost.train.mirrors.sink import End, Held
 
 _AT_MOST_BYTES = 1 << 20
 """Kept in memory before they are written."""
@@ -64,7 +65,7 @@ class TensorBoard:
         self._put(Event(wall_time=time.time(), step=step + 1, session_log=begin))
 
     def row(self, row: Row) -> None:
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in numbers(row).items()]
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in records.values(row).items()]
         at = row.get("time", 0.0)
         self._put(Event(wall_time=at, step=row["step"], summary=Summary(value=values)))
 

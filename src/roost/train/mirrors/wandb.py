@@ -14,9 +14,10 @@ import wandb
 
 from roost.base import durable
 from roost.config.structs.mirrors import WandbSettings
+from roost.package import records
 from roost.package.records import Row
 from roost.train.mirrors import pictures, wandb_log
-from roost.train.mirrors.sink import End, Held, numbers
+from roost.train.mirrors.sink import End, Held
 from roost.train.mirrors.subject import Subject
 
 _EXIT_CODES: dict[End, int] = {"finished": 0, "failed": 1, "stopped": 255}
@@ -98,7 +99,7 @@ class Wandb:
         raise NotImplementedError("W&B takes nothing back")
 
     def row(self, row: Row) -> None:
-        values: dict[str, Any] = numbers(row)
+        values: dict[str, Any] = records.values(row)
         if row["step"] <= self._old:
             self._run.summary.update(values)
             return
@@ -121,7 +122,7 @@ class Wandb:
         """wandb's own process writes and sends what it was given; what it loses, the next session sends."""
 
     def state(self) -> dict[str, Any]:
-        return {"run_id": self._id, "mode": self._settings.mode}
+        return {"run_id": self._id}
 
     def close(self, end: End | None) -> None:
         if end is not None:

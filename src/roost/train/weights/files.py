@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from roost.base import regular, tensors, tree
-from roost.base.errors import CheckpointError, NotFound, Refused
+from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.train.weights.source import Source
 
 ENTRIES = ("state_dict", "model", "model_state_dict", "module", "net")
@@ -47,12 +47,14 @@ def read(path: Path, *, entry: str | None = None) -> Source:
 
     Args:
         path: The file.
-        entry: Which entry of a file of torch.save holds them; None: one of `ENTRIES`, or the whole.
+        entry: Which entry of a file of torch.save holds them, ``a.b`` for one inside another; None: one of
+            `ENTRIES`, or the whole.
 
     Raises:
         NotFound: There is no such file.
         CheckpointError: It is cut off, damaged, or no file of weights.
         Refused: It needs code to be run, or a newer torch to be read safely.
+        UsageError: It is no file of torch.save, and an entry is named.
         OSError: It cannot be read.
     """
     try:
@@ -64,6 +66,8 @@ def read(path: Path, *, entry: str | None = None) -> Source:
     except FileNotFoundError as error:
         raise NotFound("there is no such file", received=str(path)) from error
     if path.suffix == ".safetensors" or start[8:9] == b"{":
+        if entry is not None:
+            raise UsageError("`entry` is for files of torch.save, and this is none", fix="leave it out")
         return _of_safetensors(path, start)
     raise CheckpointError(*_unknown(start))
 
@@ -145,8 +149,8 @@ def _not_loaded(said: str) -> CheckpointError | Refused:
 def _state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
     """The state dict in what a file holds, which entry it is, and what to say about that."""
     if entry is not None:
-        found = content.get(entry) if isinstance(content, Mapping) else None
-        if not isinstance(found, Mapping) or not _has_tensors(found):
+        found = _inside(content, entry)
+        if not _has_tensors(found):
             raise CheckpointError(f"it has no entry {entry!r} with tensors by name; {_told(content)}")
         return found, f", its entry {entry!r}", []
     path: list[str] = []
@@ -169,8 +173,22 @@ def _state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str
     return content, "", []
 
 
+def _inside(content: Any, entry: str) -> Any:
+    """The entry of that name, or the one inside others that its dots lead to."""
+    if isinstance(content, Mapping) and entry in content:
+        return content[entry]
+    for name in entry.split("."):
+        content = content.get(name) if isinstance(content, Mapping) else None
+    return content
+
+
 def _has_tensors(value: object) -> bool:
-    return isinstance(value, Mapping) and any(isinstance(one, Tensor) for one in value.values())
+    """Whether it holds tensors by names that are texts."""
+    return (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) for name in value)
+        and any(isinstance(one, Tensor) for one in value.values())
+    )
 
 
 def _holds_some(value: object) -> bool:

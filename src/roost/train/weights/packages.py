@@ -7,23 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from roost.base.errors import NotFound, UsageError
-from roost.base.suggest import proposal
-from roost.config import sections
-from roost.config.structs.checkpoint import CheckpointSettings
 from roost.package import checkpoint as checkpoints
-from roost.package import retention
+from roost.package import chosen, retention
 from roost.package.checkpoint import Info
 from roost.package.package import Package
 from roost.package.store import Store
+from roost.train import average as averages
 from roost.train.weights.source import Source
 
 Which = int | Literal["best", "last"]
 MODEL, TRAINER = "model", "trainer"
-AVERAGE = "average/"
-"""Before its name: the hook that keeps an average."""
 
 
 def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) -> Source:
@@ -55,7 +49,7 @@ def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) 
             fix="give the folder of a run, one of its Checkpoints/state_N.ckpt, or a file of weights",
         )
     if checkpoint == "best":
-        checkpoint = _best(store, _rules(package) if package is not None else ())
+        checkpoint = _best(store, chosen.first_rule(package) if package is not None else None)
     notes: list[str] = []
     if checkpoint == "last":
         found, notes = store.newest_readable(load)
@@ -66,19 +60,12 @@ def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) 
     return _source(path, checkpoints.folder_of(store.folder, found[0].id), *found, average, notes)
 
 
-def _rules(package: Package) -> tuple[retention.Best, ...]:
-    section = package.settings().get("checkpoint") or {}
-    read = sections.read(CheckpointSettings, section, key="checkpoint", where=lambda key: None)
-    return retention.policy_of(read).best
-
-
-def _best(store: Store, rules: tuple[retention.Best, ...]) -> int:
-    if not rules:
+def _best(store: Store, rule: retention.Best | None) -> int:
+    if rule is None:
         raise NotFound(
             "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
             fix="give checkpoint: last, or an id",
         )
-    rule = msgspec.structs.replace(rules[0], top_k=1)
     if not (found := retention.best_of(store.line(), rule)):
         raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
     return found[0].id
@@ -92,24 +79,10 @@ def _source(
     weights = dict(model["state"] if {"state", "hidden"} <= set(model) else model)
     about, part = f"checkpoint {info.id} of step {info.step}", MODEL
     if average is not None:
-        found = _averaged(states[TRAINER], average, folder)
+        found = averages.stored(states[TRAINER].get("hooks", {}), average, where=folder)
         weights |= found
         about, part = f"{about}, average {average!r}", TRAINER
         if not found:
             notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
     stored = info.files.get(f"{part}.safetensors", {})
     return Source(weights, path, about, str(stored.get("sha256", "")), int(stored.get("bytes", 0)), notes)
-
-
-def _averaged(trainer: Mapping[str, Any], name: str, folder: Path) -> Mapping[str, Any]:
-    hooks = trainer.get("hooks", {})
-    known = [hook.removeprefix(AVERAGE) for hook in hooks if hook.startswith(AVERAGE)]
-    if name not in known:
-        fix = (
-            f"{proposal(name, known)}it has {', '.join(known)}"
-            if known
-            else "leave `average` out: it has none"
-        )
-        raise NotFound("the checkpoint holds no such average", received=name, where=folder, fix=fix)
-    weights: Mapping[str, Any] = hooks[f"{AVERAGE}{name}"]["weights"]
-    return weights

@@ -18,6 +18,7 @@ from roost.base.listed import listed
 from roost.config.structs.mirrors import MirrorSettings
 from roost.package import checkpoint, skipped
 from roost.package.package import Package
+from roost.package.places import places
 from roost.package.project_files import classes
 from roost.project import assemble, loading, native
 from roost.project.contract import Data, Runner
@@ -57,7 +58,7 @@ class Miniature:
 
     def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
         self._package, self._walk = package, walk
-        self._where = native.places(package)
+        self._where = places(package)
         self._device = choose_device(str(request["device"]))
         self._project = str(request["project"])
         self._values, self._settings = native.resolved(package, self._project)

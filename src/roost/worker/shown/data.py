@@ -12,6 +12,7 @@ import torch
 from roost.base.duration import precise_duration
 from roost.base.errors import ConfigError
 from roost.package.package import Package
+from roost.package.places import places
 from roost.package.project_files import classes
 from roost.package.shown_data import Split, Times
 from roost.project import loading, native
@@ -45,7 +46,7 @@ class Showing:
 
     def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
         self._package, self._walk = package, walk
-        self._where = native.places(package)
+        self._where = places(package)
         self._device = choose_device(str(request["device"]))
         self._values, self._settings = native.resolved(package, str(request["project"]))
         determinism.apply(self._settings, device=self._device, first=None)

@@ -1,4 +1,4 @@
-"""Follows the files of a run while they grow: rows of all its sessions, and media."""
+"""Follows the media of a run while they come, as `roost.package.growing` does its rows."""
 
 from __future__ import annotations
 
@@ -8,42 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.base import durable
-from roost.package.records import Follower, Row
-
-
-class Rows:
-    """Reads the rows of all sessions, each line once.
-
-    Args:
-        folder: The package's ``records``; it need not exist yet.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._followers: dict[int, Follower] = {}
-        self._before: Row = {}
-
-    def new(self) -> list[Row]:
-        """The rows since the last call, in the order in which they were written; among them one that has a
-        ``start_step`` where a session began, or went back."""
-        found: list[Row] = []
-        for number in self._growing():
-            path = self._folder / f"{number}.jsonl"
-            for row in self._followers.setdefault(number, Follower(path)).new_rows():
-                # The disk may have been full for the line's end alone; then the row was written again.
-                if row != self._before:
-                    found.append(row)
-                self._before = row
-        return found
-
-    def _growing(self) -> list[int]:
-        """The newest session of those that were read, and all after it: one ends before the next begins."""
-        try:
-            paths = [Path(entry.name) for entry in os.scandir(self._folder)]
-        except OSError:
-            return []
-        numbers = [int(path.stem) for path in paths if path.suffix == ".jsonl" and path.stem.isdecimal()]
-        return sorted(number for number in numbers if number >= max(self._followers, default=0))
+from roost.package.records import Row
 
 
 class Medium(NamedTuple):

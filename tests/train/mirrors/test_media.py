@@ -2,22 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roost.train.mirrors.history import Media, Rows
-from tests.train.mirrors.recorded import session, show
-
-
-def test_each_line_once_over_sessions(tmp_path: Path) -> None:
-    rows = Rows(tmp_path / "records")
-    assert rows.new() == []
-    writer = session(tmp_path, 1, 0, [1])
-    assert [row.get("start_step", row.get("step")) for row in rows.new()] == [0, 1]
-    writer.row(2, 0, {"a": 1.0})
-    session(tmp_path, 2, 2, [3])
-    session(tmp_path, 10, 3, [4])
-    assert [row.get("start_step", row.get("step")) for row in rows.new()] == [2, 2, 3, 3, 4]
-    (tmp_path / "records" / "notes.txt").write_text("mine")
-    (tmp_path / "records" / "x.jsonl").write_text("mine")
-    assert rows.new() == []
+from roost.train.mirrors.media import Media
+from tests.train.mirrors.recorded import show
 
 
 def test_media_are_found_once_and_when_they_are_made_anew(tmp_path: Path) -> None:
