@@ -69,7 +69,6 @@ MAY_WRITE = {
     "train/media.py": "writes into memory",
     "worker/export.py": "torch writes into a durable file",
     "train/mirrors/courier.py": "a lock; nothing resumes from it",
-    "train/mirrors/pictures.py": "reads from memory",
     "worker/replay.py": "a folder for a while, for what a replay would write into the package",
 }
 """Files that change the disk without `roost.base.durable`, each with the reason."""

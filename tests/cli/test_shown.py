@@ -156,7 +156,7 @@ def test_predictions_have_a_line_each(tmp_path: Path) -> None:
         source="ph\x1b[2Jotos",
         count=3,
         values={"x": {}, "y": {}},
-        ema="slow",
+        averaged="slow",
     )
     place = made.path / predictions.NAME / "4"
     place.mkdir(parents=True)

@@ -17,7 +17,13 @@ from roost.package.sessions import Session
 from tests.operations.packages import package
 from tests.waiting import wait_for
 
-ASKED = {"kind": "export", "chosen": {"kind": "last"}, "ema": None, "prefix": "nothing.", "overwrite": False}
+ASKED = {
+    "kind": "export",
+    "chosen": {"kind": "last"},
+    "averaged": None,
+    "prefix": "nothing.",
+    "overwrite": False,
+}
 
 
 def test_its_folder_is_hidden_and_goes_with_the_block(tmp_path: Path) -> None:

@@ -126,7 +126,16 @@ def test_a_running_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "override", ["max_epochs=soon", "max_epoch=3", "runner", "runner=Model/No.py:Runner"]
+    "override",
+    [
+        "max_epochs=soon",
+        "max_epoch=3",
+        "runner",
+        "runner=Model/No.py:Runner",
+        "optimizers.main.class=os.system",
+        "+mirrors.csv.file=../x.csv",
+        "+mirrors.csv.file=Model/Runner.py/x.csv",
+    ],
 )
 def test_a_wrong_override(tmp_path: Path, override: str) -> None:
     made = package(tmp_path / "runs", state="stopped")

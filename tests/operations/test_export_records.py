@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.operations.export_records import export_records
 from roost.train.mirrors import kinds
@@ -68,9 +69,51 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "mine").write_text("mine")
     for name in ("mine", "ours"):
-        with pytest.raises(Refused, match="nothing is overwritten"):
+        with pytest.raises(Refused, match="is there already"):
             export_records(made.path, kind=kind, output=tmp_path / name)
-    assert (tmp_path / "mine").read_text() == "mine"
+    with pytest.raises(Refused, match=r"--overwrite replaces files alone.*remove it"):
+        export_records(made.path, kind=kind, output=tmp_path / "ours", overwrite=True)
+    assert (tmp_path / "mine").read_text() == "mine" == (tmp_path / "ours" / "mine").read_text()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_is_replaced_on_demand(tmp_path: Path, kind: str) -> None:
+    made = package(tmp_path / "runs")
+    (tmp_path / "old").write_text("old " * 1000)
+    with pytest.raises(Refused, match="or replace it: --overwrite"):
+        export_records(made.path, kind=kind, output=tmp_path / "old")
+    for name in ("old", "new"):
+        export_records(made.path, kind=kind, output=tmp_path / name, overwrite=True)
+    assert (tmp_path / "old").read_bytes() == (tmp_path / "new").read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_export_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = package(tmp_path / "runs")
+    (tmp_path / "old").write_text("old")
+
+    def full(operation: str, path: str) -> None:
+        if operation == "write" and path.count(".tmp-"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable, "fault", full)
+    with pytest.raises(OSError, match="No space"):
+        export_records(made.path, kind="csv", output=tmp_path / "old", overwrite=True)
+    assert (tmp_path / "old").read_text() == "old" and not list(tmp_path.glob(".*"))
+
+
+def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert export_records(made.path, kind="csv", output=tmp_path / "a").torn == 0
+    file = made.path / "records" / "1.jsonl"
+    header, *rows = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([header, b"garbage\n", *rows, b'{"step": 4']))
+    done = export_records(made.path, kind="csv", output=tmp_path / "b")
+    assert (done.rows, done.torn) == (3, 2)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    file.write_bytes(header + b"garbage\n")
+    with pytest.raises(NotFound, match="no row can be read: 1 of its lines"):
+        export_records(made.path, kind="csv", output=tmp_path / "c")
 
 
 def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

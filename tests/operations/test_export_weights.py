@@ -39,7 +39,7 @@ def test_of_a_package_without_its_project(finished: Package, tmp_path: Path) -> 
     written = torch.load(tmp_path / "net.pt", weights_only=True)
     assert state.keys() == written.keys() and all(torch.equal(state[name], written[name]) for name in state)
     assert {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()} == before
-    found = exported(finished, tmp_path / "net.pt", ema="nobody", overwrite=True)
+    found = exported(finished, tmp_path / "net.pt", averaged="nobody", overwrite=True)
     assert (found.state, found.exit_code, found.tensors) == ("failed", 3, 0)
     assert found.error is not None and "holds no such average" in found.error
     assert torch.load(tmp_path / "net.pt", weights_only=True).keys() == written.keys(), (

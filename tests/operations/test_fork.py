@@ -16,7 +16,6 @@ from roost.base import durable
 from roost.base.errors import ConfigError, Damaged, NotFound, Refused, UsageError
 from roost.operations.debug import DebugRequest, debug
 from roost.operations.fork import ForkRequest, fork
-from roost.operations.starting import Started
 from roost.package import checkpoint, lineage
 from roost.package.package import Package
 from tests.operations.packages import VALUES, package, session
@@ -172,11 +171,13 @@ def test_best_that_stays_behind_is_said(tmp_path: Path) -> None:
     assert any("valid/loss 0.5 at step 20" in note for note in started.notes)
 
 
-def test_a_run_at_its_goal_has_nothing_to_do(tmp_path: Path) -> None:
+def test_a_run_at_its_goal_is_refused(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     for asked in ({}, {"step": 30}, {"checkpoint": 2}, {"overrides": ["optimizers.main.lr=1"]}):
-        started: Started = fork(ForkRequest(package=made.path, **asked))  # type: ignore[arg-type]
-        assert started.session is None and "goal" in started.notes[0]
+        with pytest.raises(Refused, match="at its goal, step 30, where max_epochs: 3 ended it") as refused:
+            fork(ForkRequest(package=made.path, **asked))  # type: ignore[arg-type]
+        way = "raise the limit: max_epochs=6, or go on from an earlier step: --at 20"
+        assert refused.value.fix == way and refused.value.exit_code == 5
     nothing_was_made(made)
 
 
@@ -193,6 +194,11 @@ def test_a_run_at_its_goal_has_nothing_to_do(tmp_path: Path) -> None:
             r"no file Model/Other\.py.*command line",
         ),
         ({"overrides": ["optimizers.main.class=torch.optim.Adam"]}, ConfigError, "state of torch.optim.SGD"),
+        (
+            {"overrides": ["+mirrors.csv.file=../x.csv"]},
+            ConfigError,
+            r"mirrors\.csv\.file: must name a place.*command line",
+        ),
         ({"name": "one"}, Refused, "something has this name"),
         ({"name": "a/b"}, UsageError, "--name"),
         ({"description": "."}, UsageError, "folder name"),

@@ -100,6 +100,9 @@ def test_what_is_linked_is_said(tmp_path: Path) -> None:
         ({"overrides": ["max_epoch=3"]}, ConfigError, "max_epochs"),
         ({"overrides": ["runner=Model/Runer.py:Runner"]}, ConfigError, "Runer.py"),
         ({"overrides": ["save_root=."]}, ConfigError, "save_root"),
+        ({"overrides": ["optimizers.main.class=os.system"]}, ConfigError, "'os.system' is not something"),
+        ({"overrides": ["mirrors.csv.file=../x.csv"]}, ConfigError, r"mirrors\.csv\.file: must name a place"),
+        ({"overrides": ["mirrors.csv.file=Model/Runner.py/x.csv"]}, ConfigError, "must name a place"),
         ({"config": Path("nowhere.yaml")}, NotFound, "nowhere.yaml"),
     ],
 )

@@ -109,6 +109,9 @@ RUNNER = """{
 DATASET = """{
   train: {clean: {class: Data/Sets.py:Clean, path: data/x.npy, title: "see notes.py: here"}},
   valid: {class: roost.Arrays, arrays: Data/Sets.py:load}, collate: Data/Sets.py:pad}"""
+OPTIMIZERS = """{main: {class: torch.optim.SGD, lr: 0.1, scheduler: {
+  class: torch.optim.lr_scheduler.ChainedScheduler,
+  schedulers: [{class: torch.optim.lr_scheduler.StepLR, step_size: 2}]}}}"""
 HOOKS = "[Hooks.py:One, {class: Hooks/Two.py:Two, every: 5}]"
 FILES = {
     "Net/Net.py": "class Net: ...", "Net/Parts.py": "def norm(): ...", "Net/Deep.py": "class Deep: ...",
@@ -118,8 +121,20 @@ FILES = {
 }  # fmt: skip
 
 
-def described(folder: Path, *, runner: str = RUNNER, dataset: str = DATASET, hooks: str = HOOKS) -> Path:
+def described(
+    folder: Path,
+    *,
+    runner: str = RUNNER,
+    dataset: str = DATASET,
+    hooks: str = HOOKS,
+    optimizers: str = OPTIMIZERS,
+) -> Path:
     config = project(folder, runner=runner, dataset=dataset, hooks=hooks)
+    # Of the template's, only the first line would be replaced.
+    kept, *_ = config.read_text().partition("optimizers:")
+    after = config.read_text().partition("optimizers:")[2].split("\n")[1:]
+    rest = [line for i, line in enumerate(after) if any(not one.startswith(" ") for one in after[: i + 1])]
+    config.write_text(kept + "\n".join([*rest, f"optimizers: {optimizers}", ""]))
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -158,14 +173,39 @@ def test_all_files_that_sections_name(tmp_path: Path) -> None:
         ),
         ("dataset", "roost.Arrays", "torch.utils.data.TensorDataset", "did you mean roost.Arrays?"),
         ("dataset", "Sets.py:pad", "Sets.py:pads", "dataset.collate: Data/Sets.py has no 'pads'"),
+        (
+            "runner",
+            "norm: ",
+            "inputs: {class: torch.hub.load}, norm: ",
+            "runner.model.inputs.class: 'torch.h",
+        ),
+        ("runner", "Net/Parts.py", "../p/Net/Parts.py", "runner.model.norm: leads out of the project"),
+        ("dataset", "roost.Arrays", "sklearn.datasets.fetch_openml", "dataset.valid.class: 'sklearn.datas"),
+        ("optimizers", "torch.optim.SGD", "os.system", "optimizers.main.class: 'os.system' is not something"),
+        ("optimizers", "torch.optim.SGD", "SGD", "did you mean torch.optim.SGD? write a path"),
+        ("optimizers", "torch.optim.SGD", "Lion.py:Lion", "optimizers.main.class: there is no file Lion.py"),
+        (
+            "optimizers",
+            "torch.optim.lr_scheduler.StepLR",
+            "StepLR",
+            "optimizers.main.scheduler.schedulers.0.class: 'StepLR' is not something that a config may name",
+        ),
+        (
+            "optimizers",
+            "torch.optim.lr_scheduler.StepLR",
+            "StepLR",
+            "did you mean torch.optim.lr_scheduler.StepLR?",
+        ),
         ("hooks", "Two.py:Two", "Two.py:Tow", "hooks.1.class: Hooks/Two.py has no 'Tow'"),
         ("hooks", "Hooks.py:One", "Hooks", "hooks.0: names no file and class; received 'Hooks'"),
     ],
 )
 def test_what_a_section_names_wrongly(section: str, old: str, new: str, message: str, tmp_path: Path) -> None:
-    text = {"runner": RUNNER, "dataset": DATASET, "hooks": HOOKS}[section]
+    sections = {"runner": RUNNER, "dataset": DATASET, "hooks": HOOKS, "optimizers": OPTIMIZERS}
+    text = sections[section]
     assert old in text
     config = described(tmp_path / "p", **{section: text.replace(old, new)})
     with pytest.raises(ConfigError) as caught:
         files_of(config)
     assert message in str(caught.value) and "(at config.yaml:" in str(caught.value)
+    assert str(caught.value).count("did you mean") <= 1

@@ -138,6 +138,13 @@ def test_a_model_that_does_not_fit_is_named(tmp_path: Path, source: Package) -> 
     )
     assert said.returncode == 1 and "does not fit the model" in said.stdout + said.stderr
     assert "Traceback" not in said.stderr
+    assert "fork again without the change" in said.stderr.splitlines()[-1]
+    assert "strict: false" in said.stderr.splitlines()[-1] and "once mended" not in said.stderr
+
+
+def test_a_finished_run_without_a_change_prints_no_package(source: Package) -> None:
+    said = roost("fork", source.path)
+    assert said.returncode == 5 and not said.stdout and "at its goal" in said.stderr
 
 
 @pytest.mark.timeout(120)

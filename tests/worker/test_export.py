@@ -51,7 +51,7 @@ def exported(made: Package, output: Path, *, average: str | None = None, **chang
     place.mkdir()
     body = {
         "chosen": chosen.to_json(chosen.chosen(made, average=average)),
-        "ema": None,
+        "averaged": None,
         "prefix": None,
         "output": str(output),
         "overwrite": False,

@@ -234,3 +234,10 @@ def test_without_memory(tmp_path: Path) -> None:
     told = of(tmp_path, "def f():\n    bytearray(10**17)\n")
     assert told.error.startswith("the machine's memory does not suffice")
     assert told.lines[-1] == "MemoryError"
+
+
+@pytest.mark.parametrize(("fix", "lines"), [(None, 2), ("write it", 1)])
+def test_a_mistake_that_says_its_fix_is_one_line(tmp_path: Path, fix: str | None, lines: int) -> None:
+    error = ConfigError("is not there", setting="weights", fix=fix)
+    error.__cause__ = ModuleNotFoundError("No module named 'cv2'", name="cv2")
+    assert len(explained(error, own=[tmp_path]).lines) == lines

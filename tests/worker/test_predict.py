@@ -30,7 +30,7 @@ def predicted(package: Package, data: str = "valid", which: str | None = None, *
         "source": data,
         "folder": "/nowhere",
         "chosen": chosen.to_json(chosen.chosen(package, which)),
-        "ema": None,
+        "averaged": None,
         "device": "cpu",
         "project": "/nowhere",
         "output": None,
@@ -95,7 +95,7 @@ def test_damaged_weights_are_passed_over_aloud(tmp_path: Path, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert "state_2.ckpt" in said and "passed over" in said and "weights of checkpoint 1, step 4" in said
     with pytest.raises(NotFound, match="the run keeps none"):
-        predicted(package, which="0", ema="ema")
+        predicted(package, which="0", averaged="ema")
 
 
 def test_sets_of_the_datasets_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +157,7 @@ def test_a_runner_without_it(tmp_path: Path) -> None:
 
 def test_with_an_average(tmp_path: Path) -> None:
     package = predicting(tmp_path, averages={"slow": {"decay": 0.5}})
-    (raw, averaged) = (lines(predicted(package, ema=name)) for name in (None, "slow"))
+    (raw, averaged) = (lines(predicted(package, averaged=name)) for name in (None, "slow"))
     parts = checkpoint.read(checkpoint.folder_of(package.checkpoints, 2))[1]
     hook = parts["trainer"]["hooks"]["average/slow"]
     assert hook["count"] == 6 and raw != averaged
@@ -167,4 +167,4 @@ def test_with_an_average(tmp_path: Path) -> None:
         expected = torch.cat([net(part).squeeze(1) for part in torch.split(rows(), 10)])
     assert torch.equal(torch.tensor([line["score"] for line in averaged]), expected)
     meta = predictions.read(package.path / predictions.NAME / "2")
-    assert meta is not None and meta.ema == "slow"
+    assert meta is not None and meta.averaged == "slow"

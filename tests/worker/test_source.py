@@ -13,7 +13,9 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.base.errors import ContractError, NotFound
 from roost.config.settings import Settings, typed
+from roost.config.structs.configured import DatasetSettings
 from roost.config.structs.data import DataSettings, SplitSettings
+from roost.project.configured import dataset_class
 from roost.project.plans import nowhere
 from roost.worker import source
 from roost.worker.source import Source
@@ -94,6 +96,16 @@ def test_what_is_none_of_these(tmp_path: Path) -> None:
     says = r"no set, and no file.*'tets'.*did you mean 'test'\?.*train, valid/clean, test.*`def predict"
     with pytest.raises(NotFound, match=says):
         found("tets", Plain({}), tmp_path)
+
+
+def test_a_dataset_that_is_a_section_has_no_code_to_write_in(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X.numpy())
+    asked = DatasetSettings(train={"class": "roost.Arrays", "arrays": str(tmp_path / "x.npy")})
+    with pytest.raises(NotFound, match="is no set") as error:
+        found("nope", dataset_class(asked, tmp_path, nowhere)({}), tmp_path)
+    fix = str(error.value.fix)
+    assert "the sets are train; a file may be .npy, .npz, .csv" in fix
+    assert "a Dataset class of your own (dataset: Dataset.py:Dataset)" in fix and "Configured" not in fix
 
 
 def test_sizes_that_were_asked_for_hold_for_every_split() -> None:

@@ -17,7 +17,7 @@ from roost.cli.plain import Plain
 from roost.lab.ending import TIME_LIMIT
 from roost.operations.running import Running, ask, follow
 from roost.operations.starting import Started
-from roost.package import checkpoint, progress, skipped
+from roost.package import checkpoint, lineage, progress, skipped
 from roost.package.package import Package
 from roost.package.sessions import INITIALIZED, Session
 
@@ -281,6 +281,11 @@ def _place(package: Package) -> str:
 
 def _what_next(package: Package, session: Session, shown: str) -> str:
     """A run works from its copy of the code: without a checkpoint there is nothing in it to go on with."""
+    if _is_of_another_model(package, session):
+        return (
+            "this fork cannot go on: fork again without the change, or begin a new run with what fits: "
+            "init_from: {path: PACKAGE, strict: false}"
+        )
     if checkpoint.ids(package.checkpoints):
         if (session.record or {}).get("reason") != "exception":
             return f"to go on, once mended: roost continue {shown}"
@@ -292,6 +297,16 @@ def _what_next(package: Package, session: Session, shown: str) -> str:
         "no checkpoint yet: mend the project and `roost run` it again; "
         f"for a setting alone: roost continue {shown} KEY=VALUE"
     )
+
+
+_MISFIT = "the checkpoint does not fit"
+
+
+def _is_of_another_model(package: Package, session: Session) -> bool:
+    """Whether a fork has only what it was made with, and that does not fit."""
+    if _MISFIT not in (session.error or "") or lineage.parent_of(package) is None:
+        return False
+    return all(info.session == lineage.BEFORE for info in checkpoint.infos(package.checkpoints))
 
 
 def _failed_in(package: Package, session: Session, shown: str) -> str:

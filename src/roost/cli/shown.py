@@ -153,10 +153,15 @@ def _began_with(shown: Shown) -> Iterator[str]:
 
 
 def _watched(settings: Mapping[str, Any]) -> list[str]:
-    """The metrics that decide something in a run."""
-    rules = (settings.get("checkpoint") or {}).get("best") or []
-    found = [rule.get("monitor") for rule in [*rules, settings.get("early_stopping") or {}]]
+    """The metrics that decide something in a run; a damaged package may hold anything there."""
+    rules = _get(settings.get("checkpoint"), "best")
+    deciding = [*(rules if isinstance(rules, list) else []), settings.get("early_stopping")]
+    found = [_get(one, "monitor") for one in deciding]
     return list(dict.fromkeys(name for name in found if isinstance(name, str)))
+
+
+def _get(section: object, key: str) -> object:
+    return section.get(key) if isinstance(section, Mapping) else None
 
 
 def _measured(metrics: Mapping[str, float], watched: Sequence[str]) -> str:
@@ -210,7 +215,7 @@ def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
         [
             str(one.number),
             terminal.harmless(one.source),
-            str(one.checkpoint) + (f" {terminal.harmless(one.ema)}" if one.ema else ""),
+            str(one.checkpoint) + (f" {terminal.harmless(one.averaged)}" if one.averaged else ""),
             str(one.samples),
             terminal.moment(one.time),
             terminal.harmless(" ".join(one.values)),

@@ -7,13 +7,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from roost.analysis import checks
 from roost.base.listed import listed
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.starting import Started, begin, take
-from roost.package import checkpoint, gate, lineage, progress, snapshot
+from roost.package import checkpoint, gate, lineage, mirror_places, progress, snapshot
 from roost.package.package import Package
 from roost.package.places import places
 from roost.package.project_files import checked, named_files, require_runner
@@ -82,6 +83,8 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
     values = layers.apply_overrides(package.settings(), request.overrides)
     settings = checked(values, project=project, package=str(package.path), where=where)
     named_files(settings, root=package.path, where=where)
+    copied = [*package.manifest["files"], *package.manifest["links"]]
+    mirror_places.check(settings.mirrors, copied=copied, where=where)
     body = {
         "kind": "train",
         "command": list(request.command),
@@ -111,15 +114,23 @@ def finished(package: Package) -> str:
 
 def higher_limit(package: Package) -> str:
     """The limit at which a run ended, doubled: ``raise the limit: max_steps=1600``."""
+    name, limit = limit_of(package)
+    if name is None:
+        return "raise a limit, such as max_epochs"
+    return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
+
+
+def limit_of(package: Package) -> tuple[str, Any] | tuple[None, None]:
+    """The setting at which a finished run ended, and its value; None where nobody knows."""
     settings, seen = package.settings(), progress.read(package.progress)
     ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
     waits = settings.get("early_stopping")
     if ended_early and isinstance(waits, Mapping) and isinstance(patience := waits.get("patience"), int):
-        return f"raise the limit: early_stopping.patience={2 * patience}"
+        return "early_stopping.patience", patience
     for name in ("max_time",) if ended_early else ("max_epochs", "max_steps"):
         if (limit := settings.get(name)) is not None:
-            return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
-    return "raise a limit, such as max_epochs"
+            return name, limit
+    return None, None
 
 
 def device_before(package: Package) -> str:

@@ -29,16 +29,19 @@ class Exported:
     rows: int
     names: list[str]
     """Of the values, times and memory (``perf/…``) among them."""
+    torn: int
+    """Lines that could not be read, and are left out."""
 
 
-def export_records(package: Path | str, *, kind: str, output: Path) -> Exported:
+def export_records(package: Path | str, *, kind: str, output: Path, overwrite: bool = False) -> Exported:
     """Writes all rows that count, of all sessions. The package may be running; it is only read.
 
     Args:
         package: The package.
         kind: csv: a line for each row; parquet: the same as columns of 64 bits, null where a row has no
             value; tensorboard: a folder of event files, with the media.
-        output: The file, or the folder. Nothing is overwritten.
+        output: The file, or the folder.
+        overwrite: Replaces the file if it is there, in one step; never a folder.
 
     Raises:
         NotFound: There is no such package, no folder to write to, or nothing is recorded yet.
@@ -52,33 +55,42 @@ def export_records(package: Path | str, *, kind: str, output: Path) -> Exported:
     if write is None:
         raise UsageError("there is no such kind", received=kind, fix=f"give one of {', '.join(_WRITERS)}")
     opened = intact.opened(package)
-    _check(output, is_folder=kind == "tensorboard")
+    _check(output, is_folder=kind == "tensorboard", overwrite=overwrite)
     columns = opened.records()
     if not columns.rows:
-        raise NotFound("nothing is recorded yet", where=opened.path)
+        no_row = f"no row can be read: {columns.torn} of its lines are torn"
+        raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
     names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
     rows = write(opened, columns, names, output)
-    return Exported(str(output.absolute()), kind, str(opened.path), rows, names)
+    return Exported(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn)
 
 
-def _check(output: Path, *, is_folder: bool) -> None:
+def _check(output: Path, *, is_folder: bool, overwrite: bool) -> None:
     parent = output.absolute().parent
     if not parent.is_dir():
         raise NotFound("there is no such folder", setting="-o", received=str(parent), fix="make it first")
     is_free = not output.exists() or (is_folder and output.is_dir() and not any(output.iterdir()))
-    if not is_free:
-        raise Refused(
-            "is there already, and nothing is overwritten",
-            setting="-o",
-            received=str(output),
-            fix="give another name, or remove it",
-        )
+    if is_free or (overwrite and output.is_file() and not is_folder):
+        return
+    can = output.is_file() and not is_folder
+    raise Refused(
+        "is there already" if can else "is there already, and --overwrite replaces files alone",
+        setting="-o",
+        received=str(output),
+        fix="give another name, or replace it: --overwrite" if can else "give another name, or remove it",
+    )
 
 
 def _csv(package: Package, columns: Columns, names: list[str], output: Path) -> int:
     from roost.train.mirrors.csv import Csv
 
-    return _fed(package, Csv(output))
+    staging = durable.staging_name(output)
+    try:
+        rows = _fed(package, Csv(staging))
+        durable.write(output, staging.read_bytes())
+    finally:
+        durable.discard(staging)
+    return rows
 
 
 def _tensorboard(package: Package, columns: Columns, names: list[str], output: Path) -> int:

@@ -34,7 +34,7 @@ class ExportWeightsRequest:
     monitor: str | None = None
     """What ``best`` goes by; None: the first rule of ``checkpoint.best``."""
     mode: str | None = None
-    ema: str | None = None
+    averaged: str | None = None
     """The weights that this average had reached, instead of those that were trained."""
     prefix: str | None = None
     """Takes the weights whose names begin so alone, without it."""
@@ -53,7 +53,7 @@ class ExportedWeights:
     package: str
     checkpoints: list[dict[str, Any]]
     """id, step and epoch of each whose weights these are, and the sha256 of its file of weights."""
-    ema: str | None
+    averaged: str | None
     prefix: str | None
     bytes: int
     sha256: str | None
@@ -88,7 +88,7 @@ class Exporting:
         """
         code = (ended.record or {}).get("exit_code")
         found = sessions.load(self.running.record.parent / folder.RESULT) or {}
-        empty: dict[str, Any] = {"package": self.running.package.name, "ema": None, "prefix": None}
+        empty: dict[str, Any] = {"package": self.running.package.name, "averaged": None, "prefix": None}
         empty |= {"checkpoints": [], "tied": {}, "left_out": [], "bytes": 0, "sha256": None}
         empty |= {"tensors": 0, "numbers": 0}
         return ExportedWeights(
@@ -120,7 +120,7 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[Exporting]:
         "kind": "export",
         "package": str(package.path),
         "chosen": which,
-        "ema": request.ema,
+        "averaged": request.averaged,
         "prefix": request.prefix,
         "output": str(output),
         "overwrite": request.overwrite,

@@ -19,10 +19,21 @@ from roost.config import layers
 from roost.config.layers import Difference
 from roost.config.settings import Settings
 from roost.operations import intact
-from roost.operations.continue_ import device_before, higher_limit
+from roost.operations.continue_ import device_before, higher_limit, limit_of
 from roost.operations.run import alone
 from roost.operations.starting import Started, begin, take
-from roost.package import checkpoint, environment, gate, lineage, names, records, retention, skipped, store
+from roost.package import (
+    checkpoint,
+    environment,
+    gate,
+    lineage,
+    mirror_places,
+    names,
+    records,
+    retention,
+    skipped,
+    store,
+)
 from roost.package.checkpoint import Info
 from roost.package.package import Package
 from roost.package.places import of_provenance
@@ -72,14 +83,14 @@ class _Plan:
 def fork(request: ForkRequest) -> Started:
     """Copies the code, a checkpoint and what was recorded up to it into a new package, and starts that.
 
-    Nothing of the package changes, and it may run meanwhile. A run at its goal, of which nothing was changed,
-    has nothing to do: then ``session`` of the answer is None, and nothing is made.
+    Nothing of the package changes, and it may run meanwhile.
 
     Raises:
         NotFound: There is no such package or checkpoint.
         Damaged: The checkpoint that is named is not as it was written.
         DamagedPackage: A file of the package is not as roost writes it.
-        Refused: The package was made from Python, or the name is taken.
+        Refused: The package was made from Python, or the name is taken; or the run is at its goal, and no
+            limit is raised: the new one would have nothing to do.
         ConfigError: An override is wrong, or what the checkpoint holds cannot be loaded with it.
         UsageError: The name or the description makes no folder name.
         OSError: The new package cannot be written; what was made is removed.
@@ -92,9 +103,7 @@ def fork(request: ForkRequest) -> Started:
     require_runner(source)
     plan = _planned(source, request)
     if (info := _goal(plan, request)) is not None:
-        goal = f"step {info.step} is the goal of the run, there is nothing to do"
-        fix = f"{higher_limit(source)}, or name a step before it (--at)"
-        return Started(source.path, notes=[f"{goal}; {fix}"])
+        raise _nothing_to_do(source, info)
     with alone(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(plan.root / request.name):
             fix = f"choose another name, or go on with it: roost continue {plan.root / request.name}"
@@ -119,6 +128,8 @@ def _planned(source: Package, request: ForkRequest) -> _Plan:
     project = source.project
     settings = checked(values, project=project, package="${package}", where=where)
     files = named_files(settings, root=source.path, where=where)
+    selection = _selection(source, files)
+    mirror_places.check(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
     lineage.require_loadable(differences)
     changed = gate.changed_files(source)
     return _Plan(
@@ -127,7 +138,7 @@ def _planned(source: Package, request: ForkRequest) -> _Plan:
         differences=differences,
         provenance=provenance,
         settings=settings,
-        selection=_selection(source, files),
+        selection=selection,
         inexact=[f"{name} was changed in {source.path.name} after it was copied" for name in changed],
         project=project,
         root=_root(source, request.save_root, settings, differences, project),
@@ -199,6 +210,18 @@ def _goal(plan: _Plan, request: ForkRequest) -> Info | None:
         return None
     moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOALS)
     return None if moved else line[-1]
+
+
+def _nothing_to_do(source: Package, goal: Info) -> Refused:
+    name, limit = limit_of(source)
+    ended = f", where {name}: {limit} ended it" if name is not None else ""
+    before = [one.step for one in source.store().line() if one.step < goal.step]
+    earlier = f", or go on from an earlier step: --at {before[-1]}" if before else ""
+    return Refused(
+        f"the run is at its goal, step {goal.step}{ended}: a fork would have nothing to do",
+        where=source.path,
+        fix=f"{higher_limit(source)}{earlier}",
+    )
 
 
 # --- the copy -------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class PredictRequest:
     """The name of a set, what the project's `Dataset.predict` understands, or a .npy, .npz or .csv file."""
     checkpoint: str | None = None
     """``last``, ``best`` or an id; None: ``last``."""
-    ema: str | None = None
+    averaged: str | None = None
     """The weights that this average had reached, instead of those that were trained."""
     device: str = "auto"
     """auto, cpu or cuda."""
@@ -126,7 +126,7 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         "source": request.source,
         "folder": str(Path.cwd()),
         "chosen": which,
-        "ema": request.ema,
+        "averaged": request.averaged,
         "device": request.device,
         "project": str(project),
         "output": str(output) if output is not None else None,

@@ -102,7 +102,7 @@ class PredictionShown:
     source: str
     checkpoint: int
     step: int
-    ema: str | None
+    averaged: str | None
     samples: int
     values: list[str]
     """Names of what was predicted for each sample."""
@@ -278,7 +278,7 @@ def _prediction(package: Package, number: int, meta: Meta) -> PredictionShown:
         source=intact.printable(meta.source),
         checkpoint=meta.checkpoint,
         step=meta.step,
-        ema=meta.ema,
+        averaged=meta.averaged,
         samples=meta.count,
         values=intact.printable(list(meta.values)),
         time=meta.created,

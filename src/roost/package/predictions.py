@@ -31,7 +31,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: int
     step: int
     epoch: int = 0
-    ema: str | None = None
+    averaged: str | None = None
     source: str
     """The set, or what was typed for one."""
     count: int

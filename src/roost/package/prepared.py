@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError
 from roost.config import interpolation
 from roost.config.layers import Config
 from roost.config.settings import Settings, StateSettings, typed_state
-from roost.package import environment, initial_weights, names, snapshot
+from roost.package import environment, initial_weights, mirror_places, names, snapshot
 from roost.package.package import Package
 from roost.package.project_files import checked, named_files
 from roost.package.snapshot import Selection
@@ -93,12 +93,14 @@ def prepare_training(
     chosen = _root(config, root, settings.save_root)
     files = named_files(settings, root=project, where=config.where)
     initial_weights.require(settings, project=project, where=config.where)
+    selection = _selection(config, chosen, files)
+    mirror_places.check(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
     return PreparedTraining(
         config=config,
         kind="train",
         project=project,
         root=chosen,
-        selection=_selection(config, chosen, files),
+        selection=selection,
         description=description or settings.description,
         settings=settings,
     )

@@ -61,11 +61,14 @@ def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
 
 
 def named(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Every class and function that runner, dataset and hooks name: its dotted key, and its path."""
+    """Every class and function that the sections name, those of optimizers and schedulers among them: its
+    dotted key, and its path."""
     yield from _named("runner", settings.runner)
     yield from _named("dataset", settings.dataset)
     for number, hook in enumerate(settings.hooks):
         yield from _named(f"hooks.{number}", hook)
+    for name, optimizer in settings.optimizers.items():
+        yield from _named(f"optimizers.{name}", optimizer)
 
 
 def classes(*asked: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
@@ -85,15 +88,14 @@ def _named(key: str, value: Any) -> Iterator[tuple[str, str]]:
             yield key, value
         return
     for name, inner in _items(value):
-        if name not in _OF_PARTS:
-            yield from _named(f"{key}.{name}", inner)
+        yield from _named(f"{key}.{name}", inner)
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Struct):
         own = {part.encode_name: getattr(value, part.name) for part in fields(value)}
         arguments = own.pop("arguments", {})
-        return {**own, **arguments}.items()
+        return {**{name: one for name, one in own.items() if name not in _OF_PARTS}, **arguments}.items()
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
@@ -104,6 +106,9 @@ def _file(key: str, path: str, root: Path, where: Where) -> Path:
     at = where(key) or where(key.split(".")[0])
     if not name.endswith(".py") or not class_name.isidentifier():
         raise _no_file(key, path, at)
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        fix = "write the path below the project's folder"
+        raise ConfigError("leads out of the project", setting=key, received=path, where=at, fix=fix)
     file = root / name
     if not file.is_file():
         fix = f"paths start at the config's folder, {root}"
@@ -122,8 +127,19 @@ def _no_file(key: str, path: str, where: str | None) -> ConfigError:
     try:
         libraries.check(path)
     except ConfigError as error:
-        return ConfigError(error.message, setting=key, received=path, where=where, fix=error.fix)
+        words = error.fix or ""
+        home = _home(key)
+        if home and path.isidentifier() and path[0].isupper() and "did you mean" not in words:
+            words = f"did you mean {home}.{path}? {words}"
+        return ConfigError(error.message, setting=key, received=path, where=where, fix=words or None)
     raise AssertionError(path)
+
+
+def _home(key: str) -> str:
+    """Where most classes of such a key are; torch is not imported to look."""
+    if not key.startswith("optimizers."):
+        return ""
+    return "torch.optim.lr_scheduler" if ".scheduler" in key else "torch.optim"
 
 
 def _names(file: Path, key: str) -> set[str] | None:

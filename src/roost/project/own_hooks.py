@@ -107,9 +107,7 @@ def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hoo
 
 
 def _mirrors(settings: Settings, package: Package) -> Iterator[Hook]:
-    manifest = package.manifest
-    copied = [*manifest.get("files", {}), *manifest.get("links", {})]
-    asked = mirrored(settings.mirrors, where=places(package), copied=copied)
+    asked = mirrored(settings.mirrors, where=places(package))
     if asked:
         # Unresolved: what stands in the environment is not told to others.
         subject = Subject(name=package.path.name, project=package.project.name, settings=package.settings())

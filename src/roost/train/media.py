@@ -7,7 +7,6 @@ import json
 import math
 import wave
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from roost.base.errors import ContractError
+from roost.train import png
 
 _COLOURS = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)]
 """Five of the colour map viridis (van der Walt and Smith, 2015): a colour-blind reader sees their order."""
@@ -43,19 +43,15 @@ class Media:
 
 
 def encoded(value: Any) -> dict[str, bytes]:
-    """The files of one thing by their suffix: as `encode`, and beside a matrix its heat map where Pillow is
-    there to draw it.
+    """The files of one thing by their suffix: as `encode`, and beside a matrix its heat map.
 
     Raises:
         ContractError: As `encode`.
     """
     suffix, data = encode(value)
-    found: dict[str, bytes] = {}
     if suffix == "npy" and _matrix_of(value).size:
-        with suppress(ContractError):
-            # First: a mirror that sees the numbers alone draws them by itself, and shows the picture, too.
-            found["png"] = _png(heat_map(_matrix_of(value)))
-    return {**found, suffix: data}
+        return {"png": png.encoded(heat_map(_matrix_of(value))), suffix: data}
+    return {suffix: data}
 
 
 def encode(value: Any) -> tuple[str, bytes]:
@@ -118,17 +114,7 @@ def _image(media: Media) -> tuple[str, bytes]:
         array = array[:, :, 0]
     if array.dtype != np.uint8:
         array = (np.clip(array, 0.0, 1.0) * 255).round().astype(np.uint8)
-    return "png", _png(array)
-
-
-def _png(array: np.ndarray[Any, Any]) -> bytes:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ContractError("an image needs Pillow", fix="pip install pillow") from error
-    buffer = io.BytesIO()
-    Image.fromarray(array).save(buffer, format="PNG")
-    return buffer.getvalue()
+    return "png", png.encoded(array)
 
 
 def _audio(media: Media) -> tuple[str, bytes]:

@@ -42,7 +42,7 @@ def export(package: Package, place: Path) -> str:
     end_with(request)
     notes: list[str] = []
     mean = Mean()
-    read = functools.partial(stored_weights.stored, average=request["ema"])
+    read = functools.partial(stored_weights.stored, average=request["averaged"])
     for info, module in chosen.each(package, chosen.from_json(request["chosen"]), read, notes):
         mean.add(info, module["state"])
     weights, left_out = _without(mean.weights(), request["prefix"])
@@ -53,7 +53,7 @@ def export(package: Package, place: Path) -> str:
     found = {
         "package": package.path.name,
         "checkpoints": [_of(info) for info in mean.infos],
-        "ema": request["ema"],
+        "averaged": request["averaged"],
         "prefix": request["prefix"],
         "left_out": left_out,
         "tied": stored_weights.tied(weights),
@@ -151,7 +151,9 @@ def _write_safetensors(path: Path, weights: Weights, about: Mapping[str, Any]) -
     metadata = {
         "format": "pt",  # what other readers look for
         "package": str(about["package"]),
-        **{key: json.dumps(about[key]) for key in ("checkpoints", "ema", "prefix", "tied") if about[key]},
+        **{
+            key: json.dumps(about[key]) for key in ("checkpoints", "averaged", "prefix", "tied") if about[key]
+        },
     }
     digest = durable.write_new(path, tensors.chunks(leaves, metadata=metadata))
     return {"bytes": digest.size, "sha256": digest.sha256}

@@ -123,7 +123,9 @@ def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         fix = "make space" if is_full else "look at the disk and its rights"
         text = f"a file of roost's own: {text}. To mend it: {fix}, then `roost continue`"
-    cause = table.find(found, scene) if isinstance(error, RoostError) else None
+    # What roost said with a fix is all that there is to say; the cause below it would say it again.
+    is_open = isinstance(error, RoostError) and error.fix is None
+    cause = table.find(found, scene) if is_open else None
     # The line of the project that made it; a plain RoostError is one that the project has raised on purpose,
     # or that roost.download raised for it, and says everything.
     at_fault = type(error) is not RoostError and own.last(found)

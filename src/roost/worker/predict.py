@@ -69,7 +69,7 @@ def predict(package: Package, place: Path) -> str:
         checkpoint=info.id,
         step=info.step,
         epoch=info.epoch,
-        ema=request["ema"],
+        averaged=request["averaged"],
         source=found.name,
         count=written.count,
         values=written.values(),
@@ -94,14 +94,14 @@ def _require_predict(runner: Runner) -> None:
 
 def _load_weights(package: Package, runner: Runner, request: Mapping[str, Any]) -> Info:
     said: list[str] = []
-    read = functools.partial(weights.stored, average=request["ema"])
+    read = functools.partial(weights.stored, average=request["averaged"])
     (found,) = chosen.each(package, chosen.from_json(request["chosen"]), read, said)
     info, state = found
     for line in said:
         print(line, flush=True)
     ModuleState(runner).load_state_dict(dict(state))
-    ema = f", the average {request['ema']}" if request["ema"] else ""
-    print(f"weights of checkpoint {info.id}, step {info.step}{ema}; {runner.device}", flush=True)
+    average = f", the average {request['averaged']}" if request["averaged"] else ""
+    print(f"weights of checkpoint {info.id}, step {info.step}{average}; {runner.device}", flush=True)
     return info
 
 

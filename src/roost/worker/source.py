@@ -13,6 +13,7 @@ from roost.base.suggest import proposal
 from roost.config.settings import Settings, Where
 from roost.config.structs.data import DataSettings, SplitSettings
 from roost.project import loading
+from roost.project.configured import ConfiguredDataset
 from roost.project.contract import Data, Dataset
 from roost.train.data.arrays import Arrays
 from roost.train.data.batches import Batches
@@ -89,12 +90,15 @@ def _made(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> Any:
 
 
 def _unknown(typed: str, dataset: Dataset, sets: list[str]) -> NotFound:
+    home = type(dataset).__name__
+    if isinstance(dataset, ConfiguredDataset):
+        home = "a Dataset class of your own (dataset: Dataset.py:Dataset) in place of the section"
     return NotFound(
         "is no set, and no file of arrays",
         setting="--data",
         received=typed,
         fix=f"{proposal(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(KINDS)}; "
-        f"or write `def predict(self, source)` in {type(dataset).__name__}, which returns the set",
+        f"or write `def predict(self, source)` in {home}, which returns the set",
     )
 
 

@@ -45,7 +45,7 @@ def stored(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str
 
 
 def _averaged(weights: Weights, hooks: Mapping[str, Any], name: str, where: str) -> Weights:
-    found = averages.stored(hooks, name, where=where, setting="--ema")
+    found = averages.stored(hooks, name, where=where, setting="--averaged")
     if not found:
         raise NotFound(
             f"the average {name} has not begun at this checkpoint", where=where, fix="take a later one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,20 @@ def test_records(made: Package, tmp_path: Path) -> None:
     assert (said.returncode, said.stdout) == (0, "curves.csv\n"), said.stderr
     assert (tmp_path / "curves.csv").read_text().count("\n") == 7
     said = roost("export", made.path, "--records", "csv", "-o", "more.csv", "--json", cwd=tmp_path)
-    assert json.loads(said.stdout)["rows"] == 6
+    assert json.loads(said.stdout)["rows"] == 6 and json.loads(said.stdout)["torn"] == 0
+
+
+def test_records_with_lines_that_cannot_be_read(made: Package, tmp_path: Path) -> None:
+    moved = shutil.copytree(made.path, tmp_path / "copy", symlinks=True)
+    with (moved / "records" / "1.jsonl").open("ab") as file:
+        file.write(b"garbage\n")
+    options = ("--records", "csv", "-o", "curves.csv")
+    said = roost("export", moved, *options, cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "curves.csv\n")
+    assert said.stderr.startswith("1 line could not be read and is left out; a kill may leave one")
+    assert roost("export", moved, *options, cwd=tmp_path).returncode == 5
+    said = roost("export", moved, *options, "--overwrite", "--json", cwd=tmp_path)
+    assert json.loads(said.stdout)["torn"] == 1 and said.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -54,8 +68,7 @@ def test_records(made: Package, tmp_path: Path) -> None:
         (["--weights", "a.pt", "--records", "csv"], 2, "give either"),
         (["--weights", "a.pt", "-o", "b.pt"], 2, "-o is for --records"),
         (["--records", "csv"], 2, "no file is named"),
-        (["--records", "csv", "-o", "x.csv", "--ema", "ema"], 2, "--ema: is for --weights"),
-        (["--records", "csv", "-o", "x.csv", "--overwrite"], 2, "--overwrite is for --weights"),
+        (["--records", "csv", "-o", "x.csv", "--averaged", "ema"], 2, "--averaged: is for --weights"),
         (["--weights", "a.pt", "-c", "1", "--average", "last:2"], 2, "leave out one"),
         (["--weights", "a.pt", "--average", "last:0"], 2, "K of 1 or more"),
         (["--weights", "no/a.pt"], 3, "there is no such folder"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from roost.config.structs.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Mirrors
+from roost.train.mirrors.subject import Subject
 from roost.train.trainer import Trainer
 from tests.train.mirrors.recorded import (
     by_step,
@@ -79,6 +81,35 @@ def test_training_does_nothing_for_them(tmp_path: Path) -> None:
     trainer = Recipe().make(tmp_path, Mirrors(tmp_path, FILES))
     (row,) = [line.split() for line in trainer.plan().splitlines() if "Mirrors" in line]
     assert row == ["REPORT", "Mirrors", "on_start", "on_epoch", "on_stop"]
+
+
+class Touch(Hook):
+    """Makes a file after the first step."""
+
+    phase = Phase.REPORT
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def on_step(self, trainer: Trainer) -> None:
+        self._file.touch()
+
+
+@pytest.mark.parametrize("has_memfd", [True, False])
+@pytest.mark.timeout(60)
+def test_training_does_not_wait_for_a_mirror_to_read_large_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_memfd: bool
+) -> None:
+    """A pipe would take 64 KiB of them."""
+    go, late = tmp_path / "go", tmp_path / "python"
+    late.write_text(f'#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.01; done\nexec {sys.executable} "$@"\n')
+    late.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(late))
+    if not has_memfd:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    subject = Subject(name="x", settings={"key": "value" * 20_000})
+    Recipe().make(tmp_path, Mirrors(tmp_path, {"csv": CsvSettings()}, subject), Touch(go)).fit()
+    assert by_step(table(tmp_path / "metrics.csv")) == by_step(folded(tmp_path))
 
 
 def test_a_mirror_whose_process_is_killed_is_started_again(

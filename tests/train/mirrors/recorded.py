@@ -132,9 +132,9 @@ HISTOGRAM = json.dumps({"counts": [1, 3], "edges": [0.0, 1.0, 2.0]}).encode()
 
 
 def show_all(package: Path, step: int) -> None:
-    """One of each kind."""
-    kinds = {"p.png": png(), "s.wav": wav(), "m.npy": matrix(), "h.json": HISTOGRAM, "t.txt": b"<words>"}
-    for name, data in kinds.items():
+    """One of each kind; a matrix has its picture beside it."""
+    kinds = {"p.png": png(), "s.wav": wav(), "h.json": HISTOGRAM, "t.txt": b"<words>"}
+    for name, data in {**kinds, "m.png": png(2, 2), "m.npy": matrix()}.items():
         show(package, step, name, data)
 
 

@@ -26,31 +26,6 @@ def test_those_that_are_switched_on_with_their_settings() -> None:
     assert list(found) == ["tensorboard", "wandb", "mlflow"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "place"),
-    [
-        ("csv", "file", "/tmp/x.csv"),
-        ("csv", "file", "../x.csv"),
-        ("csv", "file", "args.json"),
-        ("csv", "file", "records/x.csv"),
-        ("csv", "file", "data/table.csv"),
-        ("tensorboard", "folder", "Checkpoints"),
-        ("tensorboard", "folder", "predictions"),
-        ("tensorboard", "folder", "data"),
-        ("tensorboard", "folder", "linked"),
-        ("tensorboard", "folder", "linked/events"),
-        ("tensorboard", "folder", "."),
-    ],
-)
-def test_a_place_that_is_not_its_own(kind: str, field: str, place: str) -> None:
-    copied = ["data/table.csv", "linked"]
-    with pytest.raises(ConfigError, match="a place of its own") as found:
-        mirrored(settings(**{kind: {field: place}}), where=lambda key: f"f:{key}", copied=copied)
-    assert (
-        found.value.setting == f"mirrors.{kind}.{field}" and found.value.where == f"f:mirrors.{kind}.{field}"
-    )
-
-
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="wandb is not installed") as found:

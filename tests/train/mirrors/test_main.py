@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +19,16 @@ from tests.waiting import wait_for
 @contextmanager
 def process(package: Path, kind: str = "csv") -> Iterator[subprocess.Popen[bytes]]:
     """A mirror's process, as the hook starts it."""
-    command = [sys.executable, "-P", "-m", "roost.train.mirrors"]
     task = {"package": str(package), "kind": kind, "settings": {}, "subject": {"name": "x"}}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
-        assert started.stdin is not None
-        started.stdin.write(msgspec.json.encode(task) + b"\n")
-        started.stdin.flush()
-        yield started
-        started.kill()
+    with tempfile.TemporaryFile() as file:
+        file.write(msgspec.json.encode(task))
+        file.seek(0)
+        fd = file.fileno()
+        command = [sys.executable, "-P", "-m", "roost.train.mirrors", str(fd)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=[fd]) as started:
+            yield started
+            started.kill()
 
 
 def mirrored(package: Path) -> int:
@@ -66,13 +69,11 @@ def test_a_signal_to_the_group_is_the_training_s_to_answer(tmp_path: Path, numbe
 def test_it_may_be_told_the_end_before_it_has_begun(tmp_path: Path) -> None:
     """A training shorter than the start of a process."""
     session(tmp_path, 1, 0, [1])
-    command = [sys.executable, "-P", "-m", "roost.train.mirrors"]
-    task = {"package": str(tmp_path), "kind": "csv", "settings": {}, "subject": {"name": "x"}}
-    given = msgspec.json.encode(task) + b"\nfinished\n"
-    subprocess.run(command, input=given, check=True, timeout=60)
+    with process(tmp_path) as started:
+        assert started.communicate(b"finished\n", timeout=60)[0] == b"" and started.returncode == 0
     assert mirrored(tmp_path) == 1
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as started:
+    with process(tmp_path) as started:
         assert started.stdin is not None
-        started.stdin.write(given)
+        started.stdin.write(b"finished\n")
         started.stdin.flush()  # and left open
         assert started.wait(60) == 0

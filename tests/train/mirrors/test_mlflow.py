@@ -140,7 +140,7 @@ def test_media_are_artifacts(server: MlflowServer, tmp_path: Path) -> None:
     show_all(tmp_path, 10)
     feed_of(tmp_path, server.uri).open()
     found = client_of(server.uri).list_artifacts(note(tmp_path)["run_id"], "media/10")
-    assert [Path(one.path).name for one in found] == ["h.json", "m.npy", "p.png", "s.wav", "t.txt"]
+    assert [Path(one.path).name for one in found] == ["h.json", "m.npy", "m.png", "p.png", "s.wav", "t.txt"]
 
 
 def test_a_killed_server_that_comes_back_has_all_and_nothing_twice(
@@ -183,7 +183,7 @@ def test_without_a_server_it_is_a_file_of_the_package(
     feed = feed_of(package, None)
     feed.open()
     feed.close("stopped")
-    assert len(list((package / "mirrors" / "mlflow" / "artifacts").rglob("media/10/*"))) == 5
+    assert len(list((package / "mirrors" / "mlflow" / "artifacts").rglob("media/10/*"))) == 6
     moved = package.rename(tmp_path / "there")
     session(moved, 2, 10, [20])
     show_all(moved, 20)

@@ -10,7 +10,6 @@ from roost.train.mirrors.tensorboard import TensorBoard
 from tests.train.mirrors.recorded import (
     events,
     folded,
-    matrix,
     narrow,
     png,
     scalars,
@@ -104,7 +103,6 @@ def test_media(tmp_path: Path) -> None:
     assert (value.min, value.max, value.num, value.sum) == (0.0, 2.0, 4.0, 5.0)
     (text,) = found.Tensors("t")
     assert text.tensor_proto.string_val == [b"<words>"]
-    assert matrix()
 
 
 def test_tensorflow_and_torch_are_not_imported() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,12 @@ def test_offline_asks_nobody(tmp_path: Path) -> None:
     task = {"package": str(tmp_path), "kind": "wandb", "settings": {}, "subject": {"name": "x"}}
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmmsg", "-o", str(trace)]
-    command += [sys.executable, "-P", "-m", "roost.train.mirrors"]
-    subprocess.run(command, input=msgspec.json.encode(task) + b"\nfinished\n", check=True, timeout=100)
+    with tempfile.TemporaryFile() as file:
+        file.write(msgspec.json.encode(task))
+        file.seek(0)
+        fd = file.fileno()
+        command += [sys.executable, "-P", "-m", "roost.train.mirrors", str(fd)]
+        subprocess.run(command, input=b"finished\n", pass_fds=[fd], check=True, timeout=100)
     assert list(logged_values(of_wandb(tmp_path / "mirrors"))) == [10]
     called = [line for line in trace.read_text().splitlines() if "AF_INET" in line]
     assert [line for line in called if "127.0.0.1" not in line and '"::1"' not in line] == []

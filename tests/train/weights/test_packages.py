@@ -108,6 +108,19 @@ def test_a_damaged_one_is_passed_over_and_stays(tmp_path: Path) -> None:
         packages.read(made.path, checkpoint=2)
 
 
+def test_a_damaged_best_one_is_passed_over_for_the_next_best(tmp_path: Path) -> None:
+    made = package(tmp_path, best=RULES)
+    folder = made.checkpoints / "state_1.ckpt"
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    found = packages.read(made.path, checkpoint="best")
+    assert first(found) == 2 and "passed over, the next one is tried" in found.notes[0]
+    (folder / "MANIFEST.json").write_bytes(b"torn")
+    found = packages.read(made.path, checkpoint="best")
+    assert first(found) == 2 and "nobody knows what it measured" in found.notes[0]
+    assert checkpoint.ids(made.checkpoints) == [0, 1, 2]
+
+
 def test_folders_without_weights(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="neither a package nor a checkpoint"):
         packages.read(tmp_path)

@@ -14,7 +14,7 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.export_weights import ExportedWeights
 
-_OF_WEIGHTS = ("checkpoint", "average", "monitor", "mode", "ema", "prefix")
+_OF_WEIGHTS = ("checkpoint", "average", "monitor", "mode", "averaged", "prefix")
 _MOST_TIED = 3
 
 
@@ -31,9 +31,11 @@ _MOST_TIED = 3
     type=click.Choice(["min", "max"]),
     help="With --monitor; without it as in checkpoint.best, else min.",
 )
-@click.option("--ema", metavar="NAME", help="The weights of this average, one of the settings' averages.")
+@click.option(
+    "--averaged", metavar="NAME", help="The weights of this average, one of the settings' averages."
+)
 @click.option("--prefix", metavar="net.", help="Only weights whose names begin so, and without it.")
-@click.option("--overwrite", is_flag=True, help="Replace the file of weights if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
     package: Path,
@@ -52,7 +54,7 @@ def command(
     roost export runs/NAME --weights net.pt              # torch.load("net.pt", weights_only=True)
     roost export runs/NAME --weights net.safetensors -c best --prefix net.
     roost export runs/NAME --weights net.pt --average best:3 --monitor valid/accuracy --mode max
-    roost export runs/NAME --weights net.pt --ema NAME
+    roost export runs/NAME --weights net.pt --averaged NAME
     roost export runs/NAME --records csv -o curves.csv
     """
     if (weights is None) == (records is None):
@@ -67,17 +69,18 @@ def command(
             raise UsageError(
                 "is for --weights", setting=f"--{name}", received=options[name], fix="leave it out"
             )
-    if options["overwrite"]:
-        raise UsageError("--overwrite is for --weights", fix="leave it out")
     if output is None:
         raise UsageError("no file is named", setting="-o", fix=f"-o curves.{records}")
-    return _records(package, str(records), output, as_json=as_json)
+    return _records(package, str(records), output, overwrite=options["overwrite"], as_json=as_json)
 
 
-def _records(package: Path, kind: str, output: Path, *, as_json: bool) -> int:
+def _records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json: bool) -> int:
     from roost.operations.export_records import export_records
 
-    exported = export_records(package, kind=kind, output=output)
+    exported = export_records(package, kind=kind, output=output, overwrite=overwrite)
+    if torn := exported.torn:
+        lines = "1 line could not be read and is" if torn == 1 else f"{torn} lines could not be read and are"
+        terminal.say(f"{lines} left out; a kill may leave one for each session, its last, which does no harm")
     if as_json:
         terminal.print_json(exported)
     else:
@@ -112,8 +115,8 @@ def _lines(found: ExportedWeights) -> list[str]:
 
     of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
     mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"
-    ema = f", the average {found.ema}" if found.ema else ""
-    lines = [f"{mean} {of}{ema}: {found.tensors} tensors, {found.numbers:,} numbers, {size(found.bytes)}"]
+    average = f", the average {found.averaged}" if found.averaged else ""
+    lines = [f"{mean} {of}{average}: {found.tensors} tensors, {found.numbers:,} numbers, {size(found.bytes)}"]
     if found.prefix is not None:
         others = len(found.left_out)
         lines.append(f"{found.prefix} taken from the names; {others} weight{'s' * (others != 1)} left out")

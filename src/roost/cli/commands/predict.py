@@ -28,7 +28,9 @@ _LINE_SECONDS = 10.0
 )
 @click.option("--data", "source", required=True, help="A set (test, valid/NAME), or what the Dataset reads.")
 @click.option("-c", "--checkpoint", metavar="ID", help="Whose weights: last (without this), best, or an id.")
-@click.option("--ema", metavar="NAME", help="The weights of this average, one of the settings' averages.")
+@click.option(
+    "--averaged", metavar="NAME", help="The weights of this average, one of the settings' averages."
+)
 @device_options("auto", verb="predict")
 @click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
 @click.option(

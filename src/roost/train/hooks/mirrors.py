@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from roost.base import durable
 from roost.train.hook import Hook, Phase
 from roost.train.mirrors.sink import End
 from roost.train.mirrors.subject import Subject
@@ -58,16 +60,18 @@ class Mirrors(Hook):
 
     def _start(self, kind: str, settings: Any) -> subprocess.Popen[bytes]:
         """In a session of its own, so that it can be ended with all that its library starts."""
-        command = [sys.executable, "-P", "-m", "roost.train.mirrors"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         task = {
             "package": str(self._package),
             "kind": kind,
             "settings": msgspec.to_builtins(settings),
             "subject": msgspec.to_builtins(self._subject),
         }
-        _tell(process, msgspec.json.encode(task))
-        return process
+        fd = _nameless(msgspec.json.encode(task))
+        try:
+            command = [sys.executable, "-P", "-m", "roost.train.mirrors", str(fd)]
+            return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], start_new_session=True)
+        finally:
+            os.close(fd)
 
     def on_epoch(self, trainer: Trainer) -> None:
         for kind, process in self._running.items():
@@ -103,6 +107,19 @@ class Mirrors(Hook):
         for process in running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(until - time.monotonic(), 0.001))
+
+
+def _nameless(data: bytes) -> int:
+    """The descriptor of a file that holds this and has no name. A pipe takes 64 KiB; with more the training
+    would wait until the mirror has imported what it needs."""
+    try:
+        fd = os.memfd_create("roost-mirror")
+    except (AttributeError, OSError):  # not of Linux, an old C library, or a filter of calls
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    durable.append(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:

@@ -1,9 +1,9 @@
-"""The process of one mirror: ``python -P -m roost.train.mirrors``.
+"""The process of one mirror: ``python -P -m roost.train.mirrors FD``.
 
 A process and not a thread of the training: its libraries take seconds to import and hold the interpreter's
 lock, draw from Python's random generator when they wait to try again, and may hang where no thread can be
-ended. The first line on stdin is a `Task`; the last tells how the session ended. If stdin ends without it,
-the training was killed: the next session brings the rest.
+ended. The file of that descriptor holds a `Task`; a line on stdin tells how the session ended. If stdin ends
+without it, the training was killed: the next session brings the rest.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def main() -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(_YIELDS)
-    first, said = _first_line()
-    task = msgspec.json.decode(first, type=Task)
+    with open(int(sys.argv[1]), "rb") as file:
+        task = msgspec.json.decode(file.read(), type=Task)
     package, kind = Path(task.package), KINDS[task.kind]
     settings: Any = msgspec.convert(task.settings, kind.settings)
     courier = Courier(
@@ -55,6 +55,7 @@ def main() -> NoReturn:
         lambda: kind.make(package, settings, task.subject),
         package / FOLDER / f"{task.kind}.json",
     )
+    said = b""
     while not said.endswith(b"\n"):
         courier.turn()
         if select.select([0], [], [], _LOOK_SECONDS)[0]:
@@ -63,17 +64,8 @@ def main() -> NoReturn:
     _leave()
 
 
-def _first_line() -> tuple[bytes, bytes]:
-    """That, and what has come of the next. Not by `sys.stdin`: what that has read ahead, `select` does not
-    see."""
-    given = b""
-    while b"\n" not in given:
-        given += _more()
-    first, _, rest = given.partition(b"\n")
-    return first, rest
-
-
 def _more() -> bytes:
+    """Not by `sys.stdin`: what that has read ahead, `select` does not see."""
     if not (piece := os.read(0, 1 << 16)):
         _leave()
     return piece

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import ConfigError
@@ -16,7 +16,6 @@ from roost.config.structs.mirrors import (
     TensorBoardSettings,
     WandbSettings,
 )
-from roost.package import snapshot
 from roost.train.mirrors.sink import Sink
 from roost.train.mirrors.subject import Subject
 
@@ -66,18 +65,15 @@ KINDS = {
 }
 
 
-def mirrored(
-    settings: MirrorSettings, *, where: Where = lambda key: None, copied: Iterable[str] = ()
-) -> dict[str, Any]:
+def mirrored(settings: MirrorSettings, *, where: Where = lambda key: None) -> dict[str, Any]:
     """The settings of each kind that is switched on. No library is imported.
 
     Args:
         settings: The section.
         where: Where a dotted key was set, for messages.
-        copied: The project's files in the package and its links, as its manifest names them.
 
     Raises:
-        ConfigError: A library is not installed, or a place lies outside of the package or is taken.
+        ConfigError: A library is not installed.
     """
     found: dict[str, Any] = {}
     for name, kind in KINDS.items():
@@ -85,9 +81,6 @@ def mirrored(
         if asked is not False:
             found[name] = kind.settings() if asked is True else asked
             require(kind.library, f"mirrors.{name}", where)
-            for field in ("file", "folder"):
-                if (place := getattr(found[name], field, None)) is not None:
-                    _check_place(f"mirrors.{name}.{field}", PurePath(place), copied, where)
     return found
 
 
@@ -100,21 +93,3 @@ def require(library: str, setting: str, where: Where = lambda key: None, *, extr
     if library and find_spec(library) is None:
         fix = f"pip install 'roost[{extra}]'"
         raise ConfigError(f"{library} is not installed", setting=setting, where=where(setting), fix=fix)
-
-
-def _check_place(setting: str, place: PurePath, copied: Iterable[str], where: Where) -> None:
-    is_outside = place.is_absolute() or ".." in place.parts or not place.name
-    # Below a link it would land in the project.
-    is_taken = not is_outside and (
-        place.parts[0] in snapshot.TAKEN
-        or any(one.is_relative_to(place) or place.is_relative_to(one) for one in map(PurePath, copied))
-    )
-    is_table = setting.endswith(".file")
-    if is_outside or is_taken or (is_table and place.suffix != ".csv"):
-        raise ConfigError(
-            "must name a place of its own below the package" + " that ends in .csv" * is_table,
-            setting=setting,
-            received=str(place),
-            where=where(setting),
-            fix="give another; `roost export --records` writes anywhere",
-        )

@@ -24,7 +24,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from roost.base import durable
 from roost.package import records
 from roost.package.records import Row
-from roost.train.mirrors import pictures
+from roost.train import png
 from roost.train.mirrors.sink import End, Held
 
 _AT_MOST_BYTES = 1 << 20
@@ -101,9 +101,9 @@ def _number(name: str) -> int:
 
 
 def _value(path: Path) -> Summary.Value | None:
-    """What a file shows; None if TensorBoard has nothing like it, or it is not what its name says."""
-    if pictures.is_drawn(path):
-        return None
+    """What a file shows; None if TensorBoard has nothing like it, or it is not what its name says.
+
+    A matrix has its picture beside it."""
     kind = _KINDS.get(path.suffix)
     try:
         return kind(path.read_bytes()) if kind is not None else None
@@ -112,13 +112,9 @@ def _value(path: Path) -> Summary.Value | None:
 
 
 def _picture(data: bytes) -> Summary.Value:
-    width, height = pictures.size_of_png(data)
+    width, height = png.size(data)
     shown = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=data)
     return Summary.Value(image=shown)
-
-
-def _matrix(data: bytes) -> Summary.Value:
-    return _picture(pictures.of_array(data))
 
 
 def _sound(data: bytes) -> Summary.Value:
@@ -160,4 +156,4 @@ def _histogram(data: bytes) -> Summary.Value:
     return Summary.Value(histo=shown)
 
 
-_KINDS = {".png": _picture, ".npy": _matrix, ".wav": _sound, ".txt": _text, ".json": _histogram}
+_KINDS = {".png": _picture, ".wav": _sound, ".txt": _text, ".json": _histogram}

@@ -16,7 +16,7 @@ from roost.base import durable
 from roost.config.structs.mirrors import WandbSettings
 from roost.package import records
 from roost.package.records import Row
-from roost.train.mirrors import pictures, wandb_log
+from roost.train.mirrors import wandb_log
 from roost.train.mirrors.sink import End, Held
 from roost.train.mirrors.subject import Subject
 
@@ -147,14 +147,10 @@ def _quiet() -> Any:
 
 
 def _shown(path: Path) -> Any:
-    """What W&B shows of a file; None of a kind that it does not know."""
-    if pictures.is_drawn(path):
-        return None
+    """What W&B shows of a file; None of a kind that it does not know. A matrix has its picture beside it."""
     match path.suffix:
         case ".png":
             return wandb.Image(str(path))
-        case ".npy":
-            return wandb.Image(pictures.pillow(pictures.of_array(path.read_bytes())))
         case ".wav":
             return wandb.Audio(str(path))
         case ".txt":

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from roost.base.errors import NotFound, UsageError
 from roost.package import checkpoint as checkpoints
 from roost.package import chosen, retention
 from roost.package.checkpoint import Info
+from roost.package.chosen import Chosen
 from roost.package.package import Package
 from roost.package.store import Store
 from roost.train import average as averages
 from roost.train.weights.source import Source
 
+T = TypeVar("T")
 Which = int | Literal["best", "last"]
 MODEL, TRAINER = "model", "trainer"
 
@@ -48,27 +50,29 @@ def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) 
             received=str(path),
             fix="give the folder of a run, one of its Checkpoints/state_N.ckpt, or a file of weights",
         )
-    if checkpoint == "best":
-        checkpoint = _best(store, chosen.first_rule(package) if package is not None else None)
     notes: list[str] = []
-    if checkpoint == "last":
-        found, notes = store.newest_readable(load)
-        if found is None:
+    if checkpoint == "best":
+        found = _best(package, load, notes)
+    elif checkpoint == "last":
+        newest, notes = store.newest_readable(load)
+        if newest is None:
             raise NotFound("it has no checkpoint yet", where=path, fix="wait for its first one")
+        found = newest
     else:
         found = load(store.path(checkpoint))
     return _source(path, checkpoints.folder_of(store.folder, found[0].id), *found, average, notes)
 
 
-def _best(store: Store, rule: retention.Best | None) -> int:
-    if rule is None:
+def _best(package: Package | None, load: Callable[[Path], T], notes: list[str]) -> T:
+    if package is None or (rule := chosen.first_rule(package)) is None:
         raise NotFound(
             "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
             fix="give checkpoint: last, or an id",
         )
-    if not (found := retention.best_of(store.line(), rule)):
+    line = package.store().line()
+    if line and not retention.best_of(line, rule):
         raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
-    return found[0].id
+    return next(chosen.each(package, Chosen(kind="best", rule=rule), load, notes))
 
 
 def _source(
