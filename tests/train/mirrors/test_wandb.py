@@ -49,6 +49,19 @@ def test_its_files_hold_every_value(tmp_path: Path, capfd: pytest.CaptureFixture
     assert capfd.readouterr().out == ""
 
 
+def test_what_a_session_of_the_same_second_wrote_is_not_sent_again(tmp_path: Path) -> None:
+    session(tmp_path, 1, 0, [10])
+    feed_of(tmp_path).close("finished")
+    (first,) = files(tmp_path)
+    session(tmp_path, 2, 10, [20])
+    feed_of(tmp_path).close("finished")
+    (second,) = {*files(tmp_path)} - {first}
+    second.parent.rename(first.parent.with_name(f"{first.parent.name}-1"))  # as W&B calls the second one
+    session(tmp_path, 3, 10, [20, 30])
+    feed_of(tmp_path).close("finished")
+    assert [one["_step"] for one in of_wandb(tmp_path / "mirrors")] == [10, 20, 30]
+
+
 def _text(rows: dict[int, dict[str, float]]) -> str:
     """In which NaN is equal to itself."""
     return str({step: sorted(values.items()) for step, values in rows.items()})

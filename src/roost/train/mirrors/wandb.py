@@ -88,7 +88,8 @@ class Wandb:
 
     def _in_files(self) -> Held:
         held = Held()
-        for path in self._folder.glob(f"wandb/offline-run-*-{self._id}/run-{self._id}.wandb"):
+        # Of two sessions that begin in one second, the second one's folder has a number at its end.
+        for path in self._folder.glob(f"wandb/offline-run-*/run-{self._id}.wandb"):
             for logged in wandb_log.history(path):
                 step = int(logged.get("_step", -1))
                 if step >= held.step:
