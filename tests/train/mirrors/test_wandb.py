@@ -62,6 +62,19 @@ def test_what_a_session_of_the_same_second_wrote_is_not_sent_again(tmp_path: Pat
     assert [one["_step"] for one in of_wandb(tmp_path / "mirrors")] == [10, 20, 30]
 
 
+def test_wandb_sync_takes_its_files_for_one_run(tmp_path: Path) -> None:
+    """As far as it goes without a server: it looks into the files, and names what it would send."""
+    session(tmp_path, 1, 0, [10])
+    feed_of(tmp_path).close("stopped")
+    session(tmp_path, 2, 10, [20])
+    feed_of(tmp_path).close("finished")
+    folders = [str(path.parent) for path in files(tmp_path)]
+    command = [str(Path(sys.executable).with_name("wandb")), "sync", "--dry-run", *folders]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    (run_id,) = {path.stem.removeprefix("run-") for path in files(tmp_path)}
+    assert "Would sync 2 run(s)" in done.stderr and done.stderr.count(f"run-{run_id}.wandb") == 2
+
+
 def _text(rows: dict[int, dict[str, float]]) -> str:
     """In which NaN is equal to itself."""
     return str({step: sorted(values.items()) for step, values in rows.items()})
