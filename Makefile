@@ -20,10 +20,9 @@ demo: .venv/.demo
 	accuracy=$$(cat "$$package"/records/*.jsonl | sed -n 's/.*"test\/accuracy": *\([0-9.e-]*\).*/\1/p' | tail -n 1) && \
 	echo && echo "accuracy  $$accuracy" && echo "package   $$package" && echo "picture   demo/curves.png"
 
-# Two processes, a file of tests in one of them; they must agree on the tests, and some names come out of sets. In the
-# order of their names: else files with few tests, the longest ones among them, come last, and one process waits.
+# Two processes, a file of tests in one of them; they must agree on the tests, and some names come out of sets.
 test: lint types
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
