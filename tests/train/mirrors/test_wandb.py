@@ -23,6 +23,9 @@ SUBJECT = Subject(name="a-run", project="a-project", settings={"lr": 0.1, "model
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    # A run of W&B puts functions of its own here and leaves them; its sys.exit() means sys.exit(0).
+    monkeypatch.setattr(sys, "exit", sys.exit)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     yield
 
 
