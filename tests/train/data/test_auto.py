@@ -91,13 +91,16 @@ def choose(dataset: Any, room: auto.Room, batch_size: int = 4, **options: Any) -
     return choice
 
 
-def test_a_light_set_gets_none() -> None:
+def test_a_light_set_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "LIGHT_SECONDS", 0.05)  # for a machine that is busy
     choice = choose(Samples(), auto.Room(cores=2))
     assert choice.num_workers == 0
     assert re.fullmatch(r"num_workers: 0 for the training set: a batch takes [\d.]+ ms", choice.said)
 
 
-def test_a_light_set_in_memory_costs_no_process() -> None:
+def test_a_light_set_in_memory_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "LIGHT_SECONDS", 0.05)
+
     def make(post: Post) -> Callable[[Any], Any]:
         raise AssertionError("a worker was started")
 
