@@ -17,7 +17,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.board, self.output = folder / "progress", folder / "out"
         self.fd = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self.watch = StallWatch(str(self.board), self.fd, 10.0, now=0.0)
+        self.watch = StallWatch(str(self.board), [self.fd], 10.0, now=0.0)
         self.now = 0.0
 
     def after(self, seconds: float, *, tick: float = 1.0) -> list[bool]:
@@ -77,7 +77,7 @@ def test_our_own_words_are_no_progress(run: Run) -> None:
 
 def test_a_board_that_is_no_file(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
-    watch = StallWatch(str(tmp_path), fd, 1.0, now=0.0)
+    watch = StallWatch(str(tmp_path), [fd], 1.0, now=0.0)
     assert not watch.look(0.0)
     os.close(fd)
 
@@ -91,7 +91,7 @@ def test_what_is_written_down(tmp_path: Path) -> None:
     ]
     stall = describe(
         looks,
-        worker_pid=10,
+        workers=[10],
         board=str(tmp_path / "progress"),
         idle_seconds=1800.04,
         stacks=str(tmp_path / "stalls.txt"),
@@ -111,5 +111,5 @@ def test_what_is_written_down(tmp_path: Path) -> None:
 
 
 def test_without_a_board(tmp_path: Path) -> None:
-    stall = describe([], worker_pid=1, board="", idle_seconds=1.0, stacks="")
+    stall = describe([], workers=[1], board="", idle_seconds=1.0, stacks="")
     assert (stall.step, stall.phase, stall.stopped) == (None, None, False)

@@ -19,6 +19,7 @@ from roost.lab import capture
 from roost.lab.limits import Limits
 from roost.lab.record import Record
 from roost.lab.spawn import Worker
+from roost.lab.team import Rank, Team
 from roost.lab.watch import Watch
 from tests.lab.sessions import Session
 from tests.waiting import wait_for
@@ -140,7 +141,9 @@ def watching(session: Session) -> Iterator[tuple[Watch, Record]]:
     with open(session.output, "ab") as output:
         record = Record(str(session.file), {})
         spec = session.spec("")._replace(limits=Limits(output_bytes=2**20))
-        yield Watch(spec, record, Worker(os.getpid(), -1, -1, -1, -1), output.fileno()), record
+        team = Team(spec)
+        team.ranks.append(Rank(0, Worker(os.getpid(), -1, -1), output.fileno()))
+        yield Watch(spec, record, team), record
 
 
 def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
@@ -160,8 +163,8 @@ def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> Non
         assert watch.next == began + 1, "nothing was printed: it may sleep"
         with open(session.output, "ab", buffering=0) as run:
             run.write(bytes(2**23))
-            wait_for(lambda: select.select([watch.growth_fd], [], [], 0)[0])
-            watch.note_growth()
+            wait_for(lambda: select.select(watch.growth_fds, [], [], 0)[0])
+            watch.note_growth(*watch.growth_fds)
             assert watch.tick(began + 0.01) is None
             assert session.output.stat().st_blocks * 512 < 1.5 * 2**20
             assert watch.next < began + 0.1
@@ -179,6 +182,6 @@ def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest
         for _ in range(3):
             assert watch.tick(watch.next) is None
         assert watch.tick(watch.next - 0.001) is None
-        assert watch.growth_fd == -1
+        assert watch.growth_fds == []
     assert "not supported" in record.fields["output_not_cut"]
     assert session.output.read_bytes().count(b"cannot take the middle out") == 1

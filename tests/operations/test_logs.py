@@ -53,3 +53,12 @@ def test_follows_to_the_last_byte(tmp_path: Path) -> None:
 def test_no_package(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         list(logs(tmp_path))
+
+
+def test_each_rank_has_its_own(tmp_path: Path) -> None:
+    made = package(tmp_path)
+    made.output.with_name("_output_1.txt").write_bytes(b"of rank 1\n")
+    assert b"".join(logs(made.path, rank=1)) == b"of rank 1\n"
+    assert b"".join(logs(made.path, rank=1, follow=True, lines=0)) == b""
+    with pytest.raises(NotFound, match="no rank 2 has printed here"):
+        list(logs(made.path, rank=2))

@@ -41,6 +41,7 @@ def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.Monke
     assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "7" and made["CUDA_VISIBLE_DEVICES"] == "3"
     assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
     assert environment(seed=0, cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment(seed=0, cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
 def test_what_is_awaited_is_ended_by_whoever_waits() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
-from roost.base.errors import ConfigError, ContractError
+from roost.base.errors import ConfigError, ContractError, PeerLost
 from roost.package import progress
 from roost.worker import failure
 from roost.worker.failure import Failure, explained
@@ -241,3 +241,31 @@ def test_a_mistake_that_says_its_fix_is_one_line(tmp_path: Path, fix: str | None
     error = ConfigError("is not there", setting="weights", fix=fix)
     error.__cause__ = ModuleNotFoundError("No module named 'cv2'", name="cv2")
     assert len(explained(error, own=[tmp_path]).lines) == lines
+
+
+DistBackendError = type("DistBackendError", (RuntimeError,), {})  # torch's name
+GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] "
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PeerLost("rank 1 has failed in its step"), "peer"),
+        (RuntimeError(GLOO + "Connection closed by peer [127.0.0.1]:43017"), "peer"),
+        (RuntimeError(GLOO + "Read error [127.0.0.1]:43017: Connection reset by peer"), "peer"),
+        (RuntimeError("[gloo/transport/tcp/buffer.cc:72] Timed out waiting 100ms for recv"), "peer"),
+        (DistBackendError("NCCL error: remote process exited or there was a network error"), "peer"),
+        (DistBackendError("Duplicate GPU detected"), "exception"),
+        (RuntimeError(GLOO + "op.preamble.length <= op.nbytes. 8 vs 4"), "exception"),
+        (RuntimeError("Connection closed by peer"), "exception"),  # of the project's own database
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "exception"),
+    ],
+)
+def test_what_only_says_that_another_rank_is_gone(tmp_path: Path, error: Exception, reason: str) -> None:
+    found = explained(error, own=[tmp_path])
+    assert found.reason == reason
+    if reason == "peer":
+        assert found.exit_code == 1 and found.is_all
+        (line,) = found.lines
+        assert line.startswith(("error: another rank is gone: ", "error: rank 1 has failed"))
+        assert "gloo" not in line and "127.0.0.1" not in line

@@ -59,3 +59,17 @@ def test_a_forked_process_does_not_speak_for_the_run(monkeypatch: pytest.MonkeyP
     with os.fdopen(reading, "rb") as file:
         (line,) = file.read().splitlines()
     assert json.loads(line)["state"] == "succeeded"
+
+
+def test_what_a_launcher_has_started_finds_the_pipe_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says who it is, and ends with 0 where others may save still: torchrun would end them."""
+    reading, writing = os.pipe()
+    for state, expected in (("stopped", 0), ("failed", 75)):
+        monkeypatch.setenv(REPORT_VARIABLE, f"/proc/{os.getpid()}/fd/{reading}")
+        monkeypatch.setenv("RANK", "3")
+        assert Report().final(state, exit_code=75, reason="signal", error="x" * 10_000) == expected
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        hello, said, *_ = map(json.loads, file.read().splitlines())
+    assert hello == {"launched": os.getpid()}
+    assert (said["rank"], said["state"], len(said["error"])) == (3, "stopped", 2000)

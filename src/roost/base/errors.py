@@ -82,6 +82,13 @@ class TrainingError(RoostError):
     """The training cannot go on, for example because the loss is not finite."""
 
 
+class PeerLost(RoostError):
+    """Another rank is gone, or has failed: never the cause, which that rank tells itself."""
+
+    by_the_machine = True
+    """Whether another time that rank might not have failed; unless it has said otherwise."""
+
+
 STOPPED_EXIT_CODE = 75
 """Stopped on request after saving; ``roost continue`` goes on exactly (EX_TEMPFAIL of sysexits.h)."""
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "Walk through a whole run in seconds.",
     "run": "Train a project in a new package.",
     "continue": "Go on with a package, exactly where it was.",
+    "join": "Take part in a run of several machines.",
     "attach": "Show a run that goes on by itself.",
     "fork": "Go on from a checkpoint in a new package.",
     "debug": "Stop in pdb at the step that failed.",

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol, Self, TypeVar
 
+from roost.base.handover import TIME_LIMIT
 from roost.cli import terminal
 from roost.cli.plain import Plain
-from roost.lab.ending import TIME_LIMIT
 from roost.operations.running import Running, ask, follow
 from roost.operations.starting import Started
 from roost.package import checkpoint, lineage, progress, skipped
@@ -166,7 +166,10 @@ def _watch(running: Running, screen: Screen, answer: Answer, pressed: _Pressed) 
         for event in follow(running):
             if isinstance(event, Session):
                 return event
-            if event:
+            if isinstance(event, Running):  # restarted, which the output tells
+                screen.close()
+                running, screen = event, _screen(event)
+            elif event:
                 screen.write(event)
             else:
                 screen.tick()

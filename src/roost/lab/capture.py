@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from roost.lab.growth import Growth
-from roost.lab.output import LEFT_OUT, left_out_line, say
+from roost.lab.output import LEFT_OUT, left_out_line, output_of, say
 from roost.lab.record import Record
 from roost.lab.spec import Spec
 
@@ -126,15 +126,19 @@ def shorten(path: str, limit_bytes: int) -> int:
 
 
 def shorten_at_end(spec: Spec, record: Record, output_fd: int) -> bool:
-    """Shortens a session's output and adds to its record how much was left out; whether the file is another
-    one now. A disk that has no room for that leaves the holes, which readers pass over."""
-    try:
-        left_out = shorten(spec.output, spec.limits.output_bytes)
-    except OSError as error:
-        say(output_fd, f"the output could not be shortened to limits.output_mb: {error}")
-        return False
-    if left_out:
-        record.fields["output_left_out_bytes"] = left_out
+    """Shortens what each rank of a session has printed, and adds to its record how much was left out; whether
+    the file of rank 0 is another one now. A disk that has no room for that leaves the holes, which readers
+    pass over."""
+    in_all = left_out = 0
+    for rank in reversed(range(max(1, len(spec.ranks)))):  # the first, into which is said, comes last
+        left_out = 0
+        try:
+            left_out = shorten(output_of(spec.output, rank), spec.limits.output_bytes)
+        except OSError as error:
+            say(output_fd, f"the output could not be shortened to limits.output_mb: {error}")
+        in_all += left_out
+    if in_all:
+        record.fields["output_left_out_bytes"] = in_all
     return left_out > 0
 
 

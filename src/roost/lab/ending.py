@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 
-TIME_LIMIT = "time limit"
-"""Why a session ended that had used up its wall time."""
+PEER = "peer"
+"""Why a rank failed to which nothing happened but that another one is gone."""
+STALLED = "stalled"
+"""Why a session failed that was ended because it hung."""
 _STATES = ("succeeded", "failed", "stopped")
 
 _PROBABLY_MEMORY = "if nobody did that: the kernel, because memory ran out; `dmesg` tells"
@@ -43,7 +45,7 @@ def ending(
         limit: How a session ends that was asked to end by this limit of its own.
         overdue: What to say of one that had to be killed because it did not end when the limit asked.
     """
-    said = _final_line(report)
+    said = final_line(report)
     if said is not None and (limit is None or said.state != "stopped"):
         return said
     if killed and said is None:
@@ -71,9 +73,11 @@ def without_supervisor(supervisor_status: int) -> Ending:
     return Ending("crashed", 1, "signal", f"the supervisor was killed by {by}{why}, and the run with it")
 
 
-def _final_line(report: bytes) -> Ending | None:
-    """The last line that means something; the pipe is open to all of the worker's code."""
-    for line in reversed(report.splitlines()):
+def final_line(report: bytes) -> Ending | None:
+    """The last line that means something; the pipe is open to all of the worker's code. Where several ranks
+    have written into one pipe, the line of the first that failed by itself, else of the first that failed."""
+    of_ranks, last = [], None
+    for line in report.splitlines():
         try:
             said = json.loads(line)
             found = Ending(said["state"], said["exit_code"], said["reason"], said["error"])
@@ -81,8 +85,10 @@ def _final_line(report: bytes) -> Ending | None:
             continue
         typed = isinstance(found.exit_code, int) and isinstance(found.reason, str)
         if typed and found.state in _STATES and isinstance(found.error, str | None):
-            return found
-    return None
+            last = found
+            if "rank" in said and found.state == "failed":
+                of_ranks.append(found._replace(error=f"rank {said['rank']} failed: {found.error}"))
+    return next((found for found in of_ranks if found.reason != PEER), next(iter(of_ranks), last))
 
 
 def status_name(status: int) -> int | str:

@@ -40,8 +40,8 @@ def main() -> int:
 
 
 def run(spec: Spec) -> int:
-    """Runs one session under a supervisor; gives its exit code, 1 if the supervisor was killed."""
-    began = time.monotonic()
+    """Runs one session under a supervisor, and those that follow it by themselves; gives the exit code of the
+    last, 1 if its supervisor was killed."""
     signals.ignore()
     signal.pthread_sigmask(signal.SIG_BLOCK, _LISTENED)
     # Some systems drop a signal whose default is to do nothing even while it is blocked.
@@ -50,6 +50,22 @@ def run(spec: Spec) -> int:
         if fd is not None:
             os.set_inheritable(fd, False)
     scope.adopt_orphans()
+    code = _session(spec)
+    if spec.restart:
+        from roost.lab import restart
+
+        while (following := restart.following(spec)) is not None:
+            ended = restart.pause(following, restart.pause_seconds(spec))
+            if ended is not None:
+                return ended
+            spec = following
+            code = _session(spec)
+    return code
+
+
+def _session(spec: Spec) -> int:
+    """From the start of a supervisor to the end of all that it has left behind; gives the exit code."""
+    began = time.monotonic()
     group = cgroup.make(spec.token) if spec.cgroup else None
     guard_pid, supervisor_pid = os.getpid(), os.fork()
     if supervisor_pid == 0:
@@ -101,9 +117,11 @@ def _wait_for(supervisor_pid: int) -> int:
 def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) -> int:
     """Ends the run of a supervisor that was killed, and writes down that it was: first of all, for what made
     that one fail may make us fail too."""
+    from roost.lab import meeting, restart
     from roost.lab.ending import without_supervisor
 
     left = scope.end_all(group)
+    meeting.remove(spec.token)
     found = Record.load(spec.session_file)
     if found is None:  # it was killed before it had recorded the session: nobody was told that it runs
         return 1
@@ -111,7 +129,8 @@ def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) ->
         return int(found.fields.get("exit_code", 1))
     end = without_supervisor(status)
     found.note_worker_end(None, seconds=seconds)
-    lines = [end.error or "", *found.write_end(end)]
+    restarts = restart.plan(spec, found, end, guard_pid=os.getpid(), is_told=True)
+    lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
     if left:
         lines.append(f"these processes could not be ended and may still write: {left}")
     _tell(spec, found, lines, is_final=not left)

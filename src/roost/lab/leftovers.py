@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from roost.base import process
 from roost.base.handover import TOKEN_VARIABLE
-from roost.lab import cgroup
+from roost.lab import cgroup, meeting
 from roost.lab.tree import kill_tree
 
 _CLEAN_SWEEPS = 16
@@ -35,7 +35,8 @@ def end_leftovers(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[in
         if ours.isdisjoint(cgroup.pids(group)):
             cgroup.kill(group)
             cgroup.remove(group)
-    wanted = [f"{TOKEN_VARIABLE}={token}".encode() for token in tokens if cgroup.is_token(token)]
+    real = [token for token in tokens if cgroup.is_token(token)]
+    wanted = [f"{TOKEN_VARIABLE}={token}".encode() for token in real]
     ended: set[int] = set()
     clean = 0
     while wanted and clean < _CLEAN_SWEEPS:
@@ -44,6 +45,8 @@ def end_leftovers(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[in
         for pid in found:
             kill_tree(pid, include_root=True)
         ended |= found
+    for token in real:
+        meeting.remove(token)
     return sorted(ended)
 
 

@@ -12,6 +12,8 @@ class Limits(NamedTuple):
     """The session's time; then it is asked to save and end. None: no limit."""
     grace_seconds: float = 60.0
     """How long it may take to end once a limit has asked it to; then it is killed."""
+    peer_seconds: float = 5.0
+    """How long the other ranks may take to end by themselves once one has failed; then they are killed."""
     core_bytes: int = 0
     """Largest core file of each of its processes."""
     output_bytes: int = 200 * 2**20

@@ -13,6 +13,12 @@ def left_out_line(num_bytes: int) -> bytes:
     return f"roost: {num_bytes:,} bytes of output are not kept here (limits.output_mb)\n".encode()
 
 
+def output_of(path: str, rank: int) -> str:
+    """Where a rank prints: rank 0 into the output itself, rank 2 into ``_output_2.txt`` beside it."""
+    stem, kind = os.path.splitext(path)  # noqa: PTH122  - pathlib would hold up each start by 3 ms
+    return f"{stem}_{rank}{kind}" if rank else path
+
+
 def open_output(path: str) -> int:
     """A descriptor for the output, made if need be.
 

@@ -79,8 +79,9 @@ class Record:
         return json.dumps(self.fields, indent=1, allow_nan=False).encode() + b"\n"
 
 
-def started(session: int, *, worker_pid: int, guard_pid: int, group: str | None) -> dict[str, Any]:
-    """The fields of a session that begins, written by its supervisor."""
+def started(session: int, *, worker_pid: int | None, guard_pid: int, group: str | None) -> dict[str, Any]:
+    """The fields of a session that begins, written by its supervisor; by the guard before a restart, when
+    there is no worker yet."""
     return {
         "format": SESSION_FORMAT,
         "session": session,

@@ -20,10 +20,6 @@ class Worker(NamedTuple):
     pid: int
     report_fd: int
     """Its final line."""
-    stacks_fd: int
-    """Its stacks, when it is sent the signal for them."""
-    its_stacks_fd: int
-    """The number that the pipe of the stacks has on its side."""
     joined_fd: int
     """One byte, if it could join its cgroup."""
 
@@ -37,15 +33,25 @@ class _Ends(NamedTuple):
     joined: int
 
 
-def start(spec: Spec, *, output_fd: int, group: str | None) -> Worker:
-    """Forks the worker. All signals are blocked from before the fork: the child must find the default actions
+def start(
+    spec: Spec, env: dict[str, str], *, output_fd: int, stacks_fd: int, group: str | None, terminal: str = ""
+) -> Worker:
+    """Forks a worker. All signals are blocked from before the fork: the child must find the default actions
     and not the copy of our handlers. The caller unblocks them.
+
+    Args:
+        spec: The session.
+        env: What this worker has in its environment beside that of the session.
+        output_fd: What it prints into.
+        stacks_fd: Its end of the pipe for stacks.
+        group: The session's cgroup, if there is one.
+        terminal: What it gets instead of the output.
 
     Raises:
         OSError: There are no descriptors or processes left.
     """
-    (report, its_report), (stacks, its_stacks), (joined, its_joined) = os.pipe(), os.pipe(), os.pipe()
-    for fd in (report, stacks, joined):
+    (report, its_report), (joined, its_joined) = os.pipe(), os.pipe()
+    for fd in (report, joined):
         os.set_blocking(fd, False)
     if sys.platform == "linux":
         scope.prctl()  # loads ctypes once, here and not in the child
@@ -53,10 +59,15 @@ def start(spec: Spec, *, output_fd: int, group: str | None) -> Worker:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
-        _become_worker(spec, supervisor_pid, _Ends(output_fd, its_report, its_stacks, its_joined), group)
-    for fd in (its_report, its_stacks, its_joined):
+        # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.
+        where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
+        stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
+        env = {TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
+        ends = _Ends(output_fd, its_report, stacks_fd, its_joined)
+        _become_worker(spec._replace(env=spec.env | env, terminal=terminal), supervisor_pid, ends, group)
+    for fd in (its_report, its_joined):
         os.close(fd)
-    return Worker(pid, report, stacks, its_stacks, joined)
+    return Worker(pid, report, joined)
 
 
 def joined(worker: Worker) -> bool:
@@ -84,8 +95,7 @@ def _become_worker(spec: Spec, supervisor_pid: int, ends: _Ends, group: str | No
         resource.setrlimit(resource.RLIMIT_CORE, (core if hard < 0 else min(core, hard), hard))
         signals.restore()
         os.chdir(spec.cwd)
-        added = {TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: ends.report, STACKS_VARIABLE: ends.stacks}
-        os.execvpe(spec.argv[0], spec.argv, spec.env | {name: str(value) for name, value in added.items()})
+        os.execvpe(spec.argv[0], spec.argv, spec.env)
     except (OSError, ValueError) as error:
         text = f"the worker could not be started: {error}"
         line = {"state": "failed", "exit_code": 1, "reason": "start", "error": text}

@@ -33,6 +33,15 @@ class Spec(NamedTuple):
     """A terminal that the worker gets as stdin, stdout and stderr; else /dev/null and the output file."""
     lock_fd: int | None = None
     """An inherited descriptor that holds the package's flock; None for what takes no lock."""
+    ranks: tuple[dict[str, str], ...] = ()
+    """What each rank of this machine has in its environment beside ``env``; empty: there is one worker."""
+    is_launcher: bool = False
+    """Whether the worker only starts the ranks, as torchrun does, with descriptors of its own: they report by
+    the path of the pipe."""
+    restart: int = 0
+    """How many times the guard may begin the next session by itself when one has crashed or failed."""
+    restarted: int = 0
+    """How many times it has done so."""
     ready_fd: int | None = None
     """Gets the supervisor's pid, as a line, when the session is recorded and the worker started."""
 
@@ -43,4 +52,6 @@ class Spec(NamedTuple):
     def from_json(cls, text: str | bytes) -> Spec:
         """Raises ValueError or TypeError if the text is no spec."""
         said = json.loads(text)
-        return cls(**{**said, "limits": Limits(**said.get("limits", {}))})
+        said["limits"] = Limits(**said.get("limits", {}))
+        said["ranks"] = tuple(said.get("ranks", ()))
+        return cls(**said)

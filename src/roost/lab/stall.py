@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,13 +22,13 @@ class StallWatch:
 
     Args:
         board: The file in which the worker publishes each step; may be empty or not be there.
-        output_fd: What it prints.
+        output_fds: What it prints.
         stall_seconds: From when on it has stalled.
         now: Monotonic seconds, as those of `look`.
     """
 
-    def __init__(self, board: str, output_fd: int, stall_seconds: float, *, now: float) -> None:
-        self._board, self._output_fd, self._stall_seconds = board, output_fd, stall_seconds
+    def __init__(self, board: str, output_fds: Sequence[int], stall_seconds: float, *, now: float) -> None:
+        self._board, self._output_fds, self._stall_seconds = board, output_fds, stall_seconds
         self._most_of_tick = min(5.0, stall_seconds / 2)
         self._seen = self._progress()
         self._last = now
@@ -54,10 +55,13 @@ class StallWatch:
 
     def pass_over_output(self) -> None:
         """What was printed until now was ours, and is no progress of the run."""
-        self._seen = (self._seen[0], os.fstat(self._output_fd).st_size)
+        self._seen = (self._seen[0], self._printed())
 
     def _progress(self) -> tuple[bytes, int]:
-        return _read(self._board), os.fstat(self._output_fd).st_size
+        return _read(self._board), self._printed()
+
+    def _printed(self) -> int:
+        return sum(os.fstat(fd).st_size for fd in self._output_fds)
 
 
 def _read(path: str) -> bytes:
@@ -89,10 +93,12 @@ class Stall(NamedTuple):
     """The file they were appended to; empty if they could not be."""
 
 
-def describe(looks: list[Look], *, worker_pid: int, board: str, idle_seconds: float, stacks: str) -> Stall:
+def describe(
+    looks: list[Look], *, workers: Collection[int], board: str, idle_seconds: float, stacks: str
+) -> Stall:
     """What is known of a stall."""
     step, phase = _place(board)
-    stopped = any(look.pid == worker_pid and look.state in "Tt" for look in looks)
+    stopped = any(look.pid in workers and look.state in "Tt" for look in looks)
     return Stall(time.time(), round(idle_seconds, 1), step, phase, len(looks), stopped, stacks)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
-from roost.lab import cgroup, guard
+from roost.lab import cgroup, guard, meeting
 from roost.lab.spec import Spec
 from roost.lab.tree import kill_tree
 
@@ -111,6 +111,7 @@ def _end(child: subprocess.Popen[bytes], spec: Spec) -> None:
     child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
     kill_tree(child.pid, include_root=False)
     child.kill()
+    meeting.remove(spec.token)
     group = cgroup.path_of(spec.token)
     if group is not None:
         cgroup.kill(group)

@@ -1,4 +1,4 @@
-"""Watches over one session: starts the worker, enforces limits, leaves nobody behind, writes down the end.
+"""Watches over one session: starts its workers, enforces limits, leaves nobody behind, writes down the end.
 
 A child of the guard (`lab.guard`), which ends the run should this process be killed. Standard library only,
 and little of it: every import is paid before the run begins. What is needed later is imported after the
@@ -19,33 +19,34 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from roost.lab import record, scope, signals, spawn
-from roost.lab.ending import Ending, ending
+from roost.lab.ending import Ending
 from roost.lab.output import open_output, say
 from roost.lab.spec import Spec
+from roost.lab.team import Team
 from roost.lab.tree import kill_tree
 
 if TYPE_CHECKING:
     from roost.lab.watch import Watch
 
-_MAX_REPORT_BYTES = 1 << 20
 _GUARD_DIED = signal.SIGUSR2
 _LISTENED = (signal.SIGCHLD, _GUARD_DIED, *signals.ORDERS)
 
 
 class Supervisor:
-    """One session, from the worker's start to the last of its descendants.
+    """One session, from the start of its workers (one, or one a rank) to the last of their descendants.
 
     ::
 
         start:   adopt orphans, listen to signals
-                 start the worker
+                 start the workers
                  record "running"; tell the operation
-        watch:   until the worker has ended: wait for a signal, a word of the worker, the next tick
-                     SIGTERM, SIGINT, SIGUSR1   ask the worker to stop; again: nothing more, it is saving
+        watch:   until all workers have ended: wait for a signal, a word of theirs, the next tick
+                     SIGTERM, SIGINT, SIGUSR1   ask them to stop; again: nothing more, they are saving
                      SIGQUIT                    kill everything
+                     a rank has failed          the others have some seconds (`lab.team`)
                      a tick                     the limits (`lab.watch`); one that was asked and overstays
                                                 its grace is killed
-                 kill and reap whatever it left behind
+                 kill and reap whatever they left behind
                  record the end
 
     Args:
@@ -59,11 +60,9 @@ class Supervisor:
         self._arrived: deque[int] = deque()
         self._wakeup_fd = -1
         self._output_fd = -1
-        self._worker: spawn.Worker
+        self._team = Team(spec)
         self._watch: Watch
-        self._report = b""
-        self._worker_status: int | None = None
-        self._asked_to_stop = self._killed = False
+        self._killed = self._are_killed = False
         self._limit: Ending | None = None
         self._overdue: str | None = None
         self._kill_at: float | None = None
@@ -76,13 +75,18 @@ class Supervisor:
         self._listen()
         scope.adopt_orphans()
         try:
-            self._start_worker()
+            self._start_workers()
             self._record.fields = record.started(
-                self.spec.session, worker_pid=self._worker.pid, guard_pid=self._guard_pid, group=self._group
+                self.spec.session,
+                worker_pid=self._team.pids[0],
+                guard_pid=self._guard_pid,
+                group=self._group,
             )
+            self._note_ranks()
             self._record.write()
         except BaseException:
             scope.end_all(self._group)
+            self._leave_meeting()
             raise
         self._announce()
 
@@ -90,7 +94,7 @@ class Supervisor:
         """Sees the session through; gives the exit code."""
         from roost.lab.watch import Watch
 
-        self._watch = Watch(self.spec, self._record, self._worker, self._output_fd)
+        self._watch = Watch(self.spec, self._record, self._team)
         self._note_guards_death()  # it may have died before its death could be signalled
         self._wait()
         self._end_leftovers()
@@ -110,10 +114,14 @@ class Supervisor:
     def _note_signal(self, signum: int, frame: FrameType | None) -> None:
         self._arrived.append(signum)
 
-    def _start_worker(self) -> None:
-        self._output_fd = open_output(self.spec.output)
-        self._worker = spawn.start(self.spec, output_fd=self._output_fd, group=self._group)
+    def _start_workers(self) -> None:
+        self._team.start(self._group)
+        self._output_fd = self._team.output_fd
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def _note_ranks(self) -> None:
+        if self.spec.ranks:
+            self._record.fields["ranks"] = [rank.as_json() for rank in self._team.ranks]
 
     def _announce(self) -> None:
         self._take_output(self._output_fd)
@@ -132,32 +140,39 @@ class Supervisor:
         os.dup2(fd, 2, inheritable=False)
 
     def _wait(self) -> None:
-        poller = select.poll()
-        for fd in (self._wakeup_fd, self._worker.report_fd, self._worker.stacks_fd, self._watch.growth_fd):
-            if fd >= 0:
-                poller.register(fd, select.POLLIN)
-        while self._worker_status is None:
+        poller, team = select.poll(), self._team
+        reports = {rank.worker.report_fd: rank for rank in team.ranks}
+        growths = self._watch.growth_fds
+        for fd in (self._wakeup_fd, team.stacks_fd, *reports, *growths):
+            poller.register(fd, select.POLLIN)
+        while not team.have_ended:
             for fd, _ in poller.poll(self._seconds_to_tick() * 1000):
                 if fd == self._wakeup_fd:
                     os.read(fd, 4096)
-                elif fd == self._watch.growth_fd:
-                    self._watch.note_growth()
-                elif not (self._read_report() if fd == self._worker.report_fd else os.read(fd, 1 << 16)):
+                elif fd in growths:
+                    self._watch.note_growth(fd)
+                elif not (team.take_report(reports[fd]) if fd in reports else os.read(fd, 1 << 16)):
                     poller.unregister(fd)  # all of its writers closed it, it would wake us for ever
             self._handle_signals()
-            if self._worker_status is None:
+            if not team.have_ended:
                 self._tick(time.monotonic())
 
     def _seconds_to_tick(self) -> float:
-        at = self._watch.next if self._kill_at is None else min(self._watch.next, self._kill_at)
-        return max(0.0, at - time.monotonic())
+        kills = (at for at in (self._kill_at, self._team.kill_at) if at is not None)
+        return max(0.0, min([self._watch.next, *kills]) - time.monotonic())
 
     def _tick(self, now: float) -> None:
+        if not self._are_killed:
+            self._team.look(now)
+        if self._team.kill_at is not None and now >= self._team.kill_at:
+            self._team.kill_at = None
+            self._kill_all()
+            return
         limit = self._watch.tick(now)
         if limit is not None and self._limit is None:
             self._limit = limit
             self._kill_at = now + self.spec.limits.grace_seconds
-            self._ask()
+            self._team.ask()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             grace = f"{self.spec.limits.grace_seconds:g} s"
@@ -171,25 +186,27 @@ class Supervisor:
                 self._reap()
             elif signum == _GUARD_DIED:
                 self._note_guards_death()
-            elif self._worker_status is not None:
-                continue  # too late: it has ended already
+            elif self._team.have_ended:
+                continue  # too late
             elif signum == signals.KILL:
-                self._killed = True
+                self._killed = self._record.fields["stop_asked"] = True
                 self._kill_all()
             else:
                 self._ask()
 
     def _ask(self) -> None:
-        """Asked twice (a second `roost stop`), it must not lose its save."""
-        if not self._asked_to_stop:
-            self._asked_to_stop = True
-            os.kill(self._worker.pid, signal.SIGTERM)
-            os.kill(self._worker.pid, signal.SIGCONT)  # one that is paused could not answer
+        if "stop_asked" not in self._record.fields:
+            self._record.fields["stop_asked"] = True
+            if self.spec.restart:
+                self._record.write_if_possible()  # should we be killed now, the guard must know
+        self._team.ask()
 
     def _kill_all(self) -> list[int]:
+        self._are_killed = True
         left = scope.end_all(self._group, on_reaped=self._note_end)
         if sys.platform != "linux":
-            kill_tree(self._worker.pid, include_root=True)
+            for pid in self._team.pids:
+                kill_tree(pid, include_root=True)
         self._reap()
         return left
 
@@ -214,49 +231,49 @@ class Supervisor:
             self._note_end(pid, status)
 
     def _note_end(self, pid: int, status: int) -> None:
-        if pid == self._worker.pid and self._worker_status is None:
-            self._worker_status = os.waitstatus_to_exitcode(status)
-            self._record.note_worker_end(self._worker_status, seconds=time.monotonic() - self._started)
-
-    def _read_report(self) -> int:
-        """Takes what the worker wrote; gives the number of bytes, 0 at the end of the pipe."""
-        chunk = os.read(self._worker.report_fd, 1 << 16)
-        self._report = (self._report + chunk)[-_MAX_REPORT_BYTES:]
-        return len(chunk)
-
-    def _read_rest_of_report(self) -> None:
-        try:
-            while self._read_report():
-                continue
-        except BlockingIOError:  # a process that could not be ended still holds the pipe: there is no more
+        rank = self._team.note_end(pid, status)
+        if rank is None:
             return
+        seconds = time.monotonic() - self._started
+        self._record.note_worker_end(rank.status if rank.number == 0 else None, seconds=seconds)
+        if not self._are_killed:
+            self._team.look(time.monotonic())
 
     def _end_leftovers(self) -> None:
         """After this nobody but guard and supervisor holds the lock."""
         from roost.lab.capture import shorten_at_end
 
         left = self._kill_all()
-        self._read_rest_of_report()
+        self._leave_meeting()
         if left:
             self._say(f"these processes could not be ended and may still write: {left}")
         elif shorten_at_end(self.spec, self._record, self._output_fd):
             self._output_fd = open_output(self.spec.output)
             self._take_output(self._output_fd)
 
+    def _leave_meeting(self) -> None:
+        if self.spec.ranks:
+            from roost.lab import meeting
+
+            meeting.remove(self.spec.token)
+
     def _record_end(self) -> int:
-        assert self._worker_status is not None
-        end = ending(
-            self._report,
-            self._worker_status,
-            asked_to_stop=self._asked_to_stop,
-            killed=self._killed,
-            limit=self._limit,
-            overdue=self._overdue,
-        )
+        from roost.lab import restart
+
+        end = self._team.ending(killed=self._killed, limit=self._limit, overdue=self._overdue)
+        cause = self._team.cause_to_say(end)
+        if cause is not None:
+            self._say(cause)
         self._watch.finish()
-        self._record.fields["scope"] = "cgroup" if spawn.joined(self._worker) else "walk"
+        self._note_ranks()
+        joined = [spawn.joined(rank.worker) for rank in self._team.ranks]
+        self._record.fields["scope"] = "cgroup" if all(joined) else "walk"
+        is_told = cause is not None or end.state == "failed"
+        restarts = restart.plan(self.spec, self._record, end, guard_pid=self._guard_pid, is_told=is_told)
         for line in self._record.write_end(end):
             self._say(line)
+        if restarts is not None:
+            self._say(restarts)
         return end.exit_code
 
     def _say(self, text: str) -> None:

@@ -6,38 +6,39 @@ import os
 import time
 
 from roost.base.errors import STOPPED_EXIT_CODE
+from roost.base.handover import TIME_LIMIT
 from roost.lab import stall
 from roost.lab.capture import OutputCap
-from roost.lab.ending import TIME_LIMIT, Ending
+from roost.lab.ending import STALLED, Ending
 from roost.lab.memory import TreePeak
 from roost.lab.output import say
 from roost.lab.record import Record
-from roost.lab.spawn import Worker
 from roost.lab.spec import Spec
+from roost.lab.team import Team
 from roost.lab.tree import descendants
 
 
 class Watch:
-    """The clock of one session, imported and made once its worker runs.
+    """The clock of one session, imported and made once its workers run.
 
     Args:
         spec: The session.
         record: Gets what is found out.
-        worker: Whose stacks are asked for.
-        output_fd: What it prints, and what is said here.
+        team: Its workers, and what they print; rank 0's output takes what is said here.
     """
 
-    def __init__(self, spec: Spec, record: Record, worker: Worker, output_fd: int) -> None:
-        self._spec, self._record, self._worker, self._output_fd = spec, record, worker, output_fd
+    def __init__(self, spec: Spec, record: Record, team: Team) -> None:
+        self._spec, self._record, self._team = spec, record, team
+        output_fds = [rank.output_fd for rank in team.ranks]
         limits = spec.limits
         now = self.next = time.monotonic()
         self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
-        self._cap: OutputCap | None = OutputCap(output_fd, limits.output_bytes)
+        self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
         self._peak = TreePeak(os.getpid())
         # Who sits at the terminal may think for as long as he likes.
         self._stall: stall.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:
-            self._stall = stall.StallWatch(spec.progress, output_fd, limits.stall_seconds, now=now)
+            self._stall = stall.StallWatch(spec.progress, output_fds, limits.stall_seconds, now=now)
 
     def tick(self, now: float) -> Ending | None:
         """Does what is due; gives how the session ends if it is to be ended now. Call it at `next` (monotonic
@@ -45,7 +46,7 @@ class Watch:
         if now < self.next:
             return None
         self._peak.look(now)
-        self.next = now + self._look_at_output()
+        self.next = now + min(map(self._look_at_output, [*self._caps]), default=1.0)
         if self._wall_end is not None and now >= self._wall_end:
             self._wall_end = None
             return Ending("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
@@ -58,30 +59,31 @@ class Watch:
         return None
 
     @property
-    def growth_fd(self) -> int:
-        """Readable when the output grows while it is seldom looked at; then call `note_growth`. May be -1."""
-        return self._cap.growth.fd if self._cap is not None else -1
+    def growth_fds(self) -> list[int]:
+        """Readable when an output grows while it is seldom looked at; then call `note_growth`."""
+        return [cap.growth.fd for cap in self._caps if cap.growth.fd >= 0]
 
-    def note_growth(self) -> None:
+    def note_growth(self, fd: int) -> None:
         """Has the next `tick` look at the output."""
-        if self._cap is not None:
-            self._cap.growth.take()
-            self.next = 0.0
+        for cap in self._caps:
+            if cap.growth.fd == fd:
+                cap.growth.take()
+                self.next = 0.0
 
     def finish(self) -> None:
         """Adds what was measured to the record."""
         self._record.fields["peak_tree_memory_mb"] = round(self._peak.mb, 1)
 
-    def _look_at_output(self) -> float:
-        if self._cap is None:
-            return 1.0
+    def _look_at_output(self, cap: OutputCap) -> float:
         try:
-            return self._cap.look()
+            return cap.look()
         except OSError as error:
-            self._cap = None
+            self._caps.remove(cap)
+            if "output_not_cut" in self._record.fields:
+                return 1.0
             self._record.fields["output_not_cut"] = str(error)
             say(
-                self._output_fd,
+                self._team.output_fd,
                 "the output has grown beyond limits.output_mb, and this disk cannot take the middle out "
                 f"of a file ({error}): it is shortened when the session ends",
             )
@@ -90,12 +92,12 @@ class Watch:
     def _stalled(self, watch: stall.StallWatch) -> Ending | None:
         from roost.lab import stacks
 
-        worker = self._worker
-        pids = sorted(descendants(os.getpid()), key=lambda pid: (pid != worker.pid, pid))
-        looks = stacks.look_at(pids, read_fd=worker.stacks_fd, their_fd=worker.its_stacks_fd)
+        team, workers = self._team, self._team.pids
+        pids = sorted(descendants(os.getpid()), key=lambda pid: (pid not in workers, pid))
+        looks = stacks.look_at(pids, read_fd=team.stacks_fd, their_fd=team.their_stacks_fd)
         found = stall.describe(
             looks,
-            worker_pid=worker.pid,
+            workers=workers,
             board=self._spec.progress,
             idle_seconds=watch.idle_seconds,
             stacks=self._spec.stacks,
@@ -104,11 +106,11 @@ class Watch:
             try:
                 stall.append(found, looks)
             except OSError as error:
-                say(self._output_fd, f"the stacks of a stalled run could not be written: {error}")
+                say(team.output_fd, f"the stacks of a stalled run could not be written: {error}")
                 found = found._replace(stacks="")
         self._record.fields.setdefault("stalls", []).append(stall.as_json(found))
         self._record.write_if_possible()
         text = stall.sentence(found)
-        say(self._output_fd, text)
+        say(team.output_fd, text)
         watch.pass_over_output()
-        return Ending("failed", 1, "stalled", text) if self._spec.limits.end_stalled else None
+        return Ending("failed", 1, STALLED, text) if self._spec.limits.end_stalled else None

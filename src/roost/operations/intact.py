@@ -71,6 +71,10 @@ class _SessionRequest(msgspec.Struct):
     checkpoint: _Count | None = None
     project: str | None = None
     device: str = "auto"
+    devices: int | str | list[int] | None = None
+    strategy: str = "single"
+    ranks: _Count = 1
+    num_nodes: _Count = 1
     description: str | None = None
     inexact: list[str] = []
     changed: dict[str, str] = {}

@@ -54,6 +54,14 @@ class Output:
             self.offset += len(piece)
             yield piece
 
+    def was_replaced(self) -> bool:
+        """Whether another file stands in its place by now."""
+        try:
+            now = self._path.stat()
+        except FileNotFoundError:
+            return False
+        return self._fd >= 0 and not os.path.samestat(os.fstat(self._fd), now)
+
     def close(self) -> None:
         """Closes the file."""
         if self._fd >= 0:

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roost.base import process
@@ -53,27 +53,48 @@ def session_of(package: Package, number: int, *, offset: int = 0) -> Running:
     )
 
 
-def follow(running: Running) -> Iterator[bytes | Session]:
-    """What it prints from ``offset`` on, as it comes; at last the session that has ended.
+def follow(running: Running) -> Iterator[bytes | Running | Session]:
+    """What it prints from ``offset`` on, as it comes; at last the session that has ended. Where a session was
+    restarted it goes on with the next.
 
     Whoever takes these may stop at any time: what runs needs nobody who looks.
 
     Yields:
-        Output; empty pieces, twenty times a second, while there is none; one `Session`.
+        Output; empty pieces, twenty times a second, while there is none; each session that follows another by
+        itself; one `Session`.
 
     Raises:
         OSError: The output cannot be read.
     """
-    with Output(running.output, offset=running.offset) as output:
-        while True:
-            # In this order: what was printed before the end was seen must still be read.
-            session = running.session()
-            yield from output.new()
-            if session.state not in ("starting", "running"):
-                yield session
-                return
-            yield b""
-            time.sleep(_TICK_SECONDS)
+    while True:
+        with Output(running.output, offset=running.offset) as output:
+            while True:
+                # In this order: what was printed before the end was seen must still be read.
+                session = running.session()
+                yield from output.new()
+                if session.state not in ("starting", "running"):
+                    break
+                yield b""
+                time.sleep(_TICK_SECONDS)
+            following = _following(running, session, output)
+        if following is None:
+            yield session
+            return
+        running = following
+        yield running
+
+
+def _following(running: Running, session: Session, output: Output) -> Running | None:
+    """The session that was begun because this one failed; read on from where ``output`` is."""
+    number = (session.record or {}).get("restarted_as")
+    if not isinstance(number, int):
+        return None
+    folder = running.record.parent
+    request = folder / f"{number}.request.json"
+    offset = output.offset
+    if output.was_replaced():  # by a shorter one
+        offset = int((sessions.load(request) or {}).get("output_offset", 0))
+    return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 
 def ask(session: Session, *, now: bool = False) -> None:

@@ -6,20 +6,27 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roost.base.handover import DEADLINE_VARIABLE, MEETING_VARIABLE
 from roost.base.interval import parse_duration
 from roost.config.settings import Settings
 from roost.config.structs.limits import LimitSettings
+from roost.devices import visible
 from roost.lab import start
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec
+from roost.operations import nodes, ranks
 from roost.operations.abandoned import end_abandoned
+from roost.operations.deadline import deadline_of
 from roost.operations.running import Running, session_of
 from roost.package.package import Package
+
+_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", MEETING_VARIABLE)
+"""What the caller may have as one of several ranks; what it starts is none of these."""
 
 
 @dataclass
@@ -55,10 +62,22 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
+        Refused: The time by which it must have ended is past, or other machines cannot meet this one.
+        UsageError: What is asked is for one machine only.
     """
+    ends = deadline_of(settings.limits)
+    num_nodes = int(request.get("num_nodes", 1))
+    if num_nodes > 1:
+        nodes.check(request)
     token = secrets.token_hex(16)
     number = package.new_session({**request, "token": token})
-    running = session_of(package, number, offset=_size(package.output))
+    running = session_of(package, number, offset=size_of(package.output))
+    ends.notes.extend([_to_join(num_nodes, package)] if num_nodes > 1 else [])
+    several = ranks.environments(request, settings)
+    how: dict[str, Any] = {"ranks": several}
+    if num_nodes > 1:
+        arguments = [str(package.path), str(number)]
+        how = nodes.launched(arguments, request, several[0], token=token, is_host=True)
     process = supervise(
         running,
         str(number),
@@ -66,15 +85,25 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
         token=token,
         lock_fd=lock_fd,
         cpu=request.get("device") == "cpu",
-        limits=limits(settings.limits),
+        cards=request.get("cards"),
+        deadline=ends.at,
+        restart=int(request.get("restart", 0)),
+        limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
         progress=str(package.progress),
         stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
         terminal=str(request.get("terminal") or ""),
+        **how,
     )
-    return Started(package.path, running, process)
+    return Started(package.path, running, process, notes=ends.notes)
 
 
-def _size(path: Path) -> int:
+def _to_join(num_nodes: int, package: Package) -> str:
+    others = "the other machine" if num_nodes == 2 else f"each of the other {num_nodes - 1} machines"
+    return f"on {others} type: roost join {package.path}"
+
+
+def size_of(path: Path) -> int:
+    """Of an output, from where on a new session prints into it."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -86,6 +115,10 @@ def supervise(
     token: str,
     lock_fd: int | None,
     cpu: bool,
+    cards: Sequence[str] | None = None,
+    deadline: float | None = None,
+    argv: Sequence[str] | None = None,
+    added: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> subprocess.Popen[bytes]:
     """Starts the worker of a session or an analysis under a supervisor; gives the process to wait for.
@@ -97,6 +130,10 @@ def supervise(
         token: As in what was asked.
         lock_fd: Holds the package's lock, or None for what takes none.
         cpu: Whether it must not see a GPU.
+        cards: The GPUs that it sees, by what CUDA_VISIBLE_DEVICES calls them; None: those of the caller.
+        deadline: When it must have ended, in unix seconds; None: whenever it does.
+        argv: What is run instead of the worker itself, to start it.
+        added: More of the environment.
         spec: More of `Spec`.
 
     Raises:
@@ -104,9 +141,12 @@ def supervise(
     """
     package = str(running.package)
     given = Spec(
-        argv=[sys.executable, "-P", "-m", "roost.worker", package, task],
+        argv=list(argv or [sys.executable, "-P", "-m", "roost.worker", package, task]),
         cwd=package,
-        env=environment(seed=settings.seed if settings else 0, cpu=cpu),
+        env={
+            **environment(seed=settings.seed if settings else 0, cpu=cpu, cards=cards, deadline=deadline),
+            **(added or {}),
+        },
         package=package,
         session=running.number,
         output=str(running.output),
@@ -149,16 +189,21 @@ def _seconds(duration: str | None, setting: str) -> float | None:
     return None if duration is None else parse_duration(duration, setting=setting)
 
 
-def environment(*, seed: int, cpu: bool) -> dict[str, str]:
+def environment(
+    *, seed: int, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
+) -> dict[str, str]:
     """The worker's environment: the caller's, with what makes the run repeatable.
 
     No bytecode is written, so none lands in the package. PYTHONPYCACHEPREFIX would send it elsewhere, but
     would have torch compiled anew too: 1.3 s more, and at every start where bytecode is switched off.
     """
+    seen = [] if cpu else cards
+    callers = {name: value for name, value in os.environ.items() if name not in _OF_A_RANK}
     return {
-        **os.environ,
+        **callers,
         "PYTHONHASHSEED": str(seed % 2**32),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        **({"CUDA_VISIBLE_DEVICES": ""} if cpu else {}),
+        **({visible.VARIABLE: ",".join(seen)} if seen is not None else {}),
+        **({DEADLINE_VARIABLE: f"{deadline:.3f}"} if deadline is not None else {}),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.base import durable, frames
-from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, RoostError
+from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, PeerLost, RoostError
 from roost.base.frames import Own, one_line, shortened
 from roost.base.harmless import harmless
 from roost.base.raised import Raised, raised
@@ -27,7 +28,8 @@ class Failure(NamedTuple):
     """An error, ready to be told."""
 
     reason: str
-    """``error``: a mistake or a full disk; ``exit``: the code ended itself; ``exception``: it failed."""
+    """``error``: a mistake or a full disk; ``exit``: the code ended itself; ``exception``: it failed;
+    ``peer``: another rank is gone, which tells the cause itself."""
     error: str
     """One line: the cause where it is known, else type and message."""
     exit_code: int
@@ -49,6 +51,9 @@ def explained(error: BaseException, *, own: Sequence[Path], package: Path | None
     """
     found, whose, scene = raised(error), Own(own), Scene(package)
     whole = _whole(error)
+    if is_of_a_peer(error):
+        words = one_line(found.said) if isinstance(error, PeerLost) else _of_a_peer(error)
+        return Failure("peer", words, 1, (f"error: {harmless(words)}",), whole, is_all=True)
     if isinstance(error, RoostError) or _is_own_file(error):
         return _mistake(error, found, whose, scene, whole)
     if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -101,6 +106,33 @@ def told(error: BaseException, *, own: Sequence[Path], package: Path | None, fil
         code = error.exit_code if isinstance(error, RoostError) else 1
         return Failure("exception", one_line(type(error).__name__), code, (), "", is_all=True)
     return failure
+
+
+# --- another rank is gone: one line -------------------------------------------------------------------------
+
+_OF_TORCH = ("DistBackendError", "DistNetworkError", "DistStoreError")
+_GONE = re.compile(
+    "connection (was likely )?closed|connection reset|connection refused|broken pipe|timed out|time-?out|"
+    "remote process exited|remote error|communicator was aborted|got 0 bytes|pair closure",
+    re.IGNORECASE,
+)
+
+
+def is_of_a_peer(error: BaseException) -> bool:
+    """Whether it only says that another rank does not answer any more: in gloo's words, or in those of NCCL
+    or of the store, which have classes of their own."""
+    if isinstance(error, PeerLost):
+        return True
+    of_torch = any(kind.__name__ in _OF_TORCH for kind in type(error).__mro__)
+    text = str(error)
+    is_ranks = of_torch or (isinstance(error, RuntimeError) and "gloo" in text)
+    return is_ranks and _GONE.search(text) is not None
+
+
+def _of_a_peer(error: BaseException) -> str:
+    """Without the addresses and advice that torch adds: the supervisor knows who is gone, and why."""
+    found = _GONE.search(str(error))
+    return f"another rank is gone: {found[0].lower()}" if found else "another rank is gone"
 
 
 # --- a mistake: one line ------------------------------------------------------------------------------------

@@ -14,17 +14,19 @@ from roost.cli import terminal
 @click.argument("package", type=click.Path(path_type=Path))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the running session ends.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines.")
-def command(package: Path, follow: bool, lines: int | None) -> int:
+@click.option("--rank", type=click.IntRange(min=0), default=0, help="What this rank printed; else rank 0.")
+def command(package: Path, follow: bool, lines: int | None, rank: int) -> int:
     """Prints what a package printed: bytes into a pipe, without control sequences onto a terminal.
 
     \b
     roost logs runs/NAME -n 50
     roost logs runs/NAME -f
+    roost logs runs/NAME --rank 1    # of a run of several processes
     """
     from roost.operations.logs import logs
 
     decode = terminal.Decoder() if sys.stdout.isatty() else None
-    for piece in logs(package, follow=follow, lines=lines):
+    for piece in logs(package, follow=follow, lines=lines, rank=rank):
         terminal.write(decode(piece).encode() if decode else piece)
     if decode:
         terminal.write(decode(b"", final=True).encode())

@@ -1,0 +1,41 @@
+"""Where the ranks of one machine find each other: a file in a folder that only we can enter, so that no port
+can be taken. For libraries that want one a port is chosen too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+
+from roost.base.handover import MEETING_VARIABLE
+
+_PREFIX = "roost-meeting-"
+
+
+def folder_of(token: str) -> str:
+    """The folder of a session."""
+    return f"{tempfile.gettempdir()}/{_PREFIX}{token}"
+
+
+def make(token: str) -> dict[str, str]:
+    """Makes the folder; gives what each rank has of it in its environment.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    folder = folder_of(token)
+    os.mkdir(folder, 0o700)  # noqa: PTH102  - fails if somebody was there before
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        MEETING_VARIABLE: f"{folder}/store",
+    }
+
+
+def remove(token: str) -> None:
+    """Removes the folder, if there is one."""
+    shutil.rmtree(folder_of(token), ignore_errors=True)

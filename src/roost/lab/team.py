@@ -1,0 +1,242 @@
+"""The workers of one session: one, or one for each rank, which end together.
+
+::
+
+    rank 1 fails by itself                     the cause of the session's end
+    rank 0 hears from it no more               "peer": no cause, as long as there is another
+    some seconds after the first of them       whoever has not ended by now is killed
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from roost.lab import spawn
+from roost.lab.ending import PEER, Ending, ending, final_line, status_name
+from roost.lab.output import open_output, output_of
+from roost.lab.spawn import Worker
+from roost.lab.spec import Spec
+
+_MAX_REPORT_BYTES = 1 << 20
+
+
+class Rank:
+    """One worker, and what is known of it.
+
+    Args:
+        number: Its rank on this machine; 0 is the one that prints into the session's output.
+        worker: Its process.
+        output_fd: What it prints into.
+    """
+
+    def __init__(self, number: int, worker: Worker, output_fd: int) -> None:
+        self.number, self.worker, self.output_fd = number, worker, output_fd
+        self.report = b""
+        self.status: int | None = None
+        """Its exit code, or minus the signal that ended it, once it has ended."""
+
+    def read_report(self) -> int:
+        """Takes what it wrote; gives the number of bytes, 0 at the end of the pipe.
+
+        Raises:
+            BlockingIOError: There is nothing now, and somebody may write still.
+        """
+        chunk = os.read(self.worker.report_fd, 1 << 16)
+        self.report = (self.report + chunk)[-_MAX_REPORT_BYTES:]
+        return len(chunk)
+
+    def read_rest_of_report(self) -> None:
+        """Takes all that waits in the pipe."""
+        try:
+            while self.read_report():
+                continue
+        except BlockingIOError:  # a process that it left behind still holds the pipe: there is no more
+            return
+
+    def as_json(self) -> dict[str, Any]:
+        """For the record."""
+        found: dict[str, Any] = {"rank": self.number, "pid": self.worker.pid}
+        if self.status is not None:
+            said = final_line(self.report)
+            found["status"] = status_name(self.status)
+            found |= {"state": said.state, "reason": said.reason} if said is not None else {}
+        return found
+
+
+class Team:
+    """All workers of a session.
+
+    Args:
+        spec: The session.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.ranks: list[Rank] = []
+        self.stacks_fd = self.their_stacks_fd = -1
+        """One pipe takes the stacks of all, who know their end by the second of these numbers."""
+        self.kill_at: float | None = None
+        """When the others are killed because one has failed (monotonic seconds)."""
+        self._spec = spec
+        self._are_several = spec.is_launcher or len(spec.ranks) > 1
+        self._meeting = ""
+        self._asked = False
+        self._fallen: list[Rank] = []
+        """Who has ended, or is about to, and neither succeeded nor saved and stopped; in this order."""
+
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def start(self, group: str | None) -> None:
+        """Forks them. The signals that `spawn.start` blocks stay blocked.
+
+        Raises:
+            OSError: There are no descriptors or processes left, or an output cannot be opened.
+        """
+        shared = self._shared_environment()
+        self.stacks_fd, self.their_stacks_fd = os.pipe()
+        os.set_blocking(self.stacks_fd, False)
+        for number, own in enumerate(self._spec.ranks or ({},)):
+            place = {"RANK": str(number), "LOCAL_RANK": str(number)} if shared else {}
+            output_fd = open_output(output_of(self._spec.output, number))
+            worker = spawn.start(
+                self._spec,
+                {**shared, **place, **own},
+                output_fd=output_fd,
+                stacks_fd=self.their_stacks_fd,
+                group=group,
+                terminal="" if number else self._spec.terminal,
+            )
+            self.ranks.append(Rank(number, worker, output_fd))
+        os.close(self.their_stacks_fd)
+
+    def _shared_environment(self) -> dict[str, str]:
+        if not self._spec.ranks:
+            return {}
+        from roost.lab import meeting
+
+        world = str(len(self._spec.ranks))
+        return {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, **meeting.make(self._spec.token)}
+
+    # --- while they run -----------------------------------------------------------------------------------
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether none of them runs any more."""
+        return all(rank.status is not None for rank in self.ranks)
+
+    @property
+    def pids(self) -> list[int]:
+        """Those of the workers, by rank."""
+        return [rank.worker.pid for rank in self.ranks]
+
+    @property
+    def output_fd(self) -> int:
+        """The session's output."""
+        return self.ranks[0].output_fd
+
+    def ask(self) -> None:
+        """Asks all of them to save and end. Asked twice, they must not lose their save: so it is once."""
+        if self._asked:
+            return
+        self._asked = True
+        for rank in self.ranks:
+            if rank.status is None:
+                for pid in self._launched(rank) or [rank.worker.pid]:
+                    _signal(pid, signal.SIGTERM)
+                    _signal(pid, signal.SIGCONT)  # one that is paused could not answer
+
+    def take_report(self, rank: Rank) -> int:
+        """Reads what a rank has written, see `Rank.read_report`."""
+        known = len(self._launched(rank))
+        num_bytes = rank.read_report()
+        for pid in self._launched(rank)[known:] if self._asked else ():
+            _signal(pid, signal.SIGTERM)  # it was not there yet when the others were asked
+        return num_bytes
+
+    def _launched(self, rank: Rank) -> list[int]:
+        """The ranks that a launcher has started, as far as they said so. It is not asked itself: torchrun
+        would kill them after half a minute, saved or not."""
+        if not self._spec.is_launcher:
+            return []
+        from roost.lab.launched import pids
+        from roost.lab.tree import descendants
+
+        ours = descendants(os.getpid())
+        return [pid for pid in pids(rank.report) if pid in ours]
+
+    def note_end(self, pid: int, status: int) -> Rank | None:
+        """Notes the end of a child, by its wait status; gives the rank that it was."""
+        rank = next((one for one in self.ranks if one.worker.pid == pid and one.status is None), None)
+        if rank is not None:
+            rank.read_rest_of_report()
+            rank.status = os.waitstatus_to_exitcode(status)
+        return rank
+
+    def look(self, now: float) -> None:
+        """Sees who has fallen since the last look. Not to be called once all are being killed."""
+        for rank in self.ranks:
+            if rank not in self._fallen and self._has_fallen(rank):
+                self._fallen.append(rank)
+        if self._fallen and self.kill_at is None and self._are_several:
+            self.kill_at = now + self._spec.limits.peer_seconds
+
+    def _has_fallen(self, rank: Rank) -> bool:
+        said = final_line(rank.report)
+        return rank.status is not None if said is None else said.state == "failed"
+
+    # --- at the end ---------------------------------------------------------------------------------------
+
+    def ending(self, *, killed: bool, limit: Ending | None, overdue: str | None) -> Ending:
+        """How the session ended: as the first that has fallen by itself, else as the first that has fallen,
+        else as rank 0. For the arguments see `roost.lab.ending.ending`."""
+        rank = self._decisive()
+        assert rank.status is not None
+        found = ending(
+            rank.report, rank.status, asked_to_stop=self._asked, killed=killed, limit=limit, overdue=overdue
+        )
+        is_own = found.state in ("failed", "crashed") and found.reason != (limit.reason if limit else None)
+        return found._replace(error=self._sentence(rank, found)) if is_own else found
+
+    def _decisive(self) -> Rank:
+        fallen = [rank for rank in self._fallen if not _is_peer(rank)] or self._fallen
+        if not fallen:
+            return self.ranks[0]
+        # Of what has struck several alike, rank 0 has told in the session's output.
+        error = _error(fallen[0])
+        alike = [rank for rank in fallen if error is not None and _error(rank) == error]
+        return min(alike, key=lambda rank: rank.number, default=fallen[0])
+
+    def _sentence(self, rank: Rank, end: Ending) -> str | None:
+        """What became of a rank. What rank 0 told itself needs no more words."""
+        if len(self.ranks) == 1 or end.error is None or (rank.number == 0 and end.state == "failed"):
+            return end.error
+        if end.state == "failed":
+            what = "traceback" if end.reason == "exception" else "output"
+            where = os.path.basename(output_of(self._spec.output, rank.number))  # noqa: PTH119
+            return f"rank {rank.number} failed: {end.error}; its {what} is in {where}"
+        was = "was " if end.reason == "signal" else ""
+        return f"rank {rank.number} {was}{end.error}"
+
+    def cause_to_say(self, end: Ending) -> str | None:
+        """The first cause, where the session's output does not hold it yet."""
+        said = final_line(self.ranks[0].report)
+        is_told = len(self.ranks) == 1 or (said is not None and said.error == end.error)
+        return None if is_told or end.state not in ("failed", "crashed") else end.error
+
+
+def _is_peer(rank: Rank) -> bool:
+    said = final_line(rank.report)
+    return said is not None and said.reason == PEER
+
+
+def _error(rank: Rank) -> str | None:
+    said = final_line(rank.report)
+    return said.error if said is not None else None
+
+
+def _signal(pid: int, signum: signal.Signals) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:  # it ended just now, and was not our child
+        return

@@ -1,0 +1,80 @@
+"""``join``: another machine takes part in a session that begins elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from roost.analysis import checks
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.operations import intact, nodes, ranks
+from roost.operations.running import Running, newest
+from roost.operations.starting import Started, limits, size_of, supervise
+from roost.package import sessions
+from roost.package.package import Package
+
+
+def join(package: Path | str) -> Started:
+    """Starts the ranks of this machine, under a supervisor of its own. It takes no lock: that is held by the
+    machine where the session was started.
+
+    Args:
+        package: On a disk that all machines share, at the same place.
+
+    Raises:
+        NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
+        Refused: No session of several machines runs in it, or all machines have come.
+        OSError: Its record cannot be written.
+        RoostError: The supervisor did not start.
+    """
+    opened = intact.opened(package)
+    session = newest(opened)
+    if session is None or session.state != "running" or int(session.request.get("num_nodes", 1)) == 1:
+        raise Refused(
+            "no session of several machines runs in this package",
+            where=opened.path,
+            fix="begin it on the first machine: roost run ... --num-nodes 2 --rendezvous HOST:PORT",
+        )
+    request = session.request
+    settings = intact.checked_settings(opened, checks.project_of(opened, None))
+    running = _claimed(opened, session.number, int(request["num_nodes"]))
+    own = ranks.environments(request, settings)[0]
+    task = str(session.number)
+    process = supervise(
+        running,
+        task,
+        settings,
+        token=secrets.token_hex(16),
+        lock_fd=None,
+        cpu=request.get("device") == "cpu",
+        limits=limits(settings.limits),
+        stacks=str(running.record.with_suffix(".stacks.txt")),
+        **nodes.launched([str(opened.path), task], request, own, token=str(request["token"]), is_host=False),
+    )
+    return Started(opened.path, running, process)
+
+
+def _claimed(package: Package, number: int, num_nodes: int) -> Running:
+    """The first place among the machines that nobody has taken yet."""
+    for node in range(1, num_nodes):
+        record = package.path / "sessions" / f"{number}.node-{node}.json"
+        try:
+            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.identity()})])
+        except FileExistsError:
+            continue
+        output = package.path / f"_output_node_{node}.txt"
+        return Running(
+            package.path,
+            number,
+            request=package.path / "sessions" / f"{number}.request.json",
+            record=record,
+            output=output,
+            offset=size_of(output),
+        )
+    raise Refused(
+        f"all {num_nodes} machines have come to session {number}",
+        where=package.path,
+        fix="nothing; or begin the session with a larger --num-nodes",
+    )

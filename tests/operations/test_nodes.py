@@ -1,0 +1,46 @@
+"""What a machine must be like where others come to, and how torchrun is started there."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from roost.base.errors import Refused, UsageError
+from roost.operations import nodes
+
+
+def request(place: str, **more: Any) -> dict[str, Any]:
+    return {"num_nodes": 2, "ranks": 3, "rendezvous": place, **more}
+
+
+def test_a_port_in_use_is_refused_at_once() -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{found.getsockname()[1]}"
+        found.listen()
+        with pytest.raises(Refused, match=f"Address already in use; received '{place}'.*another port"):
+            nodes.check(request(place))
+    nodes.check(request(place))
+
+
+def test_a_place_that_is_not_here() -> None:
+    with pytest.raises(Refused, match=r"cannot meet here.*name this machine"):
+        nodes.check(request("192.0.2.1:29500"))
+
+
+def test_a_restart_is_for_one_machine() -> None:
+    with pytest.raises(UsageError, match="--restart is for one machine"):
+        nodes.check(request("127.0.0.1:29500", restart=1))
+
+
+@pytest.mark.parametrize("is_host", [True, False])
+def test_how_torchrun_is_started(is_host: bool) -> None:
+    found = nodes.launched(["/p", "4"], request("node1:29500"), {"A": "1"}, token="f", is_host=is_host)
+    argv, added = found["argv"], found["added"]
+    assert argv[-4:] == ["-m", "roost.worker", "/p", "4"]
+    assert {"--nnodes=2", "--nproc-per-node=3", "--rdzv-endpoint=node1:29500", "--rdzv-id=f"} <= set(argv)
+    assert any(text.endswith(f"is_host={int(is_host)}") for text in argv)
+    assert not any(text.startswith("--local-addr") for text in argv)
+    assert (added["A"], added["PYTHONSAFEPATH"]) == ("1", "1")
