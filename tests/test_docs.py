@@ -62,7 +62,7 @@ def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
 
 COMMAND_LINES = [
     line
-    for page in ("README.md", "docs/guide.md")
+    for page in ("README.md", "docs/guide.md", "docs/ranks.md")
     for block in re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     for line in re.findall(r"roost [a-z][^\n)]*", block)
 ]
@@ -179,7 +179,7 @@ def test_the_contents_name_every_section() -> None:
 
 
 def test_what_is_linked_is_there() -> None:
-    for page in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/guide.md"):
+    for page in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/guide.md", "docs/ranks.md"):
         file = ROOT / page
         missing = [link for link in LINKS.findall(file.read_text()) if not (file.parent / link).exists()]
         assert not missing, page

@@ -34,6 +34,15 @@ def test_everything_has_its_place(tmp_path: Path) -> None:
     assert "\x1b[2J" not in shown
 
 
+def test_ranks_are_told_where_there_were_several(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert "RANKS" not in text(made.path)
+    made.new_session({"overrides": [], "strategy": "ddp", "ranks": 3, "num_nodes": 2})
+    header, first, second = text(made.path).partition("sessions\n")[2].splitlines()[:3]
+    at = header.index("RANKS")
+    assert first[at:].startswith("1 single") and second[at:].startswith("6 ddp")
+
+
 def test_where_the_time_went(tmp_path: Path) -> None:
     shown = text(package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS]).path)
     (time,) = (line for line in shown.splitlines() if line.startswith("time: "))

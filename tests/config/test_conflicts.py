@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ConfigError
+from roost.config.conflicts import check_ranks
 from roost.config.settings import Settings, typed
 
 
@@ -73,6 +74,55 @@ def test_of_the_step() -> None:
     with pytest.raises(ConfigError, match="compile_dynamic: is for step_mode: compile alone"):
         settings(compile_dynamic=True)
     settings(compile_dynamic=True, step_mode="compile")
+
+
+@pytest.mark.parametrize("devices", [[], [1, 1]])
+def test_gpus_are_named_once(devices: list[int]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"devices: names (no GPU|a GPU twice); received \[.*at line of dev"
+    ):
+        settings(devices=devices)
+    settings(devices=[1, 0])
+
+
+@pytest.mark.parametrize(("key", "value"), [("backend", "nccl"), ("dist_backend", "gloo")])
+def test_nobody_chooses_a_backend(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: there is no choice.*by gloo.*received '{value}'"):
+        settings(**{key: value})
+    settings(**{key: "faiss"})
+
+
+LBFGS = {"optimizers": {"main": {"class": "torch.optim.LBFGS"}}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "values", "message"),
+    [
+        ("fsdp", {"on_step_error": "skip"}, "on_step_error: cannot be together with strategy: fsdp"),
+        ("fsdp", {"step_mode": "compile"}, "step_mode: cannot be together with strategy: fsdp"),
+        ("ddp", LBFGS, "optimizers.main.class: evaluates the loss by itself"),
+        ("ddp", {"data": {"batch_size": 2}}, "data.batch_size: is the whole batch, of which each rank takes "
+         "its share: 3 ranks need 3 at least; received 2 (at line of data.batch_size). To mend it: set "
+         "data.batch_size: 3 or more, or ask for at most 2 devices"),
+    ],
+)  # fmt: skip
+def test_what_needs_one_process(strategy: str, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_ranks(settings(**values), strategy, 3, lambda key: f"line of {key}")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"on_step_error": "skip", "step_mode": "compile"},
+        {"data": {"batch_size": 3}},
+        {"data": {"max_tokens": 2}},
+        {"data": {"batch_size": 1, "mix": {"mode": "min_size"}}},
+    ],
+)
+def test_what_goes_with_several(values: dict[str, Any]) -> None:
+    check_ranks(settings(**values), "ddp", 3, lambda key: None)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,9 @@ def test_defaults_hold_what_a_person_wants_to_see(tmp_path: Path) -> None:
     config = load(project(tmp_path, config="a: 1\n"))
     values = config.values
     assert values["a"] == 1 and values["save_root"] == "runs" and values["log_every"] == "10/ep"
-    assert values["checkpoint"] == {"every": "1ep", "fast": 2, "slow": 0, "slow_every": 100, "held": 1}
+    assert values["checkpoint"] == {
+        "every": "1ep", "asynchronous": True, "fast": 2, "slow": 0, "slow_every": 100, "held": 1,
+    }  # fmt: skip
     empty = {"max_epochs", "evaluation_precision", "hooks", "optimizers", "early_stopping"}
     assert not empty & values.keys(), "what is empty says nothing"
 

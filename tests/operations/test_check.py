@@ -28,8 +28,11 @@ def test_what_came_of_it(place: Path, tmp_path: Path) -> None:
     config = project(tmp_path / "project")
     (config.parent / "data.bin").touch()
     os.truncate(config.parent / "data.bin", 20 * 2**20)
-    with check(CheckRequest(config=config, device="cpu", overrides=["max_epochs=3"])) as started:
-        assert started.notes == ["data.bin is linked, not copied: larger than 10 MB"]
+    with check(CheckRequest(config=config, device="cpu", overrides=["max_epochs=3", "devices=2"])) as started:
+        assert started.notes == [
+            "data.bin is linked, not copied: larger than 10 MB",
+            "the run itself has 2 ranks (ddp); here one process does the work of all",
+        ]
         assert started.running.package.parent.parent == place and started.root == config.parent / "runs"
         *_, session = follow(started.running)
         assert isinstance(session, Session) and started.process.wait(20) == 0

@@ -13,6 +13,7 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.intact import DamagedPackage
+from roost.operations.ranks import Asked
 from roost.operations.starting import Started
 from roost.package.package import Package
 from tests.operations.packages import package, session
@@ -108,6 +109,15 @@ def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:
     for device in ("cpu", None, "auto", None):
         begun(made, device=device)
     assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto", "auto"]
+
+
+def test_the_ranks_are_those_of_the_session_before(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    made.new_session({"overrides": [], "device": "cpu", "devices": 3, "strategy": "fsdp", "ranks": 3})
+    begun(made)
+    begun(made, ranks=Asked(devices=2))
+    found = [(one.request["ranks"], one.request["strategy"]) for one in made.sessions()[2:]]
+    assert found == [(3, "fsdp"), (2, "fsdp")]
 
 
 def test_a_checkpoint_that_does_not_exist_names_those_that_do(tmp_path: Path) -> None:

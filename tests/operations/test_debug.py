@@ -45,6 +45,15 @@ def test_the_step_that_failed_last(tmp_path: Path) -> None:
     assert asked(made, replay=True)[1].replay and not visit.replay
 
 
+def test_several_ranks_took_it(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    made.new_session({"overrides": [], "ranks": 3, "strategy": "ddp", "device": "cpu"})
+    program, _ = asked(made, step=1)
+    assert program.notes == [
+        "3 ranks (ddp) took it; here one process takes all of each batch, so the last bits may differ"
+    ]
+
+
 def test_any_other_step_is_stopped_at_before_it(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     box(made, 12)

@@ -251,6 +251,13 @@ def test_the_device_is_that_of_the_source(tmp_path: Path) -> None:
     assert forked(made, device="auto").sessions()[0].request["device"] == "auto"
 
 
+def test_the_ranks_are_those_of_the_source(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    made.new_session({"overrides": [], "device": "cpu", "devices": 2, "strategy": "fsdp", "ranks": 2})
+    request = forked(made).sessions()[0].request
+    assert (request["device"], request["strategy"], request["ranks"]) == ("cpu", "fsdp", 2)
+
+
 def test_other_batches_inside_an_epoch_are_said(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     info = checkpoint.Info(id=3, step=35, epoch=3, batch=5, line=[(0, 3)], session=1)

@@ -14,6 +14,7 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.config import layers
+from roost.operations.ranks import Asked
 from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started
 from roost.package import snapshot
@@ -64,6 +65,15 @@ def test_overrides_and_tuning_are_in_args(tmp_path: Path) -> None:
     assert made.args["seed"] == 7 and made.args["max_epochs"] == 4
     assert made.settings() == made.args
     assert made.sessions()[0].request["device"] == "cpu"
+
+
+def test_ranks_are_in_the_request(tmp_path: Path) -> None:
+    ranks = Asked(devices=2, restart=1)
+    started = begun(RunRequest(config=project(tmp_path / "p"), device="cpu", ranks=ranks))
+    (session,) = Package.open(started.package).sessions()
+    kept = {key: session.request[key] for key in ("device", "devices", "strategy", "ranks", "restart")}
+    assert kept == {"device": "cpu", "devices": 2, "strategy": "ddp", "ranks": 2, "restart": 1}
+    assert "ddp: 2 ranks on the CPU" in started.notes
 
 
 @pytest.mark.parametrize(

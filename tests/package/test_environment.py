@@ -15,8 +15,8 @@ from roost.package import environment
 
 STACK = {
     "torch": "2.13.0+cpu", "numpy": "2.4.6", "cuda": None, "cudnn": None, "device": "cpu",
-    "device_name": "Xeon", "threads": 2, "cpu_capability": "AVX512", "deterministic": False,
-    "deterministic_warn_only": False, "matmul_precision": "none",
+    "ranks": 1, "strategy": "single", "device_name": "Xeon", "threads": 2, "cpu_capability": "AVX512",
+    "deterministic": False, "deterministic_warn_only": False, "matmul_precision": "none",
 }  # fmt: skip
 
 
@@ -92,11 +92,28 @@ def test_equal_stacks_do_not_differ() -> None:
         ("device_name", "H200", "device model was Xeon, is H200"),
         ("cpu_capability", "AVX2", "CPU instruction set was AVX512, is AVX2"),
         ("device", "cuda", "device was cpu, is cuda"),
+        ("ranks", 3, "number of ranks was 1, is 3"),
+        ("strategy", "fsdp", "strategy was single, is fsdp"),
         ("matmul_precision", "tf32", "float32 precision of matrix products was none, is tf32"),
     ],
 )
 def test_a_difference_is_told_in_words(key: str, value: object, words: str) -> None:
     assert environment.differences(STACK, {**STACK, key: value}) == [words]
+
+
+def test_before_there_could_be_several_ranks_there_was_one() -> None:
+    older = {key: value for key, value in STACK.items() if key not in ("ranks", "strategy")}
+    assert environment.differences(older, {**STACK, "ranks": 2, "strategy": "ddp"}) == [
+        "number of ranks was 1, is 2",
+        "strategy was single, is ddp",
+    ]
+    assert environment.differences(older, STACK) == []
+
+
+def test_the_strategy_of_one_rank_does_not_count() -> None:
+    assert environment.stack("cpu", ranks=1, strategy="ddp") == environment.stack("cpu")
+    found = environment.stack("cpu", ranks=2, strategy="fsdp")
+    assert (found["ranks"], found["strategy"]) == (2, "fsdp")
 
 
 def test_deterministic_algorithms_count_on_a_gpu() -> None:

@@ -23,7 +23,7 @@ def test_nothing_differs(tmp_path: Path) -> None:
     ["max_epochs=9", "+checkpoint.fast=7", "+data.num_workers=2", "+log_every=5", "+test_at_end=none",
      "+data.valid.num_workers=1", "+early_stopping.patience=9", "+description=again",
      "+on_non_finite=rollback", "+on_step_error=skip", "+max_skipped_steps=3",
-     "+data.prefetch=4", "+data.loader_timeout=10min"],
+     "+data.prefetch=4", "+data.loader_timeout=10min", "+devices=2", "+strategy=ddp", "+rank_timeout=1h"],
 )  # fmt: skip
 def test_these_may_change(tmp_path: Path, override: str) -> None:
     found = check(package(tmp_path / "runs"), [override])
@@ -39,7 +39,7 @@ def test_these_may_change(tmp_path: Path, override: str) -> None:
      "+max_epochs_of_mine=3", "+data.weighted=true", "+data.sort_by_length=ascending",
      "+data.max_tokens=9", "+data.steps_per_epoch=9", "+data.limit_train_batches=1",
      "+data.limit_valid_batches=1", "+data.mix.mode=weighted", "+data.valid.max_tokens=9",
-     "+init_from=w.pt", "+freeze=body.*"],
+     "+init_from=w.pt", "+freeze=body.*", "+seed_mode=same", "+sync_batch_norm=true"],
 )  # fmt: skip
 def test_these_need_force(tmp_path: Path, override: str) -> None:
     found = check(package(tmp_path / "runs"), [override])

@@ -33,6 +33,15 @@ def test_what_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_device("cuda:2")
 
 
+def test_each_rank_has_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_device("cpu", local_rank=1) == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [choose_device(asked, local_rank=1) for asked in ("cuda", "auto")] == ["cuda:1", "cuda:1"]
+    with pytest.raises(Refused, match="the number of GPUs here is 2, counted from 0; received 'cuda:2'"):
+        choose_device("cuda", local_rank=2)
+
+
 def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     assert why_no_gpu() == f"torch {torch.__version__} was built without CUDA"

@@ -126,7 +126,9 @@ def _section(title: str, body: Iterable[str]) -> Iterator[str]:
 def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
     # Where all ran on one host, naming it in each line tells nothing.
     one_host = len({one.host for one in sessions}) == 1
-    header = ["", "STATE", "EXIT", "REASON", "STARTED", "TIME", "HOST", "PID", "CHANGED", "ABOUT"]
+    # Likewise the ranks, where there never was but one.
+    alone = all(one.ranks == 1 for one in sessions)
+    header = ["", "STATE", "EXIT", "REASON", "STARTED", "TIME", "HOST", "PID", "RANKS", "CHANGED", "ABOUT"]
     rows = [
         [
             str(one.number),
@@ -137,6 +139,7 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
             terminal.duration(one.seconds),
             "" if one_host else one.host or "",
             str(one.pid or ""),
+            "" if alone else f"{one.ranks} {one.strategy}",
             " ".join(one.overrides),
             terminal.harmless(one.error or one.description or ""),
         ]

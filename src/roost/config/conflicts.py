@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
+from roost.config.structs.data import BATCH_SIZE, DataSettings
 
 if TYPE_CHECKING:
-    from roost.config.settings import Settings
-    from roost.config.structs.data import DataSettings
+    from roost.config.settings import Devices, Settings
     from roost.config.structs.watching import StatisticsSettings
 
 
@@ -31,10 +31,98 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
             where=where("compile_dynamic"),
             fix="set step_mode: compile, or leave it out",
         )
+    _check_devices(settings.devices, where)
     _check_order(settings.data, where)
     _check_mix(settings.data, where)
     if settings.statistics is not None:
         _check_statistics(settings.statistics, where)
+
+
+def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[str], str | None]) -> None:
+    """That nothing of the settings needs one process, where there are several.
+
+    Args:
+        settings: All.
+        strategy: ddp or fsdp, wherever it was asked for.
+        world: Number of ranks, of all machines.
+        where: Where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: Names what needs one.
+    """
+    if strategy == "fsdp" and settings.on_step_error == "skip":
+        raise ConfigError(
+            "cannot be together with strategy: fsdp: a rank whose step fails holds no whole weights, and the "
+            "others wait for its share of theirs",
+            setting="on_step_error",
+            received="skip",
+            where=where("on_step_error"),
+            fix="set on_step_error: raise, or strategy: ddp",
+        )
+    if strategy == "fsdp" and settings.step_mode == "compile":
+        raise ConfigError(
+            "cannot be together with strategy: fsdp: nobody has shown yet that both train the same",
+            setting="step_mode",
+            received="compile",
+            where=where("step_mode"),
+            fix="set step_mode: eager, or strategy: ddp",
+        )
+    for name, optimizer in settings.optimizers.items():
+        if optimizer.class_.rpartition(".")[2] == "LBFGS":
+            key = f"optimizers.{name}.class"
+            raise ConfigError(
+                f"evaluates the loss by itself, as often as it likes: {world} ranks cannot follow it",
+                setting=key,
+                received=optimizer.class_,
+                where=where(key),
+                fix="take another optimizer, or one process: strategy: single",
+            )
+    _check_share(settings.data, world, where)
+
+
+def _check_share(data: DataSettings, world: int, where: Callable[[str], str | None]) -> None:
+    """Of what a mix draws at once there is a batch of each set, and of tokens nobody knows the samples."""
+    size = data.batch_size or (BATCH_SIZE if data.max_tokens is None else None)
+    if size is not None and size < world and data.mix is None:
+        raise ConfigError(
+            f"is the whole batch, of which each rank takes its share: {world} ranks need {world} at least",
+            setting="data.batch_size",
+            received=size,
+            where=where("data.batch_size"),
+            fix=f"set data.batch_size: {world} or more, or ask for at most {size} devices",
+        )
+
+
+def refuse_backend(values: Mapping[str, Any], where: Callable[[str], str | None]) -> None:
+    """That nobody chooses a backend of torch.distributed, at the top of a config: nothing would read it.
+
+    Raises:
+        ConfigError: Somebody does.
+    """
+    for key in _BACKEND_KEYS:
+        if values.get(key) in _BACKENDS:
+            raise ConfigError(
+                "there is no choice: ranks on GPUs talk by NCCL, ranks on the CPU by gloo, as NCCL has none",
+                setting=key,
+                received=values[key],
+                where=where(key),
+                fix="leave it out; a key of your own needs another name",
+            )
+
+
+_BACKEND_KEYS = ("backend", "dist_backend", "distributed_backend")
+_BACKENDS = ("nccl", "gloo", "mpi", "ucc")
+
+
+def _check_devices(devices: Devices, where: Callable[[str], str | None]) -> None:
+    if isinstance(devices, list) and (not devices or len(set(devices)) < len(devices)):
+        raise ConfigError(
+            "names no GPU" if not devices else "names a GPU twice",
+            setting="devices",
+            received=devices,
+            where=where("devices"),
+            fix="write auto, 2, or [0, 2]",
+        )
 
 
 def _check_statistics(asked: StatisticsSettings, where: Callable[[str], str | None]) -> None:

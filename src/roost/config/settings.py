@@ -34,6 +34,8 @@ from roost.config.structs.watching import (
 from roost.config.structs.weights import InitSettings
 
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
+Devices = Annotated[int, Meta(ge=1, le=1024)] | Literal["auto"] | list[Natural]
+"""How many GPUs, or which of those that are visible, counted from 0; of a CPU, how many processes."""
 
 
 class StateSettings(Struct, frozen=True, kw_only=True):
@@ -68,7 +70,25 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     ] = None
     freeze: Annotated[Patterns, about("globs over the names of parameters that are not trained")] = []
     seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], about("seed of all randomness")] = 0
+    seed_mode: Annotated[
+        Literal["per_rank", "same"], about("whether dropout and noise differ between ranks")
+    ] = "per_rank"
     threads: Annotated[_Threads | Literal["auto"], about("CPU threads of one process")] = "auto"
+    devices: Annotated[
+        Devices,
+        about(
+            "GPUs of the run: how many, or which; on the CPU the number of processes",
+            fix="write auto, 2, or [0, 2]",
+        ),
+    ] = "auto"
+    strategy: Annotated[
+        Literal["single", "ddp", "fsdp"] | None,
+        about("one process, or one a device; left out: ddp with several devices, else single"),
+    ] = None
+    sync_batch_norm: Annotated[
+        bool, about("whether batch norm takes its mean over all ranks' samples; on GPUs alone")
+    ] = False
+    rank_timeout: Annotated[str, about("time that one rank waits for another before the run fails")] = "30min"
     max_epochs: Annotated[Positive | None, about("epochs after which the run ends")] = None
     max_steps: Annotated[Positive | None, about("optimizer steps after which the run ends")] = None
     max_time: Annotated[str | None, about("time after which the run ends, such as 1h30min")] = None
@@ -144,6 +164,7 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
             where=where("step_mode"),
             fix="use eager or compile",
         )
+    conflicts.refuse_backend(values, where)
     settings = _read(Settings, values, where)
     options.check(settings.options, values, names(), where)
     _refuse_misplaced(values, where)
@@ -268,6 +289,7 @@ def _check(settings: Settings, where: Where) -> None:
     durations = {
         "data.loader_timeout": settings.data.loader_timeout,
         "max_time": settings.max_time,
+        "rank_timeout": settings.rank_timeout,
         "limits.wall_time": limits.wall_time,
         "limits.grace": limits.grace,
         "limits.stall_timeout": limits.stall_timeout,

@@ -15,6 +15,7 @@ from roost.config import layers
 from roost.config.settings import Settings
 from roost.operations.aside import aside
 from roost.operations.estimate import Estimate, estimated
+from roost.operations.ranks import in_one_process
 from roost.operations.running import Running
 from roost.package import checked
 from roost.package.checked import Findings
@@ -108,8 +109,9 @@ def check(request: CheckRequest) -> Iterator[Checking]:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     plan = prepare_training(config)
     _require_writable(plan.root)
+    notes = [*plan.left_out(), *in_one_process(plan.settings, device=request.device, where=config.where)]
     with aside(plan, "check", device=request.device, command=request.command) as started:
-        yield Checking(started.running, started.process, plan.settings, plan.root, plan.left_out())
+        yield Checking(started.running, started.process, plan.settings, plan.root, notes)
 
 
 def _disk(estimate: Estimate | None, root: Path) -> list[str]:

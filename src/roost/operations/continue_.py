@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from roost.analysis import checks
 from roost.base.listed import listed
 from roost.config import layers
 from roost.operations import intact
+from roost.operations.ranks import Asked, as_before, decide
 from roost.operations.starting import Started, begin, take
 from roost.package import checkpoint, gate, lineage, mirror_places, progress, snapshot
 from roost.package.package import Package
@@ -41,6 +42,8 @@ class ContinueRequest:
     """Where the project is now, for links to what was not copied; None: where it was."""
     initialize: bool = False
     """Where it has no checkpoint yet: save step 0, tell the model, and end."""
+    ranks: Asked = field(default_factory=Asked)
+    """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: CommandLine = ()
@@ -55,8 +58,9 @@ def continue_(request: ContinueRequest) -> Started:
     Raises:
         NotFound: There is no such package, checkpoint or project.
         DamagedPackage: A file of the package is not as roost writes it.
-        Refused: The package is in use, or the change needs ``force``.
+        Refused: The package is in use, the change needs ``force``, or this machine lacks the devices.
         ConfigError: An override is wrong.
+        UsageError: What is asked contradicts itself.
         OSError: The session cannot be written down.
     """
     package = intact.opened(request.package, to_go_on=True)
@@ -85,13 +89,20 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
     named_files(settings, root=package.path, where=where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
     mirror_places.check(settings.mirrors, copied=copied, where=where)
+    decided = decide(
+        as_before(request.ranks, package, request.overrides),
+        settings,
+        device=request.device or device_before(package),
+        terminal=request.terminal,
+        where=where,
+    )
     body = {
         "kind": "train",
         "command": list(request.command),
         "overrides": list(request.overrides),
         "checkpoint": request.checkpoint,
         "project": str(project),
-        "device": request.device or device_before(package),
+        **decided.request,
         "description": request.description,
         "force": found.needs_force,
         "inexact": found.reasons(),
@@ -100,10 +111,11 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
         "terminal": request.terminal,
     }
     notes = [*_notes(found), *_differing_code(package, project), *_renew_links(package, project)]
+    notes += decided.notes
     if request.description:
         package.describe(request.description)
     started = begin(package, lock_fd, body, settings)
-    started.notes = notes
+    started.notes = [*notes, *started.notes]
     return started
 
 

@@ -12,6 +12,7 @@ import msgspec
 from roost.analysis import checks
 from roost.base.errors import NotFound
 from roost.operations import intact
+from roost.operations.ranks import said_of_several
 from roost.operations.starting import environment
 from roost.package import blackbox, lineage, progress
 from roost.package.blackbox import Box, Visit
@@ -85,7 +86,7 @@ def debug(request: DebugRequest) -> Program:
         [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
         environment(seed=settings.seed, cpu=device == "cpu"),
         package.path,
-        _notes(package, step),
+        _notes(package, step, session),
     )
 
 
@@ -124,8 +125,12 @@ def _device(package: Package, session: int) -> str:
     return str(next(filter(None, reversed(asked)), "auto"))
 
 
-def _notes(package: Package, step: int) -> list[str]:
-    found = progress.read(package.progress)
+def _notes(package: Package, step: int, session: int) -> list[str]:
+    found, notes = progress.read(package.progress), []
     if found is not None and step > found.step + 1:
-        return [f"the run itself has come to step {found.step} only; what comes after it is taken first here"]
-    return []
+        notes.append(
+            f"the run itself has come to step {found.step} only; what comes after it is taken first here"
+        )
+    request = next((one.request for one in package.sessions() if one.number == session), {})
+    several = "{} took it; here one process takes all of each batch, so the last bits may differ"
+    return [*notes, *said_of_several(request, several)]

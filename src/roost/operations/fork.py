@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from roost.config.layers import Difference
 from roost.config.settings import Settings
 from roost.operations import intact
 from roost.operations.continue_ import device_before, higher_limit, limit_of
+from roost.operations.deadline import deadline_of
+from roost.operations.ranks import Asked, Decided, as_before, decide
 from roost.operations.run import alone
 from roost.operations.starting import Started, begin, take
 from roost.package import (
@@ -60,6 +62,8 @@ class ForkRequest:
     """The folder that takes it; None: ``save_root`` where an override sets it, else that of the package."""
     device: str | None = None
     """auto, cpu or cuda; None: as the newest session of the package."""
+    ranks: Asked = field(default_factory=Asked)
+    """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: Sequence[str] = ()
@@ -76,6 +80,7 @@ class _Plan:
     settings: Settings
     selection: Selection
     inexact: list[str]
+    decided: Decided
     project: Path
     root: Path
 
@@ -90,9 +95,9 @@ def fork(request: ForkRequest) -> Started:
         Damaged: The checkpoint that is named is not as it was written.
         DamagedPackage: A file of the package is not as roost writes it.
         Refused: The package was made from Python, or the name is taken; or the run is at its goal, and no
-            limit is raised: the new one would have nothing to do.
+            limit is raised: the new one would have nothing to do; or this machine lacks the devices.
         ConfigError: An override is wrong, or what the checkpoint holds cannot be loaded with it.
-        UsageError: The name or the description makes no folder name.
+        UsageError: The name or the description makes no folder name, or what is asked contradicts itself.
         OSError: The new package cannot be written; what was made is removed.
     """
     if request.name is not None:
@@ -104,6 +109,7 @@ def fork(request: ForkRequest) -> Started:
     plan = _planned(source, request)
     if (info := _goal(plan, request)) is not None:
         raise _nothing_to_do(source, info)
+    deadline_of(plan.settings.limits)  # refuses one that is past before there is a package
     with alone(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(plan.root / request.name):
             fix = f"choose another name, or go on with it: roost continue {plan.root / request.name}"
@@ -115,7 +121,7 @@ def fork(request: ForkRequest) -> Started:
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = [*said, *_notes(plan, info)]
+    started.notes = [*said, *_notes(plan, info), *plan.decided.notes, *started.notes]
     return started
 
 
@@ -140,6 +146,13 @@ def _planned(source: Package, request: ForkRequest) -> _Plan:
         settings=settings,
         selection=selection,
         inexact=[f"{name} was changed in {source.path.name} after it was copied" for name in changed],
+        decided=decide(
+            as_before(request.ranks, source, request.overrides),
+            settings,
+            device=request.device or device_before(source),
+            terminal=request.terminal,
+            where=where,
+        ),
         project=project,
         root=_root(source, request.save_root, settings, differences, project),
     )
@@ -310,7 +323,7 @@ def _session(plan: _Plan, request: ForkRequest) -> dict[str, Any]:
         "overrides": [],
         "checkpoint": None,
         "project": str(plan.project),
-        "device": request.device or device_before(plan.source),
+        **plan.decided.request,
         "description": request.description,
         "force": False,
         "inexact": plan.inexact,

@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.continue_ import ContinueRequest, continue_, finished
+from roost.operations.deadline import deadline_of
+from roost.operations.ranks import Asked, Decided, decide
 from roost.operations.starting import Started, begin, take
 from roost.package import checkpoint, gate, names, snapshot
 from roost.package.package import Package
@@ -47,6 +49,8 @@ class RunRequest:
     """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
     initialize: bool = False
     """Save step 0, tell the model, and end: `continue` trains."""
+    ranks: Asked = field(default_factory=Asked)
+    """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: Sequence[str] = ()
@@ -58,8 +62,8 @@ def run(request: RunRequest) -> Started:
     Raises:
         NotFound: There is no such config.
         ConfigError: The config, or a file it names, is wrong; nothing was made.
-        Refused: ``name`` stands, and runs or is of another config or code.
-        UsageError: A name or a description makes no folder name.
+        Refused: ``name`` stands, and runs or is of another config or code; or this machine lacks the devices.
+        UsageError: A name or a description makes no folder name; or what is asked contradicts itself.
         OSError: The package cannot be written; what was made is removed.
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
@@ -127,18 +131,26 @@ def alone(root: Path) -> Iterator[None]:
 
 
 def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Started:
+    decided = decide(
+        request.ranks,
+        plan.settings,
+        device=request.device or "auto",
+        terminal=request.terminal,
+        where=plan.config.where,
+    )
+    deadline_of(plan.settings.limits)  # refuses one that is past before there is a package
     package = plan.create(name, command=request.command)
     lock_fd = take(package)
     try:
-        started = begin(package, lock_fd, _session(request, plan), plan.settings)
+        started = begin(package, lock_fd, _session(request, plan, decided), plan.settings)
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = plan.left_out()
+    started.notes = [*plan.left_out(), *decided.notes, *started.notes]
     return started
 
 
-def _session(request: RunRequest, plan: PreparedTraining) -> dict[str, Any]:
+def _session(request: RunRequest, plan: PreparedTraining, decided: Decided) -> dict[str, Any]:
     """The first session's request. Its overrides are in args.json already."""
     return {
         "kind": "train",
@@ -146,7 +158,7 @@ def _session(request: RunRequest, plan: PreparedTraining) -> dict[str, Any]:
         "overrides": [],
         "checkpoint": None,
         "project": str(plan.project),
-        "device": request.device or "auto",
+        **decided.request,
         "description": plan.description,
         "force": False,
         "initialize": request.initialize,
@@ -182,6 +194,7 @@ def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
             if request.description != package.request.get("description")
             else None,
             device=request.device,
+            ranks=request.ranks,
             project=plan.project,
             terminal=request.terminal,
             command=request.command,

@@ -53,6 +53,10 @@ class SessionShown:
     host: str | None
     pid: int | None
     """The supervisor's, while it runs."""
+    ranks: int
+    """Processes that train together, on all machines."""
+    strategy: str
+    """single, ddp or fsdp: how they share the work."""
     overrides: list[str]
     description: str | None
     peak_memory_mb: float | None
@@ -242,6 +246,8 @@ def _session(session: Session) -> SessionShown:
         seconds=record.get("seconds"),
         host=record.get("host") or request.get("host"),
         pid=session.supervisor_pid,
+        ranks=request.get("ranks", 1) * request.get("num_nodes", 1),
+        strategy=request.get("strategy", "single"),
         overrides=list(request.get("overrides", [])),
         description=request.get("description"),
         peak_memory_mb=record.get("peak_memory_mb"),

@@ -17,6 +17,7 @@ from roost.config import layers
 from roost.config.layers import Config, Layer
 from roost.operations import intact
 from roost.operations.aside import aside
+from roost.operations.ranks import in_one_process
 from roost.operations.running import Running
 from roost.package import checked as findings
 from roost.package.package import Package
@@ -106,8 +107,9 @@ def show_data(request: ShowDataRequest) -> Iterator[Looking]:
         RoostError: The supervisor did not start.
     """
     plan = _of_package(request) if request.config.is_dir() else _of_config(request)
+    notes = [*plan.left_out(), *in_one_process(plan.settings, device="auto", where=plan.config.where)]
     with aside(plan, "data", command=request.command) as started:
-        yield Looking(started.running, started.process, plan.left_out())
+        yield Looking(started.running, started.process, notes)
 
 
 def _of_config(request: ShowDataRequest) -> PreparedTraining:

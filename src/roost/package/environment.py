@@ -29,6 +29,8 @@ _VARIABLES = (
     "ATEN_CPU_CAPABILITY",
     "NVIDIA_TF32_OVERRIDE",
     "SLURM_JOB_ID",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
 )
 _SECRET = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_|gh[opsu]_|github_pat_|AKIA|sk-|xox[abp]-)[A-Za-z0-9_\-]{8,}"
@@ -46,6 +48,8 @@ _INEXACT = {
     "cudnn": "cuDNN",
     "numpy": "NumPy",
     "device": "device",
+    "ranks": "number of ranks",
+    "strategy": "strategy",
     "device_name": "device model",
     "threads": "number of threads",
     "cpu_capability": "CPU instruction set",
@@ -57,6 +61,10 @@ _INEXACT = {
     "cudnn_deterministic": "cuDNN deterministic",
     "cublas_workspace": "CUBLAS_WORKSPACE_CONFIG",
 }
+
+
+_ALONE = {"ranks": 1, "strategy": "single"}
+"""Of a stack that was written down before there could be several."""
 
 
 def redact(text: str) -> str:
@@ -151,9 +159,15 @@ def _flags(cuda: bool) -> dict[str, Any]:
     }
 
 
-def stack(device: str) -> dict[str, Any]:
-    """What decides the bits of a computation: versions, device, threads, switches. Torch must be imported
-    already, and the project's code be loaded."""
+def stack(device: str, *, ranks: int = 1, strategy: str = "single") -> dict[str, Any]:
+    """What decides the bits of a computation: versions, device, ranks, threads, switches. Torch must be
+    imported already, and the project's code be loaded.
+
+    Args:
+        device: Where this process computes.
+        ranks: How many there are, on all machines.
+        strategy: How they share the work; of one rank it does not count.
+    """
     torch, numpy = sys.modules["torch"], sys.modules["numpy"]
     cuda = device.startswith("cuda")
     return {
@@ -162,6 +176,8 @@ def stack(device: str) -> dict[str, Any]:
         "cuda": torch.version.cuda if cuda else None,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         "device": device.split(":")[0],
+        "ranks": ranks,
+        "strategy": strategy if ranks > 1 else "single",
         "device_name": torch.cuda.get_device_name(device) if cuda else _cpu_model(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -169,8 +185,10 @@ def stack(device: str) -> dict[str, Any]:
     }
 
 
-def capture(device: str, *, seed: int, determinism: str) -> dict[str, Any]:
-    """Everything worth knowing of where a run runs, as plain data for ``environment.json``."""
+def capture(
+    device: str, *, seed: int, determinism: str, ranks: int = 1, strategy: str = "single"
+) -> dict[str, Any]:
+    """Everything worth knowing of where a run runs, as plain data for ``environment.json``; see `stack`."""
     packages = {name: dist.version for dist in metadata.distributions() if (name := dist.metadata["Name"])}
     return {
         "format": 1,
@@ -183,7 +201,7 @@ def capture(device: str, *, seed: int, determinism: str) -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "driver": _driver(),
         "gpus": _gpus(device),
-        "stack": stack(device),
+        "stack": stack(device, ranks=ranks, strategy=strategy),
         "seed": seed,
         "determinism": determinism,
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
@@ -216,6 +234,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     Deterministic algorithms of a CPU are not compared: where their lack may give other bits each time, that
     is a reason of its own (`worker.determinism`).
     """
+    then, now = {**_ALONE, **then}, {**_ALONE, **now}
     on_cpu = then.get("device") == now.get("device") == "cpu"
     return [
         f"{words} was {then[key]}, is {now[key]}"

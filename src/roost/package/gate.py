@@ -35,13 +35,17 @@ SAFE = (
     "data.prefetch",
     "data.loader_timeout",
     "limits",
+    "devices",
+    "strategy",
+    "rank_timeout",
     "on_non_finite",
     "on_step_error",
     "max_skipped_steps",
 )
 """Settings, sections with all they hold, that may change between two sessions: the weights take the same way.
-They say when a run ends, what it keeps, shows and writes down, and what a step that fails does. Everything
-else, your own keys too, is refused without ``--force``."""
+They say when a run ends, what it keeps, shows and writes down, and what a step that fails does; or on what it
+computes, and the worker says what of that is inexact. Everything else, your own keys too, is refused without
+``--force``."""
 
 LIMITS = frozenset({"max_epochs", "max_steps"})
 _TOTAL = re.compile(r"\$\{\s*total_steps\s*\}")

@@ -9,16 +9,21 @@ import torch
 from roost.base.errors import Refused
 
 
-def choose_device(asked: str) -> str:
+def choose_device(asked: str, *, local_rank: int | None = None) -> str:
     """``cpu``, or with ``auto`` the best there is: cuda, mps, cpu.
+
+    Args:
+        asked: auto, or a device of torch.
+        local_rank: Of one of several ranks on this machine: on GPUs each has the one of its own number.
 
     Raises:
         Refused: There is no such device, or this machine lacks it.
     """
     if asked == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
+        others = "mps" if torch.backends.mps.is_available() else "cpu"
+        asked = "cuda" if torch.cuda.is_available() else others
+    if local_rank is not None and asked == "cuda":
+        asked = f"cuda:{local_rank}"
     if wrong := _wrong(asked):
         raise Refused(
             wrong, setting="device", received=asked, fix="use -CPU, or one of auto, cpu, cuda, cuda:1"

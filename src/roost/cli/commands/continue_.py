@@ -10,6 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.device import asked_device, device_options
+from roost.cli.commands.ranks import asked_ranks, ranks_options, time_limit
 from roost.cli.commands.watching import asked_terminal, watch_options, watched
 
 
@@ -24,6 +25,7 @@ from roost.cli.commands.watching import asked_terminal, watch_options, watched
 @click.option("--iter", "step", type=int, metavar="STEP", help="Go on from the checkpoint of this step.")
 @click.option("-d", "--description", help="A few words about this session.")
 @device_options("as the session before")
+@ranks_options
 @watch_options
 @click.option("--force", is_flag=True, help="Go on though config or code differ; recorded as inexact.")
 @click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
@@ -31,13 +33,14 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
     """Goes on with a package from its newest good checkpoint, bit for bit.
 
     Settings that do not change what is learned may be changed: limits, checkpoints kept, loader workers. The
-    others need --force.
+    others need --force. It may go on with other devices or another strategy: that is inexact, and is said.
 
     \b
     roost continue runs/2026-11-20_07-33-13_481
     roost continue runs/NAME max_epochs=20     # further than planned
     roost continue runs/NAME -c 3              # from checkpoint 3, on a new line
     roost continue runs/NAME --iter 1200       # from the checkpoint of step 1200, likewise
+    roost continue runs/NAME --devices 3       # on three GPUs, whatever it was before
     """
     if package is None:
         if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
@@ -48,8 +51,15 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
     from roost.operations.continue_ import ContinueRequest, continue_
 
     device = asked_device(options)
+    ranks, overrides = asked_ranks(options, device=device), (*arguments, *time_limit(options))
     detach, tty = asked_terminal(options)
     request = ContinueRequest(
-        package=package, overrides=arguments, device=device, terminal=tty, command=sys.argv, **options
+        package=package,
+        overrides=overrides,
+        device=device,
+        ranks=ranks,
+        terminal=tty,
+        command=sys.argv,
+        **options,
     )
     return watched(continue_(request), detach=detach)

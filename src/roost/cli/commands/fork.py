@@ -10,6 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.device import asked_device, device_options
+from roost.cli.commands.ranks import asked_ranks, ranks_options, time_limit
 from roost.cli.commands.watching import asked_terminal, watch_options, watched
 
 
@@ -25,6 +26,7 @@ from roost.cli.commands.watching import asked_terminal, watch_options, watched
     "--save-root", type=click.Path(path_type=Path), help="The folder for it; beside PACKAGE if left out."
 )
 @device_options("as PACKAGE's newest session")
+@ranks_options
 @watch_options
 def command(arguments: tuple[str, ...], **options: Any) -> int:
     """Goes on from a checkpoint of PACKAGE in a new package, and leaves PACKAGE as it is.
@@ -45,11 +47,13 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     from roost.operations.fork import ForkRequest, fork
 
     device = asked_device(options)
+    ranks = asked_ranks(options, device=device)
     detach, tty = asked_terminal(options)
     request = ForkRequest(
         package=Path(arguments[0]),
-        overrides=arguments[1:],
+        overrides=(*arguments[1:], *time_limit(options)),
         device=device,
+        ranks=ranks,
         terminal=tty,
         command=sys.argv,
         **options,

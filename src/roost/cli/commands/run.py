@@ -11,6 +11,7 @@ import click
 from roost.base.errors import UsageError
 from roost.cli.commands.config_help import ConfigCommand
 from roost.cli.commands.device import asked_device, device_options
+from roost.cli.commands.ranks import asked_ranks, ranks_options, time_limit
 from roost.cli.commands.watching import asked_terminal, watch_options, watched
 
 
@@ -37,6 +38,7 @@ from roost.cli.commands.watching import asked_terminal, watch_options, watched
     "--initialize", is_flag=True, help="Build everything, save step 0, show the model; continue trains it."
 )
 @device_options("auto")
+@ranks_options
 @watch_options
 @click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
 @click.option("--print-config", is_flag=True, help="Print all settings as merged, and run nothing.")
@@ -54,14 +56,19 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --name baseline --iter 1200   # from its checkpoint of step 1200
     roost run config.yaml --detach             # goes on by itself; roost attach shows it
     roost run config.yaml --initialize         # step 0 and no further; roost continue trains it
+    roost run config.yaml -DDP                 # one process for each GPU; --devices 2 or 0,2 for some
+    roost run config.yaml -CPU --devices 2     # two processes on the CPU
+    roost run config.yaml --time-limit 11h30m --restart 3
     roost run config.yaml --explain optimizers.main.lr
     """
     config, overrides = config_and_overrides(options.pop("config"), arguments)
+    overrides += time_limit(options)
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter goes on with a package", fix="name it: --name NAME; or roost continue PACKAGE"
         )
     device = asked_device(options)
+    ranks = asked_ranks(options, device=device)
     detach, tty = asked_terminal(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain or print_config:
@@ -75,7 +82,13 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     from roost.operations.run import RunRequest, run
 
     request = RunRequest(
-        config=config, overrides=overrides, device=device, terminal=tty, command=sys.argv, **options
+        config=config,
+        overrides=overrides,
+        device=device,
+        ranks=ranks,
+        terminal=tty,
+        command=sys.argv,
+        **options,
     )
     return watched(run(request), detach=detach)
 

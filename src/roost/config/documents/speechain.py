@@ -14,7 +14,6 @@ There an option is given as `--name value`; here as `name=value` behind the conf
 `${key}` stands for another key's value (there `!ref <key>`); numbers, lists and texts are those of YAML 1.2.
 """
 
-_RANKS = "not yet: one process on one device so far"
 _GRID = "not yet: evaluation over a grid of checkpoints, settings and sets"
 
 _BACKEND = (
@@ -46,16 +45,27 @@ _GRADIENTS = (
 )
 
 _DISTRIBUTION = (
-    Option("dist_backend", "nccl", note=_RANKS),
-    Option("dist_url", "tcp://127.0.0.1", note=_RANKS),
-    Option("world_size", "1", note=_RANKS),
-    Option("rank", "0", note=_RANKS),
-    Option("ngpu", "1", commands=["roost run CONFIG -CPU"], note="a GPU if there is one; several: not yet"),
-    Option("gpus", "none", note="`CUDA_VISIBLE_DEVICES`; cards that are leased by a queue: not yet"),
-    Option("same_proc_seed", "false", note=_RANKS),
+    Option("dist_backend", "nccl", note="follows from the device: NCCL on GPUs, gloo on the CPU"),
+    Option(
+        "dist_url",
+        "tcp://127.0.0.1",
+        commands=["roost run CONFIG --num-nodes 2 --rendezvous HOST:PORT"],
+        note="on one machine the ranks meet by a file, so no port can be taken",
+    ),
+    Option("world_size", "1", commands=["roost run CONFIG --num-nodes 2 --rendezvous HOST:PORT"]),
+    Option("rank", "0", note="nobody sets it: the machines find their places as they come"),
+    Option("ngpu", "1", ["devices", "strategy"], commands=["roost run CONFIG -DDP --devices 2"]),
+    Option(
+        "gpus",
+        "none",
+        ["devices"],
+        commands=["roost run CONFIG --devices 0,2"],
+        note="`CUDA_VISIBLE_DEVICES` counts; of a number the freest cards; leased by a queue: not yet",
+    ),
+    Option("same_proc_seed", "false", ["seed_mode"], note="`same` is its `true`"),
     Option("ignore_train_exception", "false", ["on_step_error", "max_skipped_steps"]),
     Option("ignore_test_exception", "false", note="not yet: an error in an evaluation ends the run"),
-    Option("enable_syncbatchnorm", "true", note=_RANKS),
+    Option("enable_syncbatchnorm", "true", ["sync_batch_norm"]),
 )
 
 _TRAINING = (

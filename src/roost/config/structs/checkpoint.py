@@ -28,3 +28,4 @@ class CheckpointSettings(Struct, frozen=True, kw_only=True):
     slow_every: Annotated[Positive, about("scheduled saves between two of the slow track")] = 100
     held: Annotated[Natural, about("checkpoints kept of those a hook asked to hold")] = 1
     best: Annotated[list[BestSettings], about("checkpoints kept for a recorded value")] = []
+    asynchronous: Annotated[bool, about("whether training goes on while one is written")] = True

@@ -12,9 +12,9 @@ from roost.config.structs.about import Natural, Positive, about
 class LimitSettings(Struct, frozen=True, kw_only=True):
     """``limits``: what a session may use, held by its supervisor."""
 
-    wall_time: Annotated[str | None, about("time after which a session saves and ends, such as 11h30min")] = (
-        None
-    )
+    wall_time: Annotated[
+        str | None, about("time within which a session saves and has ended, such as 11h30min")
+    ] = None
     grace: Annotated[str, about("time to save in, once a limit was reached; then it is killed")] = "60s"
     stall_timeout: Annotated[
         str | None, about("time without a step or output after which all stacks are kept; null: never")

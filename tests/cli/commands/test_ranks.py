@@ -1,0 +1,83 @@
+"""`--devices`, `-DDP` and the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import UsageError
+from roost.cli.commands.ranks import asked_ranks, time_limit
+from roost.operations.ranks import Asked
+from tests.cli.programs import roost
+from tests.operations.packages import package, project
+
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("devices", "strategy", "rendezvous", "time_limit")),
+    **dict.fromkeys(("ddp", "fsdp", "several_cards"), False),
+    "num_nodes": 1,
+    "restart": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, Asked()),
+        ({"devices": "2"}, Asked(devices=2)),
+        ({"devices": "0,2"}, Asked(devices=[0, 2])),
+        ({"devices": "0,"}, Asked(devices=[0])),
+        ({"devices": "auto", "ddp": True}, Asked(devices="auto", strategy="ddp")),
+        ({"fsdp": True, "strategy": "fsdp"}, Asked(strategy="fsdp")),
+        ({"several_cards": True}, Asked(strategy="single")),
+        (
+            {"num_nodes": 2, "rendezvous": "a:1", "restart": 3},
+            Asked(num_nodes=2, rendezvous="a:1", restart=3),
+        ),
+    ],
+    ids=str,
+)
+def test_what_was_asked(given: dict[str, Any], asked: Asked) -> None:
+    options = {**NOTHING, **given}
+    assert asked_ranks(options, device=None) == asked and options == {"time_limit": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"ddp": True, "several_cards": True}, "-DDP and -mc are several strategies: ddp, single"),
+        ({"ddp": True, "strategy": "fsdp"}, "-DDP and --strategy"),
+        ({"several_cards": True}, "-mc gives one process several GPUs, and -CPU none"),
+        ({"devices": "0"}, "neither a number of devices nor a list"),
+        ({"devices": "0,x"}, "received '0,x'"),
+        ({"devices": "-1"}, "--devices: is neither"),
+        ({"devices": ","}, "--devices: is neither"),
+    ],
+    ids=str,
+)
+def test_a_contradiction(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        asked_ranks({**NOTHING, **given}, device="cpu")
+    assert says in str(caught.value)
+
+
+def test_a_time_limit_is_an_override() -> None:
+    options = {"time_limit": "11h30m", "name": "a"}
+    assert time_limit(options) == ("limits.wall_time=11h30m",) and options == {"name": "a"}
+    assert time_limit({"time_limit": None}) == ()
+
+
+def test_nothing_is_made_where_it_cannot_be(tmp_path: Path) -> None:
+    """The real program: each answers before there is a package."""
+    config, made = project(tmp_path / "p"), package(tmp_path / "runs", state="stopped")
+    sessions = sorted(path.name for path in (made.path / "sessions").iterdir())
+    for arguments in (["run", config], ["continue", made.path], ["fork", made.path, "--name", "f"]):
+        said = roost(*arguments, "-CPU", "-DDP")
+        assert said.returncode == 2 and "say how many: -CPU --devices 2" in said.stderr
+    said = roost("run", config, "-CPU", "--devices", "2", "+backend=nccl")
+    assert said.returncode == 4 and "ranks on the CPU by gloo, as NCCL has none" in said.stderr
+    said = roost("run", config, "--time-limit", "soon", "-CPU")
+    assert said.returncode == 4 and "limits.wall_time: is no duration; received 'soon'" in said.stderr
+    assert not (tmp_path / "p" / "runs").exists() and not (made.path.parent / "f").exists()
+    assert sessions == sorted(path.name for path in (made.path / "sessions").iterdir())

@@ -1,0 +1,237 @@
+"""How many processes a session has, and on which devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base import cores
+from roost.base.errors import ConfigError, Refused, RoostError, UsageError
+from roost.config.settings import Settings, typed
+from roost.devices import visible
+from roost.devices.visible import Card, User
+from roost.operations.ranks import Asked, Decided, as_before, decide, environments, in_one_process
+from tests.operations.packages import VALUES, package
+
+FOUR = [
+    Card(0, "GPU-a", "H100", 80_000, 10_000, (User(7, "anna", 70_000),)),
+    *(Card(number, f"GPU-{number}", "H100", 80_000, 79_000) for number in (1, 2, 3)),
+]
+
+
+def has(monkeypatch: pytest.MonkeyPatch, cards: list[Card]) -> None:
+    monkeypatch.setattr(visible, "torch_has_cuda", lambda: True)
+    monkeypatch.setattr(visible, "cards", lambda: cards)
+
+
+def settings(**values: Any) -> Settings:
+    return typed({**VALUES, **values})
+
+
+def decided(
+    asked: Asked | None = None, *, device: str = "auto", terminal: str = "", **values: Any
+) -> Decided:
+    return decide(
+        asked or Asked(),
+        settings(**values),
+        device=device,
+        terminal=terminal,
+        where=lambda key: f"c.yaml:{key}",
+    )
+
+
+def short(found: Decided) -> tuple[Any, ...]:
+    return tuple(found.request[key] for key in ("device", "strategy", "ranks", "cards"))
+
+
+def test_one_process_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise AssertionError("a run in one process starts without a look at the driver")
+
+    monkeypatch.setattr(visible, "cards", fail)
+    found = decided()
+    assert short(found) == ("auto", "single", 1, None) and found.notes == []
+    assert found.request["devices"] == "auto" and found.request["restart"] == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "values", "ranks", "strategy", "cards"),
+    [
+        ({"strategy": "ddp"}, {}, 4, "ddp", None),
+        ({"devices": 2}, {}, 2, "ddp", ["GPU-1", "GPU-2"]),
+        ({"devices": 2}, {"strategy": "fsdp"}, 2, "fsdp", ["GPU-1", "GPU-2"]),
+        ({}, {"devices": [3, 0]}, 2, "ddp", ["GPU-3", "GPU-a"]),
+        ({"devices": 3}, {"devices": [0, 1], "strategy": "ddp"}, 3, "ddp", ["GPU-1", "GPU-2", "GPU-3"]),
+        ({"strategy": "single"}, {"devices": 2}, 1, "single", ["GPU-1", "GPU-2"]),
+        ({"devices": [2]}, {}, 1, "single", ["GPU-2"]),
+        ({"devices": 1}, {}, 1, "single", ["GPU-1"]),
+    ],
+    ids=str,
+)
+def test_one_rank_for_each_card(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    values: dict[str, Any],
+    ranks: int,
+    strategy: str,
+    cards: list[str] | None,
+) -> None:
+    has(monkeypatch, FOUR)
+    assert short(decided(Asked(**asked), **values)) == ("cuda", strategy, ranks, cards)
+
+
+def test_on_the_cpu_a_number_of_processes() -> None:
+    for strategy in ("ddp", "fsdp"):
+        found = decided(Asked(devices=2, strategy=strategy), device="cpu")
+        assert short(found) == ("cpu", strategy, 2, None)
+    assert short(decided(Asked(devices=1), device="cpu")) == ("cpu", "single", 1, None)
+    assert found.notes[0] == "fsdp: 2 ranks on the CPU"
+
+
+def test_without_a_gpu_it_is_the_cpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
+    found = decided(devices=2)
+    assert short(found) == ("cpu", "ddp", 2, None)
+    assert found.notes[0] == "ddp: 2 ranks on the CPU (no GPU is visible: torch here was built without CUDA)"
+
+
+def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, FOUR)
+    assert decided(Asked(strategy="ddp")).notes == ["ddp: 4 ranks on GPUs"]
+    assert decided(Asked(devices=[0, 2])).notes == ["ddp: 2 ranks on GPUs 0, 2"]
+    nodes = Asked(devices=2, num_nodes=3, rendezvous="one:29500")
+    assert decided(nodes).notes == ["ddp: 2 ranks on GPUs 1, 2 on each of 3 machines"]
+    alone = decided(Asked(devices=1, strategy="ddp"), sync_batch_norm=True)
+    assert alone.request["ranks"] == 1
+    assert alone.notes == [
+        "strategy ddp has one device: one process, as without it",
+        "sync_batch_norm does nothing here: there is one process",
+    ]
+    monkeypatch.setattr(cores, "usable", lambda: 1)
+    assert decided(Asked(devices=2), device="cpu").notes[1].startswith("2 ranks share 1 core")
+
+
+SEEN = "0: H100, 9.8 GB of 78.1 GB free (used by pid 7 of anna, 68.4 GB)"
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "values", "error", "says"),
+    [
+        ({"devices": 5}, "auto", {}, Refused,
+         [f"devices: more GPUs than there are: 4 are visible: {SEEN}; 1: H100", "received 5",
+          "(at command line)", "ask for at most 4"]),
+        ({}, "auto", {"devices": 5}, Refused, ["more GPUs than there are", "(at c.yaml:devices)"]),
+        ({"devices": [0, 4, 9]}, "auto", {}, Refused,
+         ["there is no GPU 4, 9 among the visible ones, counted from 0: 0: H100"]),
+        ({"devices": [1, 1]}, "auto", {}, Refused, ["every GPU is named once"]),
+        ({"strategy": "ddp"}, "cpu", {}, UsageError,
+         ["on the CPU strategy ddp needs a number of processes", "-CPU --devices 2"]),
+        ({"devices": [0, 1]}, "cpu", {}, Refused, ["numbers of GPUs, and the CPU is asked for"]),
+        ({"devices": 2, "strategy": "single"}, "cpu", {}, Refused, ["can only be GPUs"]),
+        ({"devices": 2}, "auto", {"data": {"batch_size": 1}}, ConfigError,
+         ["data.batch_size: is the whole batch", "2 ranks need 2", "(at c.yaml:data.batch_size)"]),
+        ({"devices": 2, "strategy": "fsdp"}, "auto", {"on_step_error": "skip"}, ConfigError,
+         ["on_step_error: cannot be together with strategy: fsdp"]),
+        ({"devices": 2}, "cpu", {"sync_batch_norm": True}, Refused, ["sync_batch_norm: torch has no"]),
+        ({"num_nodes": 2}, "cpu", {}, UsageError, ["--rendezvous: 2 machines need a place to meet"]),
+        ({"num_nodes": 2, "rendezvous": "one"}, "cpu", {}, UsageError, ["received 'one'", "node1:29500"]),
+        ({"num_nodes": 2, "rendezvous": "one:70000"}, "cpu", {}, UsageError, ["--rendezvous"]),
+        ({"rendezvous": "one:29500"}, "cpu", {}, UsageError, ["add --num-nodes"]),
+        ({"num_nodes": 2, "rendezvous": "a:1", "strategy": "single"}, "cpu", {}, UsageError, ["one machine"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    device: str,
+    values: dict[str, Any],
+    error: type[RoostError],
+    says: list[str],
+) -> None:
+    has(monkeypatch, FOUR)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(error) as caught:
+        decided(Asked(**asked), device=device, **values)
+    for text in says:
+        assert text in str(caught.value)
+
+
+def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(
+        Refused, match=r"--device: no GPU is visible: CUDA_VISIBLE_DEVICES is ''.*-CPU --devices"
+    ):
+        decided(Asked(strategy="ddp"), device="cuda")
+
+
+def test_a_terminal_is_for_one_process() -> None:
+    with pytest.raises(UsageError, match="--pdb gives the terminal to one process"):
+        decided(Asked(devices=2), device="cpu", terminal="/dev/pts/1")
+
+
+def test_what_one_process_does_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(**values: Any) -> list[str]:
+        return in_one_process(settings(**values), device="cpu", where=lambda key: None)
+
+    assert said() == []
+    assert said(devices=2) == ["the run itself has 2 ranks (ddp); here one process does the work of all"]
+    (line,) = said(devices=[0, 1])
+    assert line.startswith("the run itself could not begin here: devices: these are numbers of GPUs")
+    with pytest.raises(ConfigError, match=r"data\.batch_size"):
+        said(devices=2, data={"batch_size": 1})
+
+
+# --- the next session -------------------------------------------------------------------------------------
+
+
+def before(tmp_path: Path, **request: Any) -> Any:
+    made = package(tmp_path / "runs", state="new")
+    made.new_session({"overrides": [], **request})
+
+    def again(asked: Asked, *overrides: str) -> tuple[Any, Any, Any]:
+        found = as_before(asked, made, overrides)
+        return found.devices, found.strategy, found.said_in.get("devices")
+
+    return again
+
+
+def test_a_session_is_as_the_one_before(tmp_path: Path) -> None:
+    again = before(tmp_path, devices=[0, 1], strategy="fsdp")
+    assert again(Asked()) == ([0, 1], "fsdp", "session 1")
+    assert again(Asked(devices=3)) == (3, "fsdp", None)
+    assert again(Asked(strategy="ddp")) == ([0, 1], "ddp", "session 1")
+    assert again(Asked(), "devices=3") == (None, "fsdp", None), "the setting counts, that is new"
+    assert again(Asked(), "+strategy=ddp") == ([0, 1], None, "session 1")
+
+
+def test_one_process_before_does_not_bind_several_devices(tmp_path: Path) -> None:
+    again = before(tmp_path, devices="auto", strategy="single")
+    assert again(Asked()) == ("auto", "single", "session 1")
+    assert again(Asked(devices=3)) == (3, None, None)
+
+
+def test_a_session_of_an_older_roost_binds_nothing(tmp_path: Path) -> None:
+    assert before(tmp_path, device="cpu")(Asked(devices=2)) == (2, None, None)
+
+
+# --- their environments -----------------------------------------------------------------------------------
+
+
+def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    of = settings()
+    assert environments({"ranks": 3}, of) == ({"OMP_NUM_THREADS": "2"},) * 3
+    assert environments({"ranks": 16}, of)[0] == {"OMP_NUM_THREADS": "1"}
+    assert environments({"ranks": 2}, settings(threads=5)) == ({"OMP_NUM_THREADS": "5"},) * 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert environments({"ranks": 2}, of)[1] == {"OMP_NUM_THREADS": "7"}
+    assert environments({"ranks": 1, "num_nodes": 2}, of) == ({"OMP_NUM_THREADS": "7"},)
+
+
+def test_one_process_is_left_alone() -> None:
+    assert environments({"ranks": 1}, settings()) == () == environments({}, settings())
