@@ -271,3 +271,14 @@ def test_one_that_cannot_be_synced_is_removed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="it failed"), durable.NewFile(tmp_path / "file") as file:
         file.write(b"x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    free = found.f_bavail * found.f_frsize
+    durable.require_space(tmp_path, 1)
+    with pytest.raises(
+        OSError, match=rf"{2 * free:,} bytes are to be written and [\d,]+ kept, and [\d,]+ are free"
+    ) as failed:
+        durable.require_space(tmp_path, 2 * free)
+    assert failed.value.errno == errno.ENOSPC

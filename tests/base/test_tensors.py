@@ -166,3 +166,27 @@ def test_what_is_said_beside_the_tensors(tmp_path: Path) -> None:
         assert file.metadata() == {"of": "me"}
     assert list(tensors.parse(bytearray(data))) == ["x"]
     assert tensors.knows("bfloat16") and not tensors.knows("complex128")
+
+
+def test_what_ranks_wrote_in_shards_is_joined_row_by_row() -> None:
+    every = torch.arange(14.0).reshape(7, 2)
+    wide = torch.arange(7).to(torch.complex128)  # a type that the format lacks: its bytes
+    files = [
+        tensors.parse(bytearray(written(tree.pack(state)[1])))
+        for state in (
+            {"whole": torch.ones(3)},
+            {"rows": every[:3], "wide": wide[:3]},
+            {"rows": every[3:6], "wide": wide[3:6]},
+            {"rows": every[6:], "wide": wide[6:], "alias": every[7:]},
+        )
+    ]
+    joined = tensors.Joined(files)
+    assert sorted(joined) == ["alias", "rows", "whole", "wide"] and len(joined) == 4
+    skeleton = tree.pack({"rows": every, "wide": wide, "whole": torch.ones(3)})[0]
+    found = tree.unpack(skeleton, joined)
+    assert found["rows"].equal(every) and found["wide"].equal(wide) and found["whole"].equal(torch.ones(3))
+    assert (tree.unpack(skeleton, joined, to="numpy")["rows"] == every.numpy()).all()
+    with pytest.raises(CheckpointError, match="has 48 bytes"):  # a rank's file is not there
+        tree.unpack(skeleton, tensors.Joined(files[:3]))
+    with pytest.raises(CheckpointError, match="the leaf 'rows' is missing"):
+        tree.unpack(skeleton, tensors.Joined(files[:1]))

@@ -468,3 +468,16 @@ def test_of_a_damaged_one_nothing_is_copied(tmp_path: Path, damage: str) -> None
     assert list(new.iterdir()) == []
     with pytest.raises(NotFound):
         checkpoint.copy(checkpoint.folder_of(old, 2), new, session=0)
+
+
+def test_what_tells_the_tensors_of_a_part_from_others() -> None:
+    def of(*names: str) -> tuple[str | None, int]:
+        files = {name: {"bytes": 10 + place, "sha256": name[-20:]} for place, name in enumerate(names)}
+        info = Info(id=1, step=1, epoch=0, batch=0, ranks=2, files=files)
+        return checkpoint.digest_of(info, "model")
+
+    assert of("model.json", "trainer.safetensors") == (None, 0)
+    assert of("model.safetensors") == ("model.safetensors", 10)
+    shards = ("model.safetensors", "model.shard-0.safetensors", "model.shard-1.safetensors")
+    digest, size = of(*shards)
+    assert size == 33 and digest not in (None, of(*shards[1:])[0], of(shards[0])[0])

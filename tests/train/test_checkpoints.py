@@ -40,7 +40,7 @@ def no_fault() -> Iterator[None]:
 
 
 def save(checkpoints: Checkpoints, step: int, **options: Any) -> Path:
-    return checkpoints.save({"number": Number(step)}, Progress(step=step), **options)
+    return checkpoints.save({"number": Number(step)}, Progress(step=step), **options).wait()
 
 
 def steps(folder: Path) -> list[int]:
@@ -60,7 +60,7 @@ def test_saves_and_loads_torch_s_own_parts(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "new" / "folder")
     assert checkpoints.load(parts()) == (None, [])
     assert checkpoints.newest is None
-    path = checkpoints.save(first, first["progress"])
+    path = checkpoints.save(first, first["progress"]).wait()
     assert path.is_dir() and path.parent == tmp_path / "new" / "folder"
     second = parts()
     info, said = Checkpoints(tmp_path / "new" / "folder").load(second)
@@ -80,7 +80,7 @@ def test_the_manifest_tells_where_and_why(tmp_path: Path) -> None:
         inexact=["clock"],
     )
     progress = Progress(step=9, epoch=2, batch=1)
-    checkpoints.save({"number": Number()}, progress, scheduled=7)
+    checkpoints.save({"number": Number()}, progress, scheduled=7).wait()
     first, second = checkpoint.infos(tmp_path)
     assert (first.id, first.step, first.reason, first.held, first.session) == (0, 3, "best", True, 4)
     assert (first.metrics, first.inexact, first.parent) == ({"valid/loss": 0.5}, ["clock"], None)

@@ -23,6 +23,10 @@ fault: Fault | None = None
 operations are open, write, fsync, rename, mkdir, unlink."""
 
 
+_SPARE_BYTES = 64 * 2**10
+"""For the names of files, and what the file system notes of them."""
+
+
 def _before(operation: str, path: str | os.PathLike[str]) -> None:
     if fault is not None:
         fault(operation, os.fspath(path))
@@ -197,6 +201,20 @@ def make_folders(path: Path) -> None:
     for folder in reversed([path, *path.absolute().parents]):
         if not folder.is_dir():
             make_folder(folder, exist_ok=True)
+
+
+def require_space(folder: Path, size: int) -> None:
+    """Makes sure that so many bytes fit on the disk of ``folder``, as far as it can tell (a quota cannot).
+
+    Raises:
+        OSError: They do not; says both numbers.
+    """
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    if found.f_blocks and free < size + _SPARE_BYTES:  # some network file systems count no blocks
+        needed = f"{size:,} bytes are to be written and {_SPARE_BYTES:,} kept"
+        said = f"No space left on device: {needed}, and {free:,} are free"
+        raise OSError(errno.ENOSPC, said, os.fspath(folder))
 
 
 def make_staging_folder(final: Path) -> Path:

@@ -8,7 +8,7 @@ Format: https://huggingface.co/docs/safetensors (8 bytes header size, JSON heade
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roost.base.errors import CheckpointError
@@ -91,6 +91,34 @@ def parse(data: bytearray) -> dict[str, Leaf]:
         return {name: _leaf(entry, view[8 + size :]) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"the file is no safetensors file: {error}") from error
+
+
+class Joined(Mapping[str, Leaf]):
+    """The leaves of several files. One that ranks wrote in shards has the rows of all of them; it is joined
+    when it is asked for, so that never all are in memory twice.
+
+    Args:
+        files: What `parse` gave, in the order of the ranks.
+    """
+
+    def __init__(self, files: Sequence[Mapping[str, Leaf]]) -> None:
+        self._files = files
+
+    def __getitem__(self, name: str) -> Leaf:
+        parts = [file[name] for file in self._files if name in file]
+        if not parts:
+            raise KeyError(name)
+        if len(parts) == 1:
+            return parts[0]
+        data = bytearray().join(part.data for part in parts)
+        rows = sum(part.shape[0] for part in parts)
+        return Leaf(parts[0].dtype, (rows, *parts[0].shape[1:]), memoryview(data))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for file in self._files for name in file))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _leaf(entry: dict[str, Any], body: memoryview[Any]) -> Leaf:

@@ -11,7 +11,7 @@ import math
 import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -42,6 +42,8 @@ class Leaf:
     dtype: str
     shape: tuple[int, ...]
     data: memoryview[Any]
+    is_shard: bool = False
+    """Whether other ranks hold the rest of it."""
 
 
 def _is_tensor(value: object) -> bool:
@@ -59,6 +61,18 @@ def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
     return Leaf(dtype.name if dtype.kind in "biufc" else dtype.str, array.shape, data)
 
 
+def dtype_name(tensor: Any) -> str:
+    """The name of a tensor's type, as a leaf has it.
+
+    Raises:
+        TypeError: It is sparse or quantized.
+    """
+    name = str(tensor.dtype).removeprefix("torch.")
+    if str(tensor.layout) != "torch.strided" or name.startswith("q"):  # qint8 needs a quantizer beside
+        raise TypeError(f"a {tensor.layout} tensor of type {name}")
+    return name
+
+
 def tensor_leaf(tensor: Any) -> Leaf:
     """A tensor's bytes; copied only where it is not contiguous or not on the CPU.
 
@@ -66,9 +80,7 @@ def tensor_leaf(tensor: Any) -> Leaf:
         TypeError: It is sparse or quantized.
     """
     torch = sys.modules["torch"]
-    name = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout != torch.strided or name.startswith("q"):  # qint8 and its like need a quantizer beside
-        raise TypeError(f"a {tensor.layout} tensor of type {name}")
+    name = dtype_name(tensor)
     flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
     flat = flat.as_strided(flat.shape, (1,))  # of one element the stride may be 0, as `expand` gives it
     data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
@@ -86,8 +98,37 @@ def _order(tensor: Any) -> list[int] | None:
     return None if order == sorted(order) else order
 
 
+def local(tensor: Any) -> tuple[Any, bool]:
+    """What this process holds of a tensor, and whether that is only a shard of it: its rows, in the order of
+    the ranks.
+
+    Raises:
+        TypeError: It is sharded in another way.
+    """
+    placements = getattr(tensor, "placements", None)  # only those of torch's DTensor have some
+    if placements is None or all(placement.is_replicate() for placement in placements):
+        return (tensor if placements is None else tensor.detach().to_local()), False
+    if len(placements) > 1 or not placements[0].is_shard(0):
+        raise TypeError(f"a tensor with the placements {placements}, and only rows can be shards")
+    return tensor.detach().to_local(), True
+
+
+def leaf(value: Any) -> Leaf:
+    """The bytes of a tensor, of a sharded one those of this process, or of a NumPy array; copied only where
+    they do not lie as a leaf must.
+
+    Raises:
+        TypeError: It is of a kind that cannot be saved.
+    """
+    if not _is_tensor(value):
+        return _array_leaf(value)
+    own, is_shard = local(value)
+    return replace(tensor_leaf(own), is_shard=is_shard)
+
+
 class _Packer:
-    def __init__(self) -> None:
+    def __init__(self, leaf_of: Callable[[Any], Leaf]) -> None:
+        self._leaf_of = leaf_of
         self.leaves: dict[str, Leaf] = {}
         self._names: dict[Any, str] = {}
         self._keep: list[Any] = []  # identities stay valid only while their objects live
@@ -127,21 +168,22 @@ class _Packer:
         return _plain(value, path)
 
     def _leaf(self, value: Any, path: str) -> dict[str, Any]:
-        key = _identity(value)
-        name = self._names.get(key)
-        if name is None:
-            name = path or "value"
-            while name in self.leaves or name == "__metadata__":  # safetensors keeps that name for itself
-                name += "'"
-            try:
-                leaf = tensor_leaf(value) if _is_tensor(value) else _array_leaf(value)
-            except (TypeError, ValueError, RuntimeError) as error:
-                said = str(error).partition("\n")[0]
-                raise CheckpointError(f"the state holds {said} at {path!r}, which cannot be saved") from error
-            self.leaves[name], self._names[key] = leaf, name
-            self._keep.append(value)
-        leaf = self.leaves[name]
-        return {"leaf": name, "dtype": leaf.dtype, "shape": list(leaf.shape)}
+        try:
+            key = _identity(value)
+            if key not in self._names:
+                self._add(key, value, path or "value")
+        except (TypeError, ValueError, RuntimeError) as error:
+            said = str(error).partition("\n")[0]
+            raise CheckpointError(f"the state holds {said} at {path!r}, which cannot be saved") from error
+        name = self._names[key]
+        # Of a sharded one the leaf has only the rows of this rank; the skeleton tells of the whole.
+        return {"leaf": name, "dtype": self.leaves[name].dtype, "shape": list(value.shape)}
+
+    def _add(self, key: Any, value: Any, name: str) -> None:
+        while name in self.leaves or name == "__metadata__":  # safetensors keeps that name for itself
+            name += "'"
+        self.leaves[name], self._names[key] = self._leaf_of(value), name
+        self._keep.append(value)
 
 
 def _join(path: str, key: object) -> str:
@@ -150,10 +192,11 @@ def _join(path: str, key: object) -> str:
 
 def _identity(value: Any) -> Any:
     """Equal for two tensors that are the same view of the same memory, different for all others."""
-    if not _is_tensor(value) or value.numel() == 0 or value.layout != sys.modules["torch"].strided:
+    own = local(value)[0] if _is_tensor(value) else None
+    if own is None or own.numel() == 0 or own.layout != sys.modules["torch"].strided:
         return id(value)
-    lazy = (value.is_conj(), value.is_neg())  # such a view shares the memory and means other values
-    return (value.data_ptr(), str(value.device), value.dtype, tuple(value.shape), value.stride(), lazy)
+    lazy = (own.is_conj(), own.is_neg())  # such a view shares the memory and means other values
+    return (own.data_ptr(), str(own.device), own.dtype, tuple(own.shape), own.stride(), lazy)
 
 
 def _parts(value: Any) -> list[tuple[str, list[Any]]]:
@@ -192,15 +235,18 @@ def _plain(value: Any, path: str) -> Skeleton:
     )
 
 
-def pack(tree: Any) -> tuple[Skeleton, dict[str, Leaf]]:
+def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = leaf) -> tuple[Skeleton, dict[str, Leaf]]:
     """Splits a tree into a skeleton for JSON and named leaves.
 
-    Tensors are not copied when they are contiguous and on the CPU: write the leaves before they change.
+    Args:
+        tree: Any nest of plain values, arrays and tensors.
+        leaf_of: Gives the leaf of a tensor or array. `leaf` copies nothing that is contiguous and on the CPU:
+            write the leaves before it changes.
 
     Raises:
         CheckpointError: Something in the tree is neither plain data nor a strided tensor.
     """
-    packer = _Packer()
+    packer = _Packer(leaf_of)
     try:
         return packer.pack(tree, ""), packer.leaves
     except RecursionError as error:

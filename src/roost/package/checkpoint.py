@@ -11,19 +11,20 @@ import json
 import math
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from roost.base import durable, regular
+from roost.base import cores, durable, regular
 from roost.base.errors import CheckpointError, Damaged, NotFound
 
 FORMAT = 1
 PREFIX = "state_"
 _PIECE_BYTES = 1 << 22
+_LARGE_BYTES = 1 << 24
 _FOLDER = re.compile(re.escape(PREFIX) + r"(\d+)\.ckpt")
 
 
@@ -62,6 +63,11 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
 def folder_of(folder: Path, id: int) -> Path:
     """Where checkpoint ``id`` stands, or would stand, below a ``Checkpoints`` folder."""
     return folder / f"{PREFIX}{id}.ckpt"
+
+
+def id_of(path: Path) -> int:
+    """The id of the checkpoint that stands, or would stand, at ``path``."""
+    return int(path.name.removeprefix(PREFIX).removesuffix(".ckpt"))
 
 
 def ids(folder: Path) -> list[int]:
@@ -137,24 +143,21 @@ def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
         OSError: No space, an I/O error, …; the half-written folder is removed.
         CheckpointError: A state holds something that cannot be saved.
     """
-    from roost.base import tensors, tree  # NumPy, 0.1 s: whoever only looks at manifests goes without
+    from roost.package import packed  # NumPy, 0.1 s: whoever only looks at manifests goes without
 
-    files: dict[str, dict[str, Any]] = {}
-    with _made(folder_of(folder, info.id)) as staging:
-        for name, state in trees.items():
-            skeleton, leaves = tree.pack(state)
-            text = json.dumps(skeleton, allow_nan=False, separators=(",", ":")).encode()
-            files[f"{name}.json"] = _entry(durable.write_new(staging / f"{name}.json", [text]))
-            if leaves:
-                digest = durable.write_new(staging / f"{name}.safetensors", tensors.chunks(leaves))
-                files[f"{name}.safetensors"] = _entry(digest)
-        info = msgspec.structs.replace(info, files=files)
-        durable.write_new(staging / "MANIFEST.json", [_encode(info)])
+    with made(folder_of(folder, info.id)) as staging:
+        info = msgspec.structs.replace(info, files=packed.write(staging, packed.pack(trees)))
+        seal(staging, info)
     return info
 
 
+def seal(staging: Path, info: Info) -> None:
+    """Writes the manifest, the last file of a checkpoint."""
+    durable.write_new(staging / "MANIFEST.json", [_encode(info)])
+
+
 @contextmanager
-def _made(final: Path) -> Iterator[Path]:
+def made(final: Path) -> Iterator[Path]:
     """A folder that takes a checkpoint's files; afterwards it is ``final``, or after an error gone."""
     staging = durable.make_staging_folder(final)
     try:
@@ -164,10 +167,6 @@ def _made(final: Path) -> Iterator[Path]:
         if staging.exists():
             durable.discard(staging)
         raise
-
-
-def _entry(digest: durable.FileDigest) -> dict[str, Any]:
-    return {"bytes": digest.size, "sha256": digest.sha256}
 
 
 def read_info(path: Path) -> Info:
@@ -206,7 +205,7 @@ def infos(folder: Path) -> list[Info]:
     for id in ids(folder):
         try:
             found.append(read_info(folder_of(folder, id)))
-        except (CheckpointError, NotFound):
+        except (CheckpointError, NotFound, FileNotFoundError):
             continue  # damaged, or removed meanwhile by the run itself: `verify` says so, readers go on
     return found
 
@@ -254,18 +253,52 @@ def parts(info: Info) -> list[str]:
     return [name.removesuffix(".json") for name in info.files if name.endswith(".json")]
 
 
+def _tensor_files(info: Info, part: str) -> list[str]:
+    """Those with the tensors of a part: that of the whole ones, then that of each rank's shards."""
+    found = [f"{part}.safetensors", *(f"{part}.shard-{rank}.safetensors" for rank in range(info.ranks))]
+    return [name for name in found if name in info.files]
+
+
+def digest_of(info: Info, part: str) -> tuple[str | None, int]:
+    """Of the tensors of a part: what tells them from others, and their bytes. None and 0: it has none."""
+    entries = [info.files[name] for name in _tensor_files(info, part)]
+    size = sum(int(entry.get("bytes", 0)) for entry in entries)
+    digests = [str(entry.get("sha256", "")) for entry in entries]
+    if len(digests) > 1:
+        return hashlib.sha256("".join(digests).encode()).hexdigest(), size
+    return (digests[0] if digests else None), size
+
+
+def _contents(path: Path, info: Info, names: Sequence[str]) -> dict[str, bytearray]:
+    """The bytes of files, each compared with its digest; of large ones on all cores, as the digests take
+    longer than the reading."""
+
+    def check(name: str) -> bytearray:
+        return _checked(path, name, info.files[name])
+
+    if len(names) < 2 or info.size_bytes < _LARGE_BYTES:
+        return {name: check(name) for name in names}
+    from concurrent.futures import ThreadPoolExecutor  # 5 ms, which a list of packages needs not pay
+
+    with ThreadPoolExecutor(min(len(names), cores.usable())) as pool:
+        return dict(zip(names, pool.map(check, names), strict=True))
+
+
 def read(
     path: Path,
     *,
     only: Iterable[str] | None = None,
     to: Literal["torch", "numpy"] = "torch",
     device: str = "cpu",
+    is_whole: bool = False,
 ) -> tuple[Info, dict[str, Any]]:
     """The manifest and the states by name, each byte compared with its digest first.
 
     Args:
         path: The checkpoint's folder.
         only: Names of the states to read; all when None.
+        is_whole: Whether the bytes of the others are compared, too, and names that it does not hold are
+            passed over.
         to: What tensors become; with "numpy" torch is not needed.
         device: Where torch's tensors go.
 
@@ -280,15 +313,17 @@ def read(
 
     info = read_info(path)
     names = parts(info)
+    asked = names if only is None else [name for name in only if name in names or not is_whole]
+    if missing := [name for name in asked if name not in names]:
+        raise CheckpointError(f"{path.name} holds no {missing[0]!r}; it holds {', '.join(names)}")
+    files = {name: [f"{name}.json", *_tensor_files(info, name)] for name in asked}
+    wanted = [file for found in files.values() for file in found]
+    contents = _contents(path, info, [*wanted, *(info.files.keys() - wanted if is_whole else [])])
     states = {}
-    for name in names if only is None else only:
-        if f"{name}.json" not in info.files:
-            raise CheckpointError(f"{path.name} holds no {name!r}; it holds {', '.join(names)}")
-        text = _checked(path, f"{name}.json", info.files[f"{name}.json"])
-        stored = info.files.get(f"{name}.safetensors")
-        data = _checked(path, f"{name}.safetensors", stored) if stored else None
+    for name, [skeleton, *others] in files.items():
+        text, stored = contents.pop(skeleton), [contents.pop(file) for file in others]
         try:
-            leaves = tensors.parse(data) if data is not None else {}
+            leaves = tensors.Joined([tensors.parse(data) for data in stored])
             states[name] = tree.unpack(json.loads(text), leaves, to=to)
         # Its digest is right, so these bytes were written: by a newer roost, or by nothing of ours.
         except (CheckpointError, ValueError, RecursionError) as error:
@@ -315,13 +350,13 @@ def copy(path: Path, to: Path, *, session: int) -> Info:
         OSError: It cannot be read or written; the half-written copy is removed.
     """
     info = msgspec.structs.replace(read_info(path), session=session)
-    with _made(folder_of(to, info.id)) as staging:
+    with made(folder_of(to, info.id)) as staging:
         for name, entry in info.files.items():
             _sized(path, name, entry)
             found = durable.write_new(staging / name, _pieces(path / name))
             if found.sha256 != entry.get("sha256"):
                 raise _other_digest(path, name)
-        durable.write_new(staging / "MANIFEST.json", [_encode(info)])
+        seal(staging, info)
     return info
 
 

@@ -16,9 +16,9 @@ def places(package: Package, *, overrides: Sequence[str] = ()) -> Where:
         package: The package.
         overrides: Of a session that is about to begin; they come after all others.
     """
-    changed = [(_key(text), "command line") for text in overrides]
+    changed = [(key_of(text), "command line") for text in overrides]
     changed += [
-        (_key(text), f"command line of session {session.number}")
+        (key_of(text), f"command line of session {session.number}")
         for session in reversed(package.sessions())
         for text in session.request.get("overrides", [])
     ]
@@ -50,5 +50,6 @@ def of_provenance(provenance: Mapping[str, str]) -> Where:
     return where
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
+    """The dotted key that an override of a command line changes."""
     return override.lstrip("+~").partition("=")[0].strip()

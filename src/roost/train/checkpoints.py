@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from torch import Tensor
 
 from roost.base import durable
-from roost.base.errors import CheckpointError
-from roost.package import checkpoint, retention
+from roost.base.errors import CheckpointError, PeerLost
+from roost.package import checkpoint, packed, retention
 from roost.package.checkpoint import Info
 from roost.package.package import Package
+from roost.package.packed import Packed
 from roost.package.retention import Policy
 from roost.package.store import Store
+from roost.train import writing
 from roost.train.progress import Progress
+from roost.train.ranks import ALONE, Ranks
+from roost.train.saved import Saved
+from roost.train.staging import Staging
+from roost.train.writing import Pace
 
 T = TypeVar("T")
+Read = tuple[Info, dict[str, Any]]
+"""What `checkpoint.read` gives."""
 
 
 class Stateful(Protocol):
@@ -40,6 +50,8 @@ class Checkpoints:
     checkpoints.save({"model": model, "optimizer": optimizer, "progress": progress}, progress)
     ```
 
+    `save` returns once the state is copied; what is changed from there on does not change what is written.
+
     Whoever loads the newest one, or saves, owns the folder: `load` sets damaged ones aside, and the first
     `save` sweeps what a killed one left. Until then nothing is changed, so another process may look.
 
@@ -47,10 +59,19 @@ class Checkpoints:
         place: A package, or a folder, which is made if need be.
         policy: What stays on disk.
         session: Number of the running session.
+        asynchronous: Whether the files are written behind, while the program goes on; one checkpoint at a
+            time. Otherwise a checkpoint stands when `save` returns.
+        ranks: Who saves and loads together, each its part; all must call the same.
     """
 
     def __init__(
-        self, place: Package | Path | str, policy: Policy | None = None, *, session: int = 0
+        self,
+        place: Package | Path | str,
+        policy: Policy | None = None,
+        *,
+        session: int = 0,
+        asynchronous: bool = True,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._package = place if isinstance(place, Package) else None
         if isinstance(place, Package):
@@ -61,14 +82,29 @@ class Checkpoints:
         self.policy = policy or Policy()
         self.adapt: Callable[[Info, Mapping[str, Any]], None] | None = None
         """Changes what was read of a checkpoint before it is loaded."""
-        self._session = session
+        self.asynchronous = asynchronous
+        self._session, self._ranks = session, ranks
+        self._staging = Staging()
+        self._saved: Saved | None = None
         self._parent: Info | None = None
         self._swept = False
+        self.seconds = 0.0
+        """What the newest that was saved took to be written, without rests."""
 
     @property
     def newest(self) -> Info | None:
-        """What was saved or loaded last."""
+        """What stands and was saved last, or was loaded last."""
         return self._parent
+
+    def hurry(self) -> None:
+        """Has what is being written take no rests, as it does beside the training; from any thread."""
+        if self._saved is not None:
+            self._saved.hurry()
+
+    def wait(self) -> None:
+        """Waits until what was saved last stands, or has failed."""
+        if self._saved is not None:
+            self._saved.settle()
 
     def save(
         self,
@@ -80,8 +116,11 @@ class Checkpoints:
         scheduled: int | None = None,
         metrics: Mapping[str, float] | None = None,
         inexact: list[str] | None = None,
-    ) -> Path:
-        """Saves durably: when this returns the checkpoint stands; then what no track keeps is removed.
+        defer: Sequence[Tensor] = (),
+        tells: bool = True,
+    ) -> Saved:
+        """Copies the state, and saves it durably behind; then what no track keeps is removed. Where the one
+        before is not written yet, waits for it.
 
         Args:
             parts: What to save, by name.
@@ -91,24 +130,24 @@ class Checkpoints:
             scheduled: Which scheduled save this is, counted from 0.
             metrics: What was measured at this very step, for the best track.
             inexact: Why the run is not exact any more.
+            defer: Tensors of them that are copied while the program goes on; it must call `Saved.copied`
+                before it changes one of them.
+            tells: Whether an error is printed if nobody waits for it.
 
         Returns:
-            The checkpoint's folder.
+            What knows when it stands.
 
         Raises:
-            OSError: It could not be written (disk full, …); the older checkpoints are untouched.
+            OSError: It could not be written (disk full, …) and is not asynchronous; the older checkpoints are
+                untouched.
+            CheckpointError: A part holds something that cannot be saved.
         """
-        if not self._swept:
-            durable.sweep(self.store.folder)
-            self._swept = True
-        id = checkpoint.next_id(self.store.folder)
+        self.wait()
         info = Info(
-            id=id,
+            id=0,
             step=progress.step,
             epoch=progress.epoch,
             batch=progress.batch,
-            parent=self._parent.id if self._parent else None,
-            line=checkpoint.line_after(self._parent, id),
             session=self._session,
             reason=reason,
             held=held,
@@ -116,16 +155,54 @@ class Checkpoints:
             # A manifest is JSON, which has no NaN; and what is not finite is never the best.
             metrics={name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
             time=round(time.time(), 3),
-            inexact=inexact or [],
+            inexact=list(inexact or []),
         )
+        self._staging.begin(defer=defer if self.asynchronous else ())
         states = {name: part.state_dict() for name, part in parts.items()}
-        self._parent = checkpoint.write(self.store.folder, states, info)
-        self.store = Store(self.store.folder)  # the new one is the tip from here on
-        try:
-            self._retain(info.inexact)
-        except OSError as error:
-            print(f"older checkpoints not tidied up: {error}; the next save tries again", flush=True)
-        return checkpoint.folder_of(self.store.folder, id)
+        files = packed.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
+        self._staging.launch()
+        write = functools.partial(self._write, files, info)
+        self._saved = Saved(self._staging, write, asynchronous=self.asynchronous, tells=tells)
+        if not defer:
+            self._saved.copied()
+        return self._saved
+
+    def _write(self, files: list[Packed], info: Info, pace: Pace, torn: bool) -> Path:
+        """Called by one thread at a time; by all ranks."""
+        folder, begun = self.store.folder, time.perf_counter()
+        info = writing.write(
+            folder,
+            files,
+            functools.partial(self._described, info),
+            ranks=self._ranks,
+            pace=pace,
+            torn=torn,
+            before=self._sweep,
+        )
+        self._parent = info
+        self.store = Store(folder)  # the new one is the tip from here on
+        if self._ranks.is_main:
+            try:
+                self._retain(info.inexact)
+            except OSError as error:
+                print(f"older checkpoints not tidied up: {error}; the next save tries again", flush=True)
+        writing.end_together(self._ranks)  # whoever looks at the folder next finds the same on every rank
+        self.seconds = time.perf_counter() - begun - pace.rested
+        return checkpoint.folder_of(folder, info.id)
+
+    def _described(self, info: Info, id: int) -> Info:
+        parent = self._parent
+        return msgspec.structs.replace(
+            info,
+            id=id,
+            parent=parent.id if parent is not None else None,
+            line=checkpoint.line_after(parent, id),
+        )
+
+    def _sweep(self) -> None:
+        if not self._swept:
+            durable.sweep(self.store.folder)
+            self._swept = True
 
     def _retain(self, inexact: list[str]) -> None:
         """Removes what no track keeps, and only now that the new checkpoint stands."""
@@ -159,7 +236,8 @@ class Checkpoints:
             CheckpointError: It is damaged, or all are, or it needs a newer roost or torch, or does not fit.
             OSError: It could not be read; nothing was set aside.
         """
-        found, said = self._found(checkpoint.read, id)
+        self.wait()
+        found, said = self._agreed(functools.partial(_read, names=list(parts)), id)
         if found is None:
             return None, said
         if self.adapt is not None:
@@ -174,8 +252,26 @@ class Checkpoints:
         Args:
             at: Go on from this one, whose bytes were compared already.
         """
+        self.wait()
         self._parent, said = (at, []) if at is not None else self._found(checkpoint.verify, None)
         return self._parent, said
+
+    def _agreed(self, load: Callable[[Path], Read], id: int | None) -> tuple[Read | None, list[str]]:
+        """Rank 0 looks for a good one, and compares every byte; the others read that one."""
+        if not self._ranks.are_several:
+            return self._found(load, id)
+        if not self._ranks.is_main:
+            chosen = self._ranks.saving.broadcast(None)
+            if isinstance(chosen, str):
+                raise PeerLost(f"rank 0 could not load: {chosen}")
+            return (load(self.store.path(chosen)), []) if chosen is not None else (None, [])
+        try:
+            found, said = self._found(load, id)
+        except Exception as error:
+            self._ranks.saving.broadcast(str(error) or type(error).__name__)
+            raise
+        self._ranks.saving.broadcast(found[0].id if found is not None else None)
+        return found, said
 
     def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
         if id is not None:
@@ -191,6 +287,7 @@ class Checkpoints:
 
     def ranked(self, rule: retention.Best) -> list[Info]:
         """All checkpoints of the run that were measured by ``rule``, the best first, not only its top k."""
+        self.wait()
         line = self.store.line()
         return retention.best_of(line, msgspec.structs.replace(rule, top_k=len(line)))
 
@@ -203,8 +300,14 @@ class Checkpoints:
             CheckpointError: It cannot be read by this roost or this torch, or does not fit.
             OSError: It could not be read.
         """
+        self.wait()
         _, states = checkpoint.read(self.store.path(id), only=[name])
         part.load_state_dict(states[name])
+
+
+def _read(path: Path, *, names: Sequence[str]) -> Read:
+    """Some parts of a checkpoint, each of whose bytes was compared, those of the other parts, too."""
+    return checkpoint.read(path, only=names, is_whole=True)
 
 
 def fill(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -> None:
@@ -213,9 +316,12 @@ def fill(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -
     Raises:
         CheckpointError: It lacks a part, or one does not fit.
     """
+    held = checkpoint.parts(info)
     for name, part in parts.items():
+        if name not in states and getattr(part, "optional", False):
+            continue  # as of a rank that there was not when it was saved
         if name not in states:
-            raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(states)}")
+            raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(held)}")
         try:
             part.load_state_dict(states[name])
         except (KeyError, TypeError, AttributeError) as error:

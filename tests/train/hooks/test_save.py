@@ -90,7 +90,8 @@ def test_the_slow_track_takes_every_nth_scheduled_save_over_restarts(tmp_path: P
     ]
 
 
-def test_a_save_is_told_to_hooks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_save_is_told_to_hooks_once_it_stands(tmp_path: Path, asynchronous: bool) -> None:
     seen: list[tuple[str, int, bool]] = []
 
     class Hears(Hook):
@@ -100,12 +101,17 @@ def test_a_save_is_told_to_hooks(tmp_path: Path) -> None:
         def on_save(self, trainer: Trainer, path: Path) -> None:
             seen.append((path.name, trainer.progress.step, (path / "MANIFEST.json").is_file()))
 
-    saving(tmp_path, "4", Hears(), until=5)
+        def before_step(self, trainer: Trainer) -> None:
+            assert trainer.checkpoints is not None
+            trainer.checkpoints.wait()
+
+    place = Checkpoints(tmp_path, asynchronous=asynchronous)
+    plain(built(MLP), Still(), [Save("4"), Hears()], until=6, checkpoints=place).fit()
     assert seen == [
         ("before", 4, False),
-        ("state_0.ckpt", 4, True),
-        ("before", 5, False),
-        ("state_1.ckpt", 5, True),
+        ("state_0.ckpt", 5 if asynchronous else 4, True),
+        ("before", 6, False),
+        ("state_1.ckpt", 6, True),
     ]
 
 

@@ -11,6 +11,7 @@ from roost.train.hooks.save import Save as Save
 from roost.train.hooks.schedule import Schedule as Schedule
 from roost.train.hooks.statistics import Statistics as Statistics
 from roost.train.hooks.test import Test as Test
+from roost.train.hooks.time_limit import TimeLimit as TimeLimit
 from roost.train.hooks.unsaved import Unsaved as Unsaved
 from roost.train.hooks.validate import Validate as Validate
 from roost.train.hooks.visualize import Visualize as Visualize

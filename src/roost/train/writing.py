@@ -1,0 +1,208 @@
+"""Writing one checkpoint, by all ranks together, as fast as the training lets."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from roost.base import durable
+from roost.base.errors import CheckpointError, PeerLost
+from roost.package import checkpoint, packed
+from roost.package.checkpoint import Info
+from roost.package.packed import Packed
+from roost.train.ranks import Ranks
+
+T = TypeVar("T")
+_IDLE = 4.0
+"""Rest by work while nobody waits: hashing and writing take a core and a share of the memory's bandwidth."""
+
+
+class Torn(Exception):
+    """What was to be saved was changed while it was copied, so nothing was written."""
+
+
+class Pace:
+    """How fast files are written: with rests, so that the training hardly notices, until somebody waits."""
+
+    def __init__(self) -> None:
+        self._hurry = threading.Event()
+        self.rested = 0.0
+        """Seconds."""
+
+    def hurry(self) -> None:
+        """From here on at full speed."""
+        self._hurry.set()
+
+    def __call__(self, pieces: Iterator[memoryview[Any]]) -> Iterator[memoryview[Any]]:
+        """Gives the pieces one by one; each is hashed and written before the next is asked for."""
+        for piece in pieces:
+            begun = perf_counter()
+            yield piece
+            if not self._hurry.is_set():
+                rests = perf_counter()
+                self._hurry.wait((rests - begun) * _IDLE)
+                self.rested += perf_counter() - rests
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why a rank could not do its part, as the others are told."""
+
+    rank: int
+    errno: int | None
+    text: str
+
+    @classmethod
+    def of(cls, ranks: Ranks, error: Exception) -> Self:
+        """That of this rank."""
+        if isinstance(error, OSError):
+            where = f": {error.filename!r}" if error.filename else ""
+            return cls(ranks.rank, error.errno, f"{error.strerror}{where}")
+        return cls(ranks.rank, None, str(error) or type(error).__name__)
+
+    def raised(self) -> Exception:
+        text = f"rank {self.rank}: {self.text}"
+        return OSError(self.errno, text) if self.errno is not None else CheckpointError(text)
+
+
+def write(
+    folder: Path,
+    files: list[Packed],
+    describe: Callable[[int], Info],
+    *,
+    ranks: Ranks,
+    pace: Pace,
+    torn: bool = False,
+    before: Callable[[], None] = lambda: None,
+) -> Info:
+    """Writes a checkpoint: each rank its files, rank 0 the manifest. When this returns, on any rank, it
+    stands; when it raises, nothing has changed, and it raises on all.
+
+    Args:
+        folder: Takes it.
+        files: Those of this rank.
+        describe: Gives its manifest, but for ranks and files, from its id.
+        ranks: Who writes; all must call this.
+        pace: Of the writing.
+        torn: Whether the files of this rank cannot be written; then none is.
+        before: Called first on rank 0.
+
+    Raises:
+        Torn: Those of a rank cannot be written.
+        OSError: There is not enough space, an I/O error, …
+        PeerLost: Another rank is gone.
+    """
+    try:
+        sizes = ranks.saving.gather(None if torn else packed.size_bytes(files))
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(sizes):
+            raise Torn("the state was changed while it was copied")
+        prepare = functools.partial(_staging, folder, sum(known), before)
+        return _write(prepare, files, describe, ranks, pace)
+    except RuntimeError as error:
+        if ranks.are_several:
+            raise _lost() from error
+        raise
+
+
+def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
+    """What each rank does before its state is saved. Where the disk fails one of them, none begins to save:
+    the others would write with that one's next state.
+
+    Raises:
+        OSError: There is not enough space, an I/O error, …; on every rank.
+        RuntimeError: Another rank is gone.
+    """
+    failure = None
+    try:
+        action()
+    except OSError as error:
+        if not ranks.are_several:
+            raise
+        failure = _Failure.of(ranks, error)
+    for one in ranks.control.gather(failure):
+        if one is not None:
+            raise one.raised()
+
+
+def end_together(ranks: Ranks) -> None:
+    """Waits until every rank is here.
+
+    Raises:
+        PeerLost: Another rank is gone.
+    """
+    try:
+        ranks.saving.barrier()
+    except RuntimeError as error:
+        raise _lost() from error
+
+
+def _lost() -> PeerLost:
+    return PeerLost("another rank is gone while a checkpoint was written")
+
+
+def _write(
+    prepare: Callable[[], tuple[Path, Path]],
+    files: list[Packed],
+    describe: Callable[[int], Info],
+    ranks: Ranks,
+    pace: Pace,
+) -> Info:
+    channel, staging = ranks.saving, None
+    try:
+        if ranks.is_main:
+            staging = _attempt(ranks, prepare)
+        place = channel.broadcast(staging)
+        if isinstance(place, _Failure):
+            raise place.raised()
+        assert place is not None
+        final, own = place
+        every = channel.gather(_attempt(ranks, lambda: packed.write(own, files, paced=pace)))
+        for one in every:
+            if isinstance(one, _Failure):
+                raise one.raised()
+        info = None
+        if ranks.is_main:
+            info = _attempt(ranks, lambda: _commit(final, own, every, describe))
+        found = channel.broadcast(info)
+        if isinstance(found, _Failure):
+            raise found.raised()
+        assert found is not None
+        return found
+    finally:
+        if isinstance(staging, tuple) and staging[1].exists():
+            durable.discard(staging[1])
+
+
+def _attempt(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
+    """What ``action`` gives, or for the others to hear why it fails; alone nobody needs to be told."""
+    try:
+        return action()
+    except Exception as error:
+        if not ranks.are_several:
+            raise
+        return _Failure.of(ranks, error)
+
+
+def _staging(folder: Path, needed: int, before: Callable[[], None]) -> tuple[Path, Path]:
+    """Where the checkpoint will stand, and where it is written."""
+    before()
+    durable.require_space(folder, needed)
+    final = checkpoint.folder_of(folder, checkpoint.next_id(folder))
+    return final, durable.make_staging_folder(final)
+
+
+def _commit(final: Path, staging: Path, every: list[Any], describe: Callable[[int], Info]) -> Info:
+    files = {name: entry for entries in every for name, entry in entries.items()}
+    id = checkpoint.id_of(final)
+    info = msgspec.structs.replace(describe(id), files=files, ranks=len(every))
+    checkpoint.seal(staging, info)
+    durable.commit_folder(staging, final)
+    return info

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from roost.base.errors import UsageError
+from roost.base.moment import clock, parse_moment
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1795271400", 1795271400.0),
+        (" 1795271400.25\n", 1795271400.25),
+        ("2026-11-21T14:30:00", 1795267800.0),  # as squeue writes it: in the machine's own time zone
+        ("2026-07-21 14:30", 1784637000.0),
+        ("2026-11-21T14:30:00+00:00", 1795271400.0),
+        ("2026-11-21T14:30Z", 1795271400.0),
+    ],
+)
+def test_a_moment(text: str, seconds: float, in_berlin: None) -> None:
+    assert parse_moment(text, setting="ROOST_DEADLINE") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "14:30", "nan", "inf", "11h30m", "2026-13-01"])
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"^ROOST_DEADLINE: is no moment; received .* To mend it: write unix"
+    ):
+        parse_moment(text, setting="ROOST_DEADLINE")
+
+
+def test_the_time_of_day_is_that_of_the_place(in_berlin: None) -> None:
+    assert clock(1795267800.0) == "14:30"
