@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from roost.package import checkpoint
 from roost.package.retention import Best, Policy
 from roost.project import assemble, native
 from roost.train.hooks import Averaging
+from roost.train.ranks import Ranks
 from roost.train.trainer import Trainer
 from roost.train.until import Until
 from tests.project.projects import DATASET, RUNNER, project
@@ -55,6 +57,20 @@ def test_the_least(tmp_path: Path) -> None:
     assert checkpoint.infos(package / "Checkpoints")[-1].session == 1
     assert (package / "records" / "1.jsonl").is_file()
     assert (package / "progress").is_file()
+
+
+def test_of_several_ranks_one_talks_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = project(tmp_path, profile={}, mirrors={"csv": {}}, visualize_every="1ep")
+    experiment = native.load(package, project="", device="cpu")
+    capsys.readouterr()
+    found = []
+    for rank in range(2):
+        of_rank = replace(experiment, ranks=Ranks(rank, 2, rank))
+        found.append(hooks(assemble.assemble(of_rank, package, session=1)))
+    first, second = found
+    assert [name for name in first if name not in second] == ["Profile", "Console", "Unsaved", "Mirrors"]
+    assert [name for name in first if name in second] == second
+    assert capsys.readouterr().out.count("the Runner has no visualize()") == 1
 
 
 def test_everything(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,8 +19,10 @@ from roost.project.contract import moved
 from roost.train.data.loader import Loader
 from roost.train.plans.plan import BatchPlan
 from roost.train.progress import Progress
+from roost.train.ranks import Ranks
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.train.team import team
 
 
 class Runner(roost.Runner):
@@ -194,6 +198,24 @@ def test_print_and_gather_with_one_process(capsys: pytest.CaptureFixture[str]) -
     runner.print("a", 1)
     assert capsys.readouterr().out == "a 1\n"
     assert runner.all_gather(torch.ones(2)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_print_and_gather_with_several(kind: torch.dtype) -> None:
+    def gather(ranks: Ranks) -> tuple[list[Tensor], str]:
+        runner = built()
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            runner.print("of rank", ranks.rank)
+        columns = torch.tensor([[ranks.rank, 1], [0, 1]]).to(kind).t()  # not contiguous
+        found = [runner.all_gather(one) for one in (columns, columns[0, 0], columns[:0])]
+        assert torch.equal(found[0][ranks.rank], columns) and not found[0].requires_grad
+        return found, said.getvalue()
+
+    (first, said), (second, silent) = team(2, gather)
+    assert (said, silent) == ("of rank 0\n", "")
+    assert [one.shape for one in first] == [(2, 2, 2), (2,), (2, 0, 2)]
+    assert all(torch.equal(a, b) and a.dtype is kind for a, b in zip(first, second, strict=True))
+    assert first[1].tolist() == [0, 1]
 
 
 # --- moving batches ---------------------------------------------------------------------------------------

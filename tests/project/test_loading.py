@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 import roost
 from roost.base.errors import ConfigError, ContractError
@@ -19,6 +19,7 @@ from roost.train.data.foreign import Foreign
 from roost.train.data.loader import Loader
 from roost.train.data.sampled import Sampled
 from roost.train.data.stream import Stream
+from roost.train.ranks import Ranks
 
 CPU = torch.device("cpu")
 
@@ -307,3 +308,25 @@ def test_limits_that_training_names_are_not_those_of_an_iterable(capsys: pytest.
         made["train"].in_words()
         == plan_of(Texts([1, 2, 3]), settings(max_tokens=2), training=True).in_words()
     )
+
+
+def test_a_loader_that_shares_out_by_itself() -> None:
+    data = TensorDataset(torch.zeros(8, 2))
+    shared = DataLoader(data, sampler=DistributedSampler(data, num_replicas=2, rank=0))
+    with pytest.raises(ContractError, match="a DistributedSampler of 2 ranks"):
+        one(shared)
+    one(DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0)))
+
+
+def test_each_rank_has_its_share_of_what_has_indices() -> None:
+    data = roost.Data(train=TensorDataset(torch.arange(8)))
+    shares = [
+        loading.loaders(data, settings(batch_size=3, shuffle=False), device=CPU, ranks=Ranks(rank, 2))[
+            "train"
+        ]
+        for rank in range(2)
+    ]
+    assert [[batch.tolist() for [batch] in drawn(share, 2)] for share in shares] == [
+        [[0, 1], [3, 4]],
+        [[2], [5]],
+    ]

@@ -4,7 +4,7 @@ import pytest
 
 from roost.base.errors import ContractError
 from roost.train.agenda import Agenda
-from roost.train.evaluation import Interrupted
+from roost.train.data.batches import Interrupted
 from roost.train.hook import CallLists, Hook, Phase
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Steps, Still, built, plain

@@ -16,9 +16,11 @@ from roost.train.events import Events
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Schedule
 from roost.train.optim import Optim
+from roost.train.ranks import Ranks
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Still, built, plain
 from tests.train.reads import CountsReads
+from tests.train.team import team
 
 NUMBERS = st.floats(-1e6, 1e6)
 
@@ -273,3 +275,71 @@ def test_statistics_may_be_infinite() -> None:
     assert found.bad_step() is None
     found.row()
     assert found.first_bad is None
+
+
+# ---- several ranks -------------------------------------------------------------------------------------
+
+
+def steps_of(found: Events, rank: int) -> None:
+    """Four steps, the third skipped: a loss by weight, a value that rank 1 alone has, one that is logged."""
+    for step in range(1, 5):
+        found.begin_step()
+        found.log({"beside": 1.0 + rank})
+        own = {"seldom": 7.0 + step} if rank == 1 else {}
+        skipped = torch.tensor(float(step == 3))
+        loss = torch.tensor(0.1 * step + rank)
+        found.put({"loss": loss, **own, "skipped": skipped}, 2.0 + rank, step)
+
+
+def test_ranks_have_one_row() -> None:
+    def rows(ranks: Ranks) -> list[Any]:
+        found = Events(ranks)
+        assert found.row() == {} == found.peek()
+        steps_of(found, ranks.rank)
+        look = found.peek()
+        row = found.row()
+        assert look == row and not found and found.first_bad is None
+        found.put({"loss": math.nan if ranks.rank == 2 else 1.0}, step=9 - ranks.rank)
+        bad = found.bad_step()
+        found.row()
+        return [row, list(row), bad, found.first_bad, found.has_given("seldom")]
+
+    first, *others = team(3, rows)
+    row, names, *rest = first
+    assert names == ["beside", "loss", "seldom", "skipped"] and rest == [7, 7, True]
+    losses = [(2.0 + rank, 0.1 * step + rank) for rank in range(3) for step in (1, 2, 4)]
+    assert row["loss"] == pytest.approx(sum(w * v for w, v in losses) / sum(w for w, _ in losses), rel=1e-6)
+    assert (row["beside"], row["seldom"], row["skipped"]) == (2.0, pytest.approx(28 / 3), 1.0)
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_window_of_several_ranks_goes_on_in_one(folded: bool) -> None:
+    """With the row that the ranks would have cut."""
+
+    def row(ranks: Ranks) -> dict[str, float]:
+        found = Events(ranks)
+        steps_of(found, ranks.rank)
+        return found.row()
+
+    one = Events()
+    for rank in range(3):
+        other = Events()
+        steps_of(other, rank)
+        if folded:
+            other._fold()
+        skeleton, leaves = tree.pack(other.state_dict())
+        state = tree.unpack(skeleton, leaves)
+        one.merge(state) if rank else one.load_state_dict(state)
+    assert one.bad_step() is None
+    assert one.row() == pytest.approx(team(3, row)[0], rel=1e-12)
+
+
+def test_a_merged_window_knows_its_first_bad_step() -> None:
+    one, other = Events(), Events()
+    one.put({"loss": math.nan}, step=8)
+    other.put({"loss": math.nan, "only": 1.0}, step=5)
+    other.row()
+    other.put({"loss": math.nan}, step=6)
+    one.merge(other.state_dict())
+    assert one.bad_step() == 6 and one.has_given("only")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from roost.base.errors import TrainingError
+from roost.base.errors import PeerLost, TrainingError
 from roost.package import skipped
 from roost.train import failed
 from roost.train.data.deaths import WorkerDied
@@ -63,6 +63,17 @@ def test_what_has_no_indices_cannot_pass_over_an_item(tmp_path: Path) -> None:
 def test_what_another_time_would_not_fail(error: Exception, why: str | None) -> None:
     found = failed.by_the_machine(error)
     assert found.startswith(why) if why else found == ""
+
+
+def test_a_rank_hears_whether_another_one_failed_by_the_machine() -> None:
+    """Only then another time it might not, so that the run is inexact."""
+    codes = [failed.code_of(error) for error in (None, ValueError("rotten"), MemoryError())]
+    assert codes == [0, 1, 2]
+    for others, why in ([0, 1], ""), ([0, 2], "because another rank had failed"):
+        error = failed.of_peer(others, "failed in this step")
+        assert str(error) == "rank 1 failed in this step"
+        assert failed.by_the_machine(error) == why
+    assert failed.by_the_machine(PeerLost("rank 1 is gone")) == "because another rank had failed"
 
 
 def test_the_frames_of_an_error_are_let_go() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +13,17 @@ from torch import Tensor
 
 from roost.base.errors import ConfigError, ContractError
 from roost.train import seeding
+from roost.train.data.loader import Loader
 from roost.train.hook import Hook
-from roost.train.hooks import Averaging, Validate
+from roost.train.hooks import Averaging, Records, Test, Validate, Visualize
+from roost.train.media import Media
+from roost.train.plans.plan import BatchPlan
+from roost.train.plans.shares import Shared
+from roost.train.ranks import Ranks
+from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
-from tests.train.parts import MLP, Points, Still, bits, built, loader, plain, weights
+from tests.train.parts import MLP, Points, Still, bits, built, loader, plain, rows_of, weights
+from tests.train.team import silent, team
 
 EMA = partial(Averaging, "ema", decay=0.8)
 
@@ -81,3 +91,113 @@ def test_a_metric_that_is_called_like_one_of_the_average_is_refused(probes: bool
 
     with pytest.raises(ContractError, match=r"valid/ema/loss is a metric that evaluate\(\) gives, and"):
         measured(EMA(), Validate("1", probes=probes), kind=Doubles)
+
+
+# ---- several ranks -------------------------------------------------------------------------------------
+
+
+class Shown(MLP):
+    """With a picture, and a word of each validation."""
+
+    fails = False
+
+    def visualize(self, batch: Any) -> Mapping[str, Any]:
+        if self.fails:
+            raise KeyError("picture")
+        return {"logits": Media("histogram", self.net(batch[0]))}
+
+    def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
+        self.print(f"{split}: {len(values['loss'])}")
+        return {}
+
+
+def of_rank(ranks: Ranks, folder: Path, *hooks: Hook) -> Trainer:
+    """A trainer of one of several ranks, which evaluates and shows and tests."""
+    runner = built(Shown)
+    records = Records(folder / "records", 2)
+    sets = {name: loader(Still(9), 4, shuffle=False) for name in ("valid", "test")}
+    own = [records, Validate("2"), Visualize(folder / "media", "3", samples=20), Test(records), EMA(), *hooks]
+    return plain(
+        runner,
+        Still(),
+        own,
+        until=4,
+        stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
+        loaders={
+            "train": Loader(Still(), plan=Shared(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)),
+            **sets,
+        },
+        ranks=ranks,
+    )
+
+
+def test_ranks_evaluate_together_and_one_writes(tmp_path: Path) -> None:
+    def fit(ranks: Ranks) -> dict[str, Any]:
+        folder = tmp_path / str(ranks.rank)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            trainer = of_rank(ranks, folder)
+            assert trainer.fit() == "finished"
+        files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+        trainer.note_inexact("for a test")
+        # What one process measures with the same weights, to the bit.
+        again = plain(trainer.runner, Still(), loaders={"valid": trainer.loaders["valid"]})
+        alone = again.evaluate("valid") if ranks.is_main else {}
+        together = trainer.evaluate("valid")
+        return {"row": trainer.row, "files": files, "said": said.getvalue(), "alone": alone, "all": together}
+
+    first, second = team(2, fit)
+    assert first["row"] == second["row"] and first["row"].keys() >= {"test/loss", "test/ema/loss"}
+    assert first["files"] == ["media/3/logits.json", "media/4/logits.json", "records/1.jsonl"]
+    assert second["files"] == [] and second["said"] == ""
+    assert "valid gives 9 samples here" in first["said"] and "valid: 9\n" in first["said"]
+    rows = rows_of(tmp_path / "0")
+    assert [row["step"] for row in rows] == [2, 4, 4] and "test/loss" in rows[-1], "the test has its own"
+    assert first["all"] == second["all"]
+    assert {name: first["all"][name] for name in first["alone"]} == first["alone"] != {}
+
+
+class StopIn(Hook):
+    """One rank is asked to stop in the middle of what it evaluates, as by a signal."""
+
+    def __init__(self, ranks: Ranks, split: str) -> None:
+        self._ranks, self._split = ranks, split
+
+    def on_start(self, trainer: Trainer) -> None:
+        loader = trainer.loaders[self._split]
+        share = loader.share
+
+        def stopped(rank: int, world: int) -> Any:
+            for one in share(rank, world):
+                if self._ranks.rank == 1:
+                    trainer.request_stop("SIGTERM")
+                yield one
+
+        loader.share = stopped  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_stop_of_one_rank_drops_the_evaluation_of_all(split: str, tmp_path: Path) -> None:
+    def fit(ranks: Ranks) -> list[Any]:
+        trainer = of_rank(ranks, tmp_path, StopIn(ranks, split))
+        reason = trainer.fit()
+        return [reason, trainer.progress.step, trainer.agenda.pending, trainer.cut_short, trainer.results]
+
+    with silent():
+        first, second = team(2, fit)
+    owed = [2, "Validate", True] if split == "valid" else [4, "", True]
+    assert second[:-1] == ["SIGTERM", *owed] and first[:-1] == ["stopped on request", *owed]
+    assert bool(first[-1]) == bool(second[-1]) == (split == "test")
+
+
+def test_a_picture_that_fails_on_one_rank_is_dropped_on_all(tmp_path: Path) -> None:
+    def fit(ranks: Ranks) -> str:
+        trainer = of_rank(ranks, tmp_path)
+        trainer.runner.fails = ranks.rank == 1
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            assert trainer.fit() == "finished"
+        return told.getvalue()
+
+    with silent():
+        first, second = team(2, fit)
+    assert first == 2 * "rank 1 has failed in: visualize()\n"
+    assert second.count("KeyError: 'picture'") == 2 and not (tmp_path / "media").exists()

@@ -25,4 +25,8 @@ def test_what_is_published(tmp_path: Path, total_steps: int, published: int) -> 
 
 
 def test_without_a_board() -> None:
-    Publisher(None, steps_per_epoch=10).publish(Progress(), "training")
+    publisher = Publisher(None, steps_per_epoch=10)
+    assert (publisher.phase, publisher.count) == ("starting", 0)
+    publisher.publish(Progress(), "training")
+    publisher.publish(Progress(), "saving")
+    assert (publisher.phase, publisher.count) == ("saving", 2)

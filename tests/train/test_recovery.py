@@ -720,6 +720,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path: Pa
 
     def damage(trainer: Trainer) -> None:
         if trainer.progress.step == 7:
+            trainer.checkpoints.wait()
             (path,) = (tmp_path / "met" / "Checkpoints" / "state_2.ckpt").glob("model.safetensors")
             path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
 
@@ -1225,7 +1226,7 @@ def cannot_read(samples: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("collate", "said"),
     [
-        (finds_nothing, "every batch of the training set is empty"),
+        (finds_nothing, "in each step all of its batches are empty"),
         (cannot_read, f"each step was skipped; the last one, {STEPS_PER_EPOCH}: ValueError: damaged"),
     ],
 )

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ContractError
+from roost.train import gradients as gradients_module
 from roost.train import stepper as stepper_module
+from roost.train import timing as timing_module
 from roost.train.loss import Window
 from roost.train.optim import Optim
+from roost.train.ranks import Ranks
 from roost.train.stepper import Stepper
 from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER
 from tests.train.parts import MLP, Gan, Still, bits, built, plain, weights
@@ -206,7 +209,8 @@ def test_who_evaluates_the_loss_by_itself_moves_in_the_rest_of_the_time(
         return module(batch).square().mean()
 
     ticks = itertools.count()
-    monkeypatch.setattr(stepper_module, "perf_counter", lambda: float(next(ticks)))
+    for module_of_clock in (stepper_module, gradients_module, timing_module):
+        monkeypatch.setattr(module_of_clock, "perf_counter", lambda: float(next(ticks)))
     stepper.run(loss, [torch.randn(4, 3)])
     spent, times = stepper.timing.spent, len(evaluations)
     assert times > 1 and spent[FORWARD] == spent[BACKWARD] == times
@@ -387,3 +391,9 @@ def test_dry_takes_the_batches_and_calls_no_model() -> None:
     assert trainer.fit() == "finished"
     assert trainer.progress.samples == 52 and trainer.progress.step == 8
     assert weights(runner) == before and trainer.events.row() == {}
+
+
+def test_who_evaluates_the_loss_by_itself_does_not_train_on_several_ranks() -> None:
+    module = line()
+    with pytest.raises(ContractError, match="LBFGS evaluates the loss by itself"):
+        Stepper(torch.optim.LBFGS(module.parameters()), ranks=Ranks(0, 2))

@@ -534,6 +534,8 @@ class Fills(Hook):
         self.fill, self.first, self.last = fill, first, last
 
     def on_step(self, trainer: Trainer) -> None:
+        assert trainer.checkpoints is not None
+        trainer.checkpoints.wait()  # what was begun meets the disk of its own step
         self.fill(self.first <= trainer.progress.step <= self.last)
 
 
@@ -888,6 +890,25 @@ class Slow(Still):
             self.asked.touch()
             time.sleep(3600)
         return super().__getitem__(index)
+
+
+def test_a_stop_is_heard_while_the_run_is_prepared(tmp_path: Path) -> None:
+    """Here while it measures how many workers the set needs."""
+    told = []
+
+    class Hears(Hook):
+        def on_start(self, trainer: Trainer) -> None:
+            trainer.request_stop("a person asked")
+
+        def on_stop(self, trainer: Trainer, reason: str) -> None:
+            told.append(reason)
+
+    slow = loader(Slow(tmp_path / "asked"), 26, num_workers=None)
+    slow.fetch.draws_randomness = True
+    trainer = plain(built(MLP), Still(), [Hears()], loaders={"train": slow})
+    assert trainer.fit() == "a person asked"
+    assert (trainer.progress.step, told) == (0, ["a person asked"])
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

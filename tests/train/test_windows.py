@@ -23,7 +23,7 @@ def trainer(accumulation: int, dataset: Any = None, runner: type[MLP] = MLP) -> 
 def drawn(windows: Windows, trainer: Trainer, count: int) -> list[tuple[list[int], int, bool]]:
     found = []
     for _ in range(count):
-        window, samples, num_batches, _, last = windows.draw()
+        window, samples, num_batches, _, last, _ = windows.draw()
         found.append(([len(batch[0]) for batch in window], samples, last))
         trainer.progress.advance(num_batches, samples, last)
     return found
@@ -66,7 +66,7 @@ def test_from_anywhere_the_same_batches(accumulation: int) -> None:
     windows = Windows(whole)
     wanted = []
     for _ in range(5):
-        window, samples, num_batches, _, last = windows.draw()
+        window, samples, num_batches, _, last, _ = windows.draw()
         wanted.append([x.tolist() for x, _ in window])
         whole.progress.advance(num_batches, samples, last)
     for begin in range(5):
@@ -99,12 +99,12 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
     found = []
     for one in (again, passed):
         windows = Windows(one)
-        _, samples, num_batches, _, last = windows.draw()
+        _, samples, num_batches, _, last, _ = windows.draw()
         one.progress.advance(num_batches, samples, last)
         with pytest.raises(OSError, match="a sector"):
             windows.draw()
         if one is passed:
-            assert undrawn(one) == ([], 0, 2, 0, False)
+            assert undrawn(one) == ([], 0, 2, 0, False, 0)
             one.progress.advance(2, 0, False)
         found.append(windows.draw()[0])
         windows.close()
@@ -119,9 +119,9 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
 def test_a_window_that_could_not_be_drawn_ends_where_it_would_have() -> None:
     one = trainer(3)
     one.progress.batch = 6
-    assert undrawn(one) == ([], 0, 1, 0, True)
+    assert undrawn(one) == ([], 0, 1, 0, True, 0)
     one.progress.batch = 3
-    assert undrawn(one) == ([], 0, 3, 0, False)
+    assert undrawn(one) == ([], 0, 3, 0, False, 0)
 
 
 class Gaps:
@@ -149,7 +149,7 @@ def test_empty_batches_count_as_batches(accumulation: int, empty: set[int], foun
     one.loaders = {"train": loader(Still(), collate=Gaps(empty))}
     windows = Windows(one)
     for expected in found:
-        window, *rest = windows.draw()
+        window, *rest, _ = windows.draw()
         assert ([len(batch[0]) for batch in window], *rest) == expected
     windows.close()
 

@@ -100,7 +100,7 @@ def test_a_run_that_has_begun_is_not_initialized_again(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = project(tmp_path)
-    monkeypatch.setattr(saving, "save", lambda *_, **__: False)
+    monkeypatch.setattr(saving.Saves, "save", lambda *_, **__: False)
     with pytest.raises(TrainingError, match="step 0 could not be saved"):
         train(package, initialize=True)
 

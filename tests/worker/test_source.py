@@ -46,7 +46,7 @@ def found(name: str, dataset: roost.Dataset, folder: Path, settings: Settings | 
 
 
 def drawn(of: Source) -> list[Any]:
-    return [value for value, number, _ in of.batches.once() if number]
+    return [value for value, number, *_ in of.batches.once() if number]
 
 
 @pytest.mark.parametrize(("name", "added"), [("train", 0), ("valid/clean", 1), ("test", 2)])

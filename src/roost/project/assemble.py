@@ -27,9 +27,11 @@ from roost.train.guard import Guard
 from roost.train.optim import Optim
 from roost.train.optimizers import build_optimizers
 from roost.train.parameters import check_owners
+from roost.train.ranks import Ranks
 from roost.train.recovery import Recovery
 from roost.train.renewed import Renewed
 from roost.train.schedulers import check_schedules
+from roost.train.sharding import Sharded, check_optimizers
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from roost.train.until import Until
@@ -52,23 +54,30 @@ def assemble(
     Raises:
         ConfigError: A setting does not fit the data or the model.
     """
-    settings = experiment.settings
+    settings, ranks = experiment.settings, experiment.ranks
     where = places(package)
     loaders = loading.loaders(
         experiment.data,
         settings,
         device=experiment.runner.device,
         batches_per_step=settings.gradient_accumulation_steps,
+        ranks=ranks,
         where=where,
     )
     stepper = _stepper(experiment, loaders["train"], where)
     if settings.step_mode in MEASURING:
-        hooks, checkpoints = own_hooks.of_measuring(settings, package, session), None
+        hooks, checkpoints = own_hooks.of_measuring(settings, package, session, ranks), None
     else:
-        own = own_hooks.of_training(settings, package, experiment.runner, stepper, loaders, session)
+        own = own_hooks.of_training(settings, package, experiment.runner, stepper, loaders, session, ranks)
         late = [*own_hooks.statistics(settings, package), *own_hooks.averages(settings)]
         hooks = [*own, *experiment.hooks, *late]
-        checkpoints = Checkpoints(package, policy_of(settings.checkpoint), session=session)
+        checkpoints = Checkpoints(
+            package,
+            policy_of(settings.checkpoint),
+            session=session,
+            asynchronous=settings.checkpoint.asynchronous,
+            ranks=ranks,
+        )
         if lineage.may_change(package):
             changed = functools.partial(lineage.changed_since, package)
             checkpoints.adapt = Renewed(stepper.optimizers, changed)
@@ -80,16 +89,26 @@ def assemble(
         checkpoints=checkpoints,
         until=until(settings),
         seed=settings.seed,
-        board=Board(package.progress),
-        recovery=Recovery(
-            on_non_finite=settings.on_non_finite,
-            on_step_error=settings.on_step_error,
-            max_skipped_steps=settings.max_skipped_steps,
-            box=BlackBox(package.blackbox, session) if has_black_box and checkpoints else None,
-            log=package.path / skipped.NAME,
-            session=session,
-        ),
+        board=Board(package.progress) if ranks.is_main else None,
+        recovery=_recovery(settings, package, session, ranks, has_black_box and checkpoints is not None),
         evaluation_precision=settings.evaluation_precision,
+        ranks=ranks,
+        seed_mode=settings.seed_mode,
+    )
+
+
+def _recovery(
+    settings: Settings, package: Package, session: int, ranks: Ranks, has_black_box: bool
+) -> Recovery:
+    # What one of several ranks computes of a step nobody can replay alone.
+    keeps = has_black_box and not ranks.are_several
+    return Recovery(
+        on_non_finite=settings.on_non_finite,
+        on_step_error=settings.on_step_error,
+        max_skipped_steps=settings.max_skipped_steps,
+        box=BlackBox(package.blackbox, session) if keeps else None,
+        log=package.path / skipped.NAME if ranks.is_main else None,
+        session=session,
     )
 
 
@@ -107,6 +126,9 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
     if accumulation > len(train):
         said = f"the window of {accumulation} micro-batches is longer than an epoch of {len(train)}"
         print(f"warning: {said}: a step takes the whole epoch", flush=True)
+    # Before the optimizers: they move the shards.
+    shards = experiment.strategy == "fsdp" and experiment.ranks.are_several
+    sharded = Sharded(runner, experiment.ranks) if shards else None
     make = functools.partial(
         Stepper,
         accumulation=accumulation,
@@ -114,9 +136,16 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
         mode=settings.step_mode,
         compile_dynamic=settings.compile_dynamic,
         guard=_guard(settings, runner),
+        ranks=experiment.ranks,
+        reduces=sharded is None,
+        around=sharded.call if sharded is not None else None,
+        agrees=settings.on_step_error == "skip",
     )
-    if type(runner).optimizers is not Runner.optimizers:
-        stepper = make(_by_hand(runner))
+    by_hand = type(runner).optimizers is not Runner.optimizers
+    stepper = make(_by_hand(runner) if by_hand else _by_config(experiment, train, where))
+    if sharded is not None:
+        check_optimizers(stepper.optimizers)
+    if by_hand:
         check_owners(runner, stepper.optimizers)
         check_schedules(stepper.optimizers)
         if settings.optimizers:
@@ -124,12 +153,15 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
                 "warning: the optimizers of the config are not used: Runner.optimizers() makes them",
                 flush=True,
             )
-        return stepper
-    steps_per_epoch = -(-len(train) // accumulation)
+    return stepper
+
+
+def _by_config(experiment: Experiment, train: Batches, where: Where) -> Mapping[str, Optim]:
+    settings, root = experiment.settings, experiment.root
+    steps_per_epoch = -(-len(train) // settings.gradient_accumulation_steps)
     total = until(settings).total_steps(steps_per_epoch)
     totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
-    root = experiment.root
-    return make(build_optimizers(runner, settings.optimizers, totals=totals, where=where, root=root))
+    return build_optimizers(experiment.runner, settings.optimizers, totals=totals, where=where, root=root)
 
 
 def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from roost.base.errors import ContractError
@@ -209,11 +210,25 @@ class Runner(nn.Module):
 
     def print(self, *values: object) -> None:
         """Prints on rank 0 alone."""
-        print(*values, flush=True)
+        if not _are_ranks() or dist.get_rank() == 0:
+            print(*values, flush=True)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        """(ranks, ...) the tensor of every rank; with one process, its own."""
-        return tensor.unsqueeze(0)
+        """(ranks, ...) the tensor of every rank, of the same shape on each; with one process, its own. Every
+        rank must call it, as often as the others: `loss` and `evaluate` are called equally often on all. No
+        gradient flows back through the tensors of several ranks."""
+        if not _are_ranks():
+            return tensor.unsqueeze(0)
+        # NCCL moves nothing that lies on the CPU.
+        device = self.device if dist.get_backend() == "nccl" else tensor.device
+        own = tensor.detach().to(device).contiguous()
+        found = own.new_empty(dist.get_world_size(), *own.shape)
+        dist.all_gather(list(found), own)
+        return found.to(tensor.device)
+
+
+def _are_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 class _Log:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import DistributedSampler, IterableDataset
 
 from roost.base.errors import ConfigError, ContractError
 from roost.base.interval import parse_duration
@@ -33,6 +33,8 @@ from roost.train.data.passes import Passes
 from roost.train.data.sampled import Sampled
 from roost.train.data.share import is_stateful
 from roost.train.data.stream import Stream
+from roost.train.plans.shares import Shared
+from roost.train.ranks import ALONE, Ranks
 
 Kind = Literal["indexed", "iterable", "sampled", "foreign"]
 
@@ -75,6 +77,7 @@ def loaders(
     *,
     device: torch.device,
     batches_per_step: int = 1,
+    ranks: Ranks = ALONE,
     where: Where = nowhere,
 ) -> dict[str, Batches]:
     """The batches of a run: those of training as ``train``, and of each set that is evaluated by its name.
@@ -84,6 +87,8 @@ def loaders(
         settings: The run's.
         device: Where the batches will go.
         batches_per_step: Micro-batches of a step.
+        ranks: Who trains together: each has its share of each batch of training. Of what has no indices, and
+            of an evaluation, each draws all.
         where: Where a setting was set, for messages.
 
     Raises:
@@ -92,10 +97,14 @@ def loaders(
     """
     found = sets(data)
     _check_shared(found)
+    _refuse_samplers_of_ranks(found)
     several = {name.partition("/")[2]: one for name, one in found.items() if name.startswith("train/")}
     _check_mix(several, settings.data, where)
     train = several or found["train"]
-    made = {"train": _batches(train, data, settings, "train", device, batches_per_step, where)}
+    first = _batches(train, data, settings, "train", device, batches_per_step, where)
+    if isinstance(first, Loader) and ranks.are_several:
+        first = first.with_plan(Shared(first.plan, ranks.rank, ranks.world))
+    made = {"train": first}
     for name, dataset in found.items():
         if name.partition("/")[0] != "train":
             made[name] = _batches(dataset, data, settings, name, device, None, where)
@@ -189,6 +198,20 @@ def _check_shared(found: Mapping[str, Any]) -> None:
                 "one, and each evaluation would put the training back to the beginning",
                 fix=f"give train and {name} an object each",
             )
+
+
+def _refuse_samplers_of_ranks(found: Mapping[str, Any]) -> None:
+    """A loader that gives each rank samples of its own: roost shares out what every rank draws whole, so most
+    of them would never be seen."""
+    for name, dataset in found.items():
+        batches = getattr(dataset, "batch_sampler", None)
+        for one in (getattr(dataset, "sampler", None), batches, getattr(batches, "sampler", None)):
+            if isinstance(one, DistributedSampler) and one.num_replicas > 1:
+                raise ContractError(
+                    f"{in_words(name)} has a DistributedSampler of {one.num_replicas} ranks, and roost "
+                    " shares out each batch among ranks by itself",
+                    fix="return the set itself, or a loader without that sampler",
+                )
 
 
 def _stream(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from roost.base.errors import ContractError
 from roost.config import build, interpolation
@@ -19,9 +21,10 @@ from roost.package.package import Package
 from roost.package.places import places
 from roost.project import configured, initial, loading
 from roost.project.contract import Data, Dataset, Runner
-from roost.train import seeding
+from roost.train import replicas, seeding
 from roost.train.freezing import freeze
 from roost.train.hook import Hook
+from roost.train.ranks import ALONE, Ranks
 
 T = TypeVar("T")
 
@@ -38,6 +41,10 @@ class Experiment:
     """Where its code lies: class paths in the settings are relative to it."""
     began_with: Sequence[InitialWeights] = ()
     """What ``init_from`` gave."""
+    ranks: Ranks = ALONE
+    """Who trains it together."""
+    strategy: str = "single"
+    """How they do: single, ddp or fsdp."""
 
 
 def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
@@ -48,7 +55,15 @@ def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
     return values, typed(values, where=where)
 
 
-def load(package: Package, *, project: str, device: str, begins: bool = False) -> Experiment:
+def load(
+    package: Package,
+    *,
+    project: str,
+    device: str,
+    begins: bool = False,
+    ranks: Ranks = ALONE,
+    strategy: str = "single",
+) -> Experiment:
     """Imports the package's own code and builds its experiment on ``device``.
 
     Args:
@@ -56,6 +71,8 @@ def load(package: Package, *, project: str, device: str, begins: bool = False) -
         project: The project's folder, for ``${project}``.
         device: Where the runner goes.
         begins: Whether the run begins here: what goes on from a checkpoint needs no ``init_from``.
+        ranks: Who trains it together.
+        strategy: How they do: single, ddp or fsdp.
 
     Raises:
         RoostError: A setting or a class path is wrong, or the weights to begin with do not fit.
@@ -66,10 +83,12 @@ def load(package: Package, *, project: str, device: str, begins: bool = False) -
     dataset = dataset_class(settings, package.path, where)(values)
     made = runner_class(settings, package.path, where)
     hooks = own_hooks(settings, package.path, values, where)
-    data = build_data(dataset, settings)
+    data = build_data(dataset, settings, ranks)
     runner = build_runner(made, values, settings, info=data.info, device=device)
     began_with = begin(runner, settings, package.path, project, where, begins=begins)
-    return Experiment(runner, data, hooks, settings, root=package.path, began_with=began_with)
+    if ranks.are_several:
+        replicas.unify(runner)
+    return Experiment(runner, data, hooks, settings, package.path, began_with, ranks=ranks, strategy=strategy)
 
 
 def begin(
@@ -105,10 +124,15 @@ def own_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: 
     return [_hook(f"hooks.{i}", one, root, values, where) for i, one in enumerate(settings.hooks)]
 
 
-def build_data(dataset: Dataset, settings: Settings) -> Data:
-    """What the Dataset builds, seeded as in training."""
+def build_data(dataset: Dataset, settings: Settings, ranks: Ranks = ALONE) -> Data:
+    """What the Dataset builds, seeded as in training; prepared by one rank of each machine, before the others
+    go on."""
     seeding.seed_all(seeding.mix(settings.seed, "data"))
-    dataset.prepare()
+    if ranks.is_first_here:
+        # What it draws the other ranks do not, and they must build the same.
+        with seeding.isolated() if ranks.are_several else nullcontext():
+            dataset.prepare()
+    ranks.after_first_here()
     return checked(dataset.build(), type(dataset))
 
 
@@ -129,6 +153,9 @@ def build_runner(
             f"{made.__name__} has no parameters after build()",
             fix="assign its modules to self, as in `self.net = Net()`",
         )
+    if settings.sync_batch_norm:
+        convert: Callable[[Runner], Runner] = nn.SyncBatchNorm.convert_sync_batchnorm
+        runner = convert(runner)  # in one process it computes as the plain one
     return runner.to(torch.device(device))
 
 

@@ -15,16 +15,19 @@ from roost.train.data.batches import Batches
 from roost.train.hook import Hook
 from roost.train.mirrors.kinds import mirrored
 from roost.train.mirrors.subject import Subject
+from roost.train.ranks import ALONE, Ranks
 from roost.train.stepper import Stepper
 
 
-def of_measuring(settings: Settings, package: Package, session: int) -> list[Hook]:
+def of_measuring(settings: Settings, package: Package, session: int, ranks: Ranks = ALONE) -> list[Hook]:
     """Nothing is trained, so nothing is validated, chosen or saved."""
+    records = own.Records(package.path / "records", settings.log_every, session=session)
+    if not ranks.is_main:
+        return [records]
     said = "only the times are measured, nothing is validated or saved"
     print(f"step_mode {settings.step_mode}: {said}", flush=True)
     if settings.statistics is not None:
         print(f"statistics are not recorded: with step_mode {settings.step_mode} no weight moves", flush=True)
-    records = own.Records(package.path / "records", settings.log_every, session=session)
     return [records, own.Console(), *_profile(settings, package, session)]
 
 
@@ -35,34 +38,37 @@ def of_training(
     stepper: Stepper,
     loaders: Mapping[str, Batches],
     session: int,
+    ranks: Ranks = ALONE,
 ) -> list[Hook]:
-    """All of a training; within a phase they are called in this order.
+    """All of a training; within a phase they are called in this order. Those that have no state and talk to
+    nobody but people are on rank 0 alone.
 
     Raises:
         ContractError: A setting decides by a validation, and there is none.
     """
     records = own.Records(package.path / "records", settings.log_every, session=session)
+    if ranks.is_main:
+        _say_if_unseen(settings, runner)
     return [
         records,
         own.Save(settings.checkpoint.every),
-        own.Console(),
-        own.Unsaved(),
-        _visualize(settings, package, runner),
-        *_profile(settings, package, session),
+        *([own.Console(), own.Unsaved()] if ranks.is_main else []),
+        own.Visualize(package.path / "media", settings.visualize_every, samples=settings.visualize_samples),
+        *(_profile(settings, package, session) if ranks.is_main else []),
         *_schedule(stepper),
         *_test(settings, loaders, records),
         *_validation(settings, stepper, loaders),
-        *_mirrors(settings, package),
+        *(_mirrors(settings, package) if ranks.is_main else []),
     ]
 
 
-def _visualize(settings: Settings, package: Package, runner: Runner) -> Hook:
+def _say_if_unseen(settings: Settings, runner: Runner) -> None:
+    """Where pictures are asked for and none will come, or the other way round."""
     every, samples = settings.visualize_every, settings.visualize_samples
     if every is not None and type(runner).visualize is Runner.visualize:
         print(f"visualize_every is {every}, and the Runner has no visualize(): nothing is shown", flush=True)
     elif every is None and (samples is not None or getattr(settings.runner, "visualize", None) is not None):
         print("visualize_every is not set: visualize() is called where a hook asks for it alone", flush=True)
-    return own.Visualize(package.path / "media", every, samples=samples)
 
 
 def averages(settings: Settings) -> Iterator[Hook]:

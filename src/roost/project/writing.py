@@ -121,7 +121,8 @@ class Writing:
             raise
 
     def _go_on(self, number: int, id: int | None, found: Info | None) -> None:
-        checkpoints = Checkpoints(self._package, policy_of(_kept(self._package)), session=number)
+        policy = policy_of(_kept(self._package))
+        checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
         if id is not None and found is None:
             found = checkpoint.verify(self._package.store().path(id))
         found, said = checkpoints.go_on(at=found)

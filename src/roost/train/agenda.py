@@ -94,6 +94,7 @@ class Agenda:
             try:
                 call(trainer)
             except Interrupted:
+                trainer.stop_with()  # all ranks have heard of it, at the end of what they evaluated
                 self.pending = call.key
                 return
             self.requests.discard(call.hook.serves or "")

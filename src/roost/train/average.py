@@ -14,6 +14,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from roost.base.errors import CheckpointError, NotFound
 from roost.base.suggest import proposal
+from roost.train import sharded
 
 Method = Literal["ema", "swa"]
 HOOK = "average/"
@@ -64,6 +65,8 @@ class Average:
         self._places: list[_Place] = []
         self._pairs: list[tuple[Tensor, Tensor]] = []
         """Each tensor of the module once, and its average."""
+        self._shards: list[tuple[Tensor, Tensor]] = []
+        """Likewise what this rank holds of the sharded ones."""
         self._alike: list[tuple[list[Tensor], list[Tensor]]] = []
         """Averages and tensors that one kernel can take, those of one device and type."""
         self._others: list[tuple[Tensor, Tensor]] = []
@@ -86,7 +89,7 @@ class Average:
                 dtype = averages[0].dtype
                 wide = [tensor if tensor.dtype is dtype else tensor.to(dtype) for tensor in tensors]
                 self._take(averages, wide, self.count)
-        if pairs := self._others if self.count else self._pairs:
+        if pairs := self._others if self.count else [*self._pairs, *self._shards]:
             torch._foreach_copy_([average for _, average in pairs], [tensor for tensor, _ in pairs])
         self.count += 1
 
@@ -107,6 +110,10 @@ class Average:
         self._hold(module)
         places = list(self._places)
         raw = [(tensor, tensor.data) for tensor, _ in self._pairs]
+        with torch.no_grad():
+            rows = [(shard, shard.clone()) for shard, _ in self._shards]
+            for shard, average in self._shards:  # in their own memory, from which they are gathered
+                shard.copy_(average)
         try:
             for tensor, average in self._pairs:
                 value = average.to(tensor.dtype)
@@ -118,6 +125,9 @@ class Average:
                 place.home[place.key] = place.tensor
             for tensor, data in raw:
                 tensor.data = data
+            with torch.no_grad():
+                for shard, own in rows:
+                    shard.copy_(own)
 
     def hold(self, module: nn.Module) -> None:
         """Brings what was loaded to where the module's tensors are, and makes sure that it fits.
@@ -165,7 +175,13 @@ class Average:
                 averages[id(tensor)] = _fitting(self._weights.get(name), tensor)
         self._weights = {name: averages[id(tensor)] for name, tensor in named.items()}
         tensors = {id(tensor): tensor for tensor in named.values()}
-        self._pairs = [(tensor, averages[key]) for key, tensor in tensors.items()]
+        pairs = [(tensor, averages[key]) for key, tensor in tensors.items()]
+        self._pairs = [pair for pair in pairs if not sharded.is_sharded(pair[0])]
+        self._shards = [
+            (sharded.local(tensor), sharded.local(average))
+            for tensor, average in pairs
+            if sharded.is_sharded(tensor)
+        ]
         self._sort()
         self._places, self._homes = places, _homes(module)
         self._members = _members(self._homes)
@@ -173,7 +189,7 @@ class Average:
     def _sort(self) -> None:
         alike: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         self._others = []
-        for tensor, average in self._pairs:
+        for tensor, average in [*self._pairs, *self._shards]:
             if _is_averaged(tensor):
                 averages, tensors = alike.setdefault((average.device, average.dtype), ([], []))
                 averages.append(average)
@@ -242,6 +258,7 @@ def _fitting(average: Tensor | None, tensor: Tensor) -> Tensor:
     made = torch.empty_like(tensor, dtype=torch.float32 if is_short else tensor.dtype, requires_grad=False)
     if average is None or average.shape != tensor.shape:
         return made.copy_(tensor)
+    average = sharded.as_in(average, tensor)
     same = (average.device, average.dtype, average.layout) == (made.device, made.dtype, made.layout)
     # The order in memory decides which kernels an evaluation takes, so it must survive a restart, too.
     if same and (made.layout is not torch.strided or average.stride() == made.stride()):

@@ -172,7 +172,7 @@ def window_again(trainer: Trainer, note: Note) -> Window:
             "what has no indices cannot be drawn from again", fix="replay the run from a checkpoint before it"
         )
     window = Window()
-    for value, num_samples, _ in batches:
+    for value, num_samples, *_ in batches:
         if num_samples:
             with seeding.isolated():
                 window.append(trainer.runner.to_device(value))

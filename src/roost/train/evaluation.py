@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ConfigError, ContractError
-from roost.train.data.batches import Batches, Interrupted
+from roost.train.data.batches import Batch, Batches
+from roost.train.lockstep import ENDS, GOES_ON, STOPS, Lockstep
+from roost.train.measured import Measured, means, total_of
+from roost.train.ranks import ALONE, Ranks
 
 _PLAIN: AbstractContextManager[object] = nullcontext()
 
@@ -35,11 +38,16 @@ def run(
     *,
     stop: Callable[[], bool] = lambda: False,
     forward: AbstractContextManager[object] = _PLAIN,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """The metrics of one split: means over its samples, and what `Runner.summarize` adds.
 
     ``Runner.evaluate`` gives per batch tensors of shape (B, ...) with a value per sample, or () with the
     batch's mean. (B,) and () become means in float64; everything (B, ...) goes to `summarize`.
+
+    Several ranks share the batches out, and each gets the results of all: bit for bit those of one process,
+    as long as ``evaluate`` draws nothing at random. It is called equally often on each, so it may talk to
+    the other ranks: one that has no batch left computes another once more, and that counts nothing.
 
     Args:
         runner: What is measured.
@@ -47,47 +55,66 @@ def run(
         split: Its name, for `summarize`.
         stop: Asked before each batch.
         forward: Entered around each `Runner.evaluate`.
+        ranks: Who measures together.
 
     Raises:
-        Interrupted: ``stop()`` said so between two batches.
+        Interrupted: ``stop()`` said so between two batches, on any rank.
         ContractError: ``evaluate`` gave something else.
+        PeerLost: Another rank has failed.
     """
-    sums: dict[str, tuple[Tensor, int]] = {}
-    columns: dict[str, list[Tensor]] = {}
-    keep, has_samples = _summarizes(runner), False
-    with closing(loader.once()) as batches:
-        for value, num_samples, _ in batches:
-            if stop():
-                raise Interrupted
-            if not num_samples:
+    name = loader.name or split
+    found, has_samples, batch = Measured(keeps_values=_summarizes(runner)), False, None
+    with Lockstep(ranks, f"the evaluation of {name}") as lockstep, closing(_own(loader, ranks)) as drawn:
+        for turn, (number, one) in enumerate(drawn):
+            counts = lockstep.meet(STOPS if stop() else GOES_ON, one.num_samples)
+            if not any(counts):
                 continue
             has_samples = True
-            batch = runner.to_device(value)
+            if one.num_samples:
+                batch = runner.to_device(one.value)
+            elif batch is None:
+                batch = runner.to_device(_full(loader, turn, counts).value)
             with forward:
                 output = runner.evaluate(batch)
             _check(output)
-            for name, tensor in output.items():
-                _add(sums, name, tensor, num_samples)
-                if keep and tensor.dim():
-                    columns.setdefault(name, []).append(tensor.detach().cpu())
-    if not has_samples:
-        raise _nothing(loader.name or split)
-    results = {name: float(total) / count for name, (total, count) in sums.items()}
-    if keep:
-        values = {name: _joined(name, parts) for name, parts in columns.items()}
-        results.update(_numbers(runner.summarize(values, split)))
+            if number is not None and one.num_samples:
+                found.add(number, output, one.num_samples)
+        if not has_samples:
+            raise _nothing(name)
+        told = found.told()
+        lockstep.meet(ENDS)
+    results = means(ranks.control.gather(told))
+    if _summarizes(runner):
+        results.update(_numbers(runner.summarize(found.values(ranks), split)))
     return results
 
 
-def _joined(name: str, parts: list[Tensor]) -> Tensor:
-    shapes = list(dict.fromkeys(tuple(part.shape[1:]) for part in parts))
-    if len(shapes) > 1:
+def _own(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:
+    """What a rank computes, each with its number among all batches; None where it counts nothing."""
+    if ranks.are_several:
+        yield from loader.share(ranks.rank, ranks.world)
+        return
+    with closing(loader.once()) as batches:
+        yield from enumerate(batches)
+
+
+def _full(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
+    """Of the batches of this turn, one for each rank, the first that holds something; for a rank whose own
+    have been empty so far.
+
+    Raises:
+        ContractError: The ranks draw other batches.
+    """
+    rank = next(rank for rank, num_samples in enumerate(counts) if num_samples)
+    drawn = (
+        loader.again(0, min(turn * len(counts) + rank, len(loader) - 1), 1) if loader.has_indices else None
+    )
+    if drawn is None:  # every rank has drawn it: see `Batches.share`
         raise ContractError(
-            f"the rows of {name!r} have the shape {shapes[0]} in one batch and {shapes[1]} in another, and a "
-            "summary of the whole set needs one",
-            fix="pad them to one length, in collate or evaluate(); or measure each batch by itself",
+            f"{loader.name or 'the set'} gives rank {rank} samples where it gives another rank none",
+            fix="let the set be the same on every rank: roost shares it out by itself",
         )
-    return torch.cat(parts)
+    return drawn[0]
 
 
 def _nothing(name: str) -> ConfigError:
@@ -107,28 +134,40 @@ def _numbers(summary: object) -> dict[str, float]:
 
 
 def probe(
-    runner: Any, loader: Batches, *, forward: AbstractContextManager[object] = _PLAIN
+    runner: Any,
+    loader: Batches,
+    *,
+    forward: AbstractContextManager[object] = _PLAIN,
+    ranks: Ranks = ALONE,
 ) -> tuple[set[str] | None, list[str]]:
-    """What `run` would report, from one batch: found out before the first step, not after the first epoch.
+    """What `run` would report, from one batch, the same on every rank: found out before the first step, not
+    after the first epoch.
 
     Returns:
         The names of the metrics, None when `Runner.summarize` may add others; and those of values that
         become no metric because of their shape.
 
     Raises:
+        Interrupted: A stop was requested meanwhile, on any rank.
         ContractError: ``evaluate`` gives something else than it must.
+        PeerLost: Another rank has failed.
     """
-    batch = loader.first()
-    if batch is None:
-        raise _nothing(loader.name)
-    with forward:
-        output = runner.evaluate(runner.to_device(batch.value))
-    _check(output)
-    sums: dict[str, tuple[Tensor, int]] = {}
-    for name, tensor in output.items():
-        _add(sums, name, tensor, batch.num_samples)
-    left_out = [name for name in output if name not in sums and name != "id"]
-    return (None, []) if _summarizes(runner) else (set(sums), left_out)
+    with Lockstep(ranks, f"a look at {loader.name or 'a set'}") as lockstep:
+        batch = loader.first()
+        if batch is None:
+            raise _nothing(loader.name)
+        lockstep.meet(GOES_ON)
+        with forward:
+            output = runner.evaluate(runner.to_device(batch.value))
+        _check(output)
+        totals = {name: total_of(name, tensor, batch.num_samples) for name, tensor in output.items()}
+        lockstep.meet(ENDS)
+    left_out = [name for name, total in totals.items() if total is None and name != "id"]
+    return (
+        (None, [])
+        if _summarizes(runner)
+        else ({name for name, total in totals.items() if total is not None}, left_out)
+    )
 
 
 def loaders_of(loaders: Mapping[str, Batches], split: str) -> dict[str, Batches]:
@@ -158,19 +197,3 @@ def _check(output: object) -> None:
         received=received,
         fix='return {"loss": losses, "accuracy": hits}, each of shape (B,) or ()',
     )
-
-
-def _add(sums: dict[str, tuple[Tensor, int]], name: str, tensor: Tensor, num_samples: int) -> None:
-    if name == "id" or tensor.dim() > 1 or tensor.is_complex():
-        return
-    if tensor.dim() == 1 and len(tensor) != num_samples:
-        raise ContractError(
-            f"evaluate() gave {len(tensor)} values for a batch of {num_samples} samples",
-            setting=name,
-            fix="give one value per sample (B,) or the batch's mean ()",
-        )
-    # float64 also where the values are float32: a mean over a million samples keeps its digits.
-    wide = tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
-    value = wide.sum() if wide.dim() else wide * num_samples
-    total, count = sums.get(name, (0.0, 0))
-    sums[name] = (total + value, count + num_samples)

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.package.records import STATS
+from roost.train.ranks import ALONE, Ranks
 
 Value = Tensor | float
 Names = tuple[str, ...]
 _Entry = tuple[Value, Mapping[str, Value], int]
 """The weight of a step, its values, its number."""
+_Totals = dict[str, tuple[float, float]]
+"""By name: the sum of weight x value, and that of the weights."""
 BAD_IF_NOT_FINITE = ("loss", "grad_norm")
 """So end the names of values that must be finite, but for statistics (`STATS`)."""
 _BESIDE = "skipped?"
@@ -30,10 +33,15 @@ class Events:
     """Weighted means over the steps since the last row.
 
     `put` only appends (well below a microsecond a step); adding up waits for `row`, which costs the one
-    host synchronisation.
+    host synchronisation. Several ranks have a window each, and one row: what is read of them (`row`, `peek`,
+    `bad_step`) is that of all, and every rank must ask for it.
+
+    Args:
+        ranks: Who trains together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self._ranks = ranks
         self._waiting: list[_Entry] = []
         self._beside: list[Mapping[str, Value]] | None = None
         """What was logged in the step that runs; None between steps."""
@@ -104,37 +112,25 @@ class Events:
             self._sums[names] = (total, weight)
 
     def bad_step(self) -> int | None:
-        """The first step since the last row whose loss or gradient norm is not finite. A sync point; the
-        window stays open just as it is."""
+        """The first step since the last row whose loss or gradient norm is not finite, on any rank. A sync
+        point; the window stays open just as it is."""
         found = list(self._first_bad)
         for names, entries in _grouped(self._waiting).items():
             found += _first_bad(names, _table_of(names, entries)[0], entries)
-        if not found:
-            return None
-        first = min(torch.stack([step.to(found[-1].device) for step in found]).tolist())
-        return int(first) if first < _NONE else None
+        first = _NONE
+        if found:
+            first = int(min(torch.stack([step.to(found[-1].device) for step in found]).tolist()))
+        if self._ranks.are_several:
+            first = min(first for [first] in self._ranks.control.exchange([first]).wait())
+        return first if first < _NONE else None
 
     def row(self) -> dict[str, float]:
         """The weighted mean of every name since the last row; starts a new window. A sync point, the only
         one."""
-        self._fold()
-        self.first_bad = None
-        sums, self._sums = self._sums, {}
-        if not sums:
-            return {}
-        table = next(iter(sums.values()))[0]
-        parts = [part for pair in sums.values() for part in pair]
-        bad, self._first_bad = [step.reshape(1) for step in self._first_bad], []
-        numbers = iter(torch.cat([part.to(table) for part in [*bad, *parts]]).tolist())
-        first = min((int(next(numbers)) for _ in bad), default=_NONE)
+        totals, first = self._read()
+        if self._ranks.are_several:
+            totals, first = _of_all(self._ranks.control.gather((totals, first)))
         self.first_bad = first if first < _NONE else None
-        totals: dict[str, tuple[float, float]] = {}
-        for names in sums:
-            found = [next(numbers) for _ in names]
-            weight = next(numbers)
-            for name, total in zip(names, found, strict=True):
-                before = totals.get(name, (0.0, 0.0))
-                totals[name] = (before[0] + total, before[1] + weight)
         skipped, _ = totals.pop("skipped", (0.0, 0.0))
         for name in ("weight", _BESIDE):
             totals.pop(name, None)
@@ -142,6 +138,26 @@ class Events:
         row = {n: _mean(*pair) for n, pair in totals.items() if pair[1] or not skipped}
         self._names.update(row)
         return {**row, "skipped": skipped} if skipped else row
+
+    def _read(self) -> tuple[_Totals, int]:
+        """Ends the window; gives its totals, and its first bad step or `_NONE`."""
+        self._fold()
+        sums, self._sums = self._sums, {}
+        bad, self._first_bad = [step.reshape(1) for step in self._first_bad], []
+        if not sums:
+            return {}, _NONE
+        table = next(iter(sums.values()))[0]
+        parts = [part for pair in sums.values() for part in pair]
+        numbers = iter(torch.cat([part.to(table) for part in [*bad, *parts]]).tolist())
+        first = min((int(next(numbers)) for _ in bad), default=_NONE)
+        totals: _Totals = {}
+        for names in sums:
+            found = [next(numbers) for _ in names]
+            weight = next(numbers)
+            for name, total in zip(names, found, strict=True):
+                before = totals.get(name, (0.0, 0.0))
+                totals[name] = (before[0] + total, before[1] + weight)
+        return totals, first
 
     def peek(self) -> dict[str, float]:
         """What `row` would give now, to the bit; the window stays open just as it is. A sync point."""
@@ -173,6 +189,36 @@ class Events:
             (weight, values, step[0] if step else 0) for weight, values, *step in state["waiting"]
         ]
         self._first_bad = list(state.get("first_bad", ()))
+
+    def merge(self, state: dict[str, Any]) -> None:
+        """Adds another rank's open window to this one, from what its `state_dict` gave: for a run that goes
+        on with fewer ranks than it had."""
+        other = Events()
+        other.load_state_dict(state)
+        other._fold()
+        self._fold()
+        self._names |= other._names
+        self._first_bad += other._first_bad
+        for names, (total, weight) in other._sums.items():
+            if "skipped" in names:
+                total = total.clone()
+                total[names.index("skipped")] = 0.0  # every rank has counted these steps
+            if names in self._sums:
+                before = self._sums[names]
+                total, weight = before[0] + total.to(before[0]), before[1] + weight.to(before[1])
+            self._sums[names] = (total, weight)
+
+
+def _of_all(every: Sequence[tuple[_Totals, int]]) -> tuple[_Totals, int]:
+    """The totals of all ranks, added in their order, and the first bad step of any."""
+    totals: _Totals = {}
+    for own, _ in every:
+        for name, (total, weight) in own.items():
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = (before[0] + total, before[1] + weight)
+    if "skipped" in totals:  # a step is skipped on all ranks, or on none
+        totals["skipped"] = max(own.get("skipped", (0.0, 0.0)) for own, _ in every)
+    return totals, min(first for _, first in every)
 
 
 def _grouped(entries: Sequence[_Entry]) -> dict[Names, list[_Entry]]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from roost.base.errors import TrainingError
+from roost.base.errors import PeerLost, TrainingError
 from roost.package.blackbox import Note
 from roost.train.data.deaths import WorkerDied
 from roost.train.module_state import ModuleState
+from roost.train.notes import said
+from roost.train.ranks import Channel
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -27,6 +29,8 @@ def why_not(trainer: Trainer, window: Sequence[Any] | None, error: Exception) ->
     """
     if window is None and not trainer.loaders["train"].has_indices:
         return "what has no indices cannot pass over what it fails to give"
+    if window is not None and trainer.ranks.are_several and error is not trainer.stepper.gradients.agreed:
+        return "it came up outside of stepper.run, where the other ranks do not hear of it"
     if trainer.stepper.has_moved:
         return "an optimizer had begun to move in this step already"
     if isinstance(error, getattr(torch, "AcceleratorError", ())):
@@ -40,10 +44,40 @@ def by_the_machine(error: Exception) -> str:
     text = str(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: " in text:
         return "for want of memory"
+    if isinstance(error, PeerLost):
+        return "because another rank had failed" if error.by_the_machine else ""
     # Torch says so wherever the process is when one dies, also in the middle of a forward pass.
     if isinstance(error, WorkerDied) or text.startswith("DataLoader worker (pid"):
         return "because a loader worker was gone"
     return ""
+
+
+def code_of(error: Exception | None) -> int:
+    """How a rank tells the others of what it raised: 0 for nothing; see `of_peer`."""
+    return 0 if error is None else 1 + bool(by_the_machine(error))
+
+
+def in_words(channel: Channel, error: Exception | None) -> str:
+    """What the first rank that failed has raised; all must call this.
+
+    Args:
+        channel: Of the training threads.
+        error: What this rank has raised.
+    """
+    return next(filter(None, channel.gather(said(error) if error is not None else "")))
+
+
+def of_peer(codes: Sequence[int], what: str) -> PeerLost:
+    """What a rank that did not fail raises because another did.
+
+    Args:
+        codes: What the ranks have told, by `code_of`.
+        what: They failed at, in words.
+    """
+    rank = next(rank for rank, code in enumerate(codes) if code)
+    error = PeerLost(f"rank {rank} {what}")
+    error.by_the_machine = max(codes) > 1
+    return error
 
 
 def free(error: BaseException) -> None:

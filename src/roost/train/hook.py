@@ -73,7 +73,8 @@ class Hook:
         """Before a checkpoint is written: make durable what must not be newer in it than outside."""
 
     def on_save(self, trainer: Trainer, path: Path) -> None:
-        """After a checkpoint stands at ``path``."""
+        """After a checkpoint stands at ``path``: written beside the training it does so some steps later, and
+        with several ranks this is called before the next save, at the same step on each."""
 
     def on_rollback(self, trainer: Trainer) -> None:
         """The run went back to an earlier step: its state, yours too, is that of a checkpoint again."""

@@ -20,6 +20,8 @@ class Window(list[Any]):
     def __init__(self) -> None:
         super().__init__()
         self.num_samples: list[int] = []
+        self.total: int | None = None
+        """Samples of the windows of all ranks together; None where nobody has counted them."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Any: ...

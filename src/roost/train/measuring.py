@@ -22,10 +22,12 @@ def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
     on.
 
     Raises:
-        Interrupted: A stop was requested meanwhile.
+        Interrupted: A stop was requested meanwhile, of any rank.
         ConfigError: There is no such split.
         ContractError: ``Runner.evaluate`` gives something else than it must.
+        PeerLost: Another rank has failed.
     """
+    trainer.saves.copied()  # an average takes the place of the weights
     begun = perf_counter()
     raw = _measure(trainer, split)
     results = dict(raw)
@@ -47,14 +49,18 @@ def _measure(trainer: Trainer, split: str) -> dict[str, float]:
 
     def look() -> bool:
         trainer.publish(phase)  # at each batch: whoever watches for a stall must see that it goes on
-        return trainer.is_stopped
+        return trainer.wants_to_stop
 
+    # Each rank measures other batches: what it draws for them shall not be what the others draw.
+    rank = [] if trainer.ranks.is_main else [trainer.ranks.rank]
     with (
         evaluation.mode(trainer.runner),
-        seeding.isolated(seeding.mix(trainer.seed, split, trainer.progress.step)),
+        seeding.isolated(seeding.mix(trainer.seed, split, trainer.progress.step, *rank)),
     ):
         for name, loader in evaluation.loaders_of(trainer.loaders, split).items():
-            values = evaluation.run(trainer.runner, loader, name, stop=look, forward=trainer.autocast())
+            values = evaluation.run(
+                trainer.runner, loader, name, stop=look, forward=trainer.autocast(), ranks=trainer.ranks
+            )
             results.update({f"{name}/{key}": value for key, value in values.items()})
     return results
 
@@ -69,9 +75,11 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
     known: set[str] | None = set()
     with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "probe")):
         for name, loader in evaluation.loaders_of(trainer.loaders, split).items():
-            found, left_out = evaluation.probe(trainer.runner, loader, forward=trainer.autocast())
+            found, left_out = evaluation.probe(
+                trainer.runner, loader, forward=trainer.autocast(), ranks=trainer.ranks
+            )
             known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
-            for key in left_out:
+            for key in left_out if trainer.ranks.is_main else ():
                 print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
     if known is None:
         return None

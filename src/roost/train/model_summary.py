@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from roost.train import sharded
+
 _MOST_ROWS = 50
 _DEEPEST = 6
 _PLAIN: AbstractContextManager[object] = nullcontext()
@@ -89,7 +91,7 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
 def _address(tensor: Tensor) -> Any:
     if tensor.layout is not torch.strided or not tensor.numel():
         return id(tensor)
-    return tensor.device, tensor.untyped_storage().data_ptr()
+    return tensor.device, sharded.local(tensor).untyped_storage().data_ptr()
 
 
 def _storage_bytes(tensor: Tensor) -> int:
@@ -129,7 +131,7 @@ def _row(name: str, module: nn.Module, shape: str) -> Row:
     found = list(module.parameters())
     trained = [p for p in found if p.requires_grad]
     word = "" if not found else "all" if len(trained) == len(found) else "some" if trained else "none"
-    return Row(name or "(all)", type(module).__name__, shape, sum(p.numel() for p in found), word)
+    return Row(name or "(all)", sharded.class_of(module).__name__, shape, sum(p.numel() for p in found), word)
 
 
 def table(found: Sequence[Row]) -> list[str]:

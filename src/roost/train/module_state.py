@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import CheckpointError, TrainingError
+from roost.train import sharded
 
 
 class ModuleState:
@@ -38,8 +40,12 @@ class ModuleState:
         Raises:
             CheckpointError: The checkpoint is of another model.
         """
+        values = state["state"]
+        if sharded.any_sharded(self._module.parameters()):
+            own = self._module.state_dict()
+            values = {name: sharded.as_in(value, own.get(name)) for name, value in values.items()}
         try:
-            self._module.load_state_dict(state["state"])
+            self._module.load_state_dict(values)
         except RuntimeError as error:
             difference = _difference(state["state"], self._module.state_dict())
             raise CheckpointError(
@@ -69,7 +75,8 @@ class ModuleState:
 
     def check_finite(self) -> None:
         """Makes sure that every parameter is finite, and that no buffer of the state_dict holds NaN; infinity
-        is common there, in masks. One sync point for each device and type, for saves.
+        is common there, in masks. One sync point for each device and type, for saves; of sharded weights all
+        ranks look together.
 
         The state of the optimizers is not looked at, which would be twice as much memory again: what is not
         finite there is in the weights with the next step.
@@ -103,8 +110,12 @@ class ModuleState:
         bad = []
         for named in alike.values():
             # One pass over the memory; the maximum norm is infinite or NaN as soon as one value is.
-            norms = torch._foreach_norm(list(named.values()), float("inf"))
-            flags = good(torch.stack(list(norms))).cpu().tolist()
+            values = list(named.values())
+            if sharded.any_sharded(values):
+                norms = sharded.norms(values, math.inf)
+            else:
+                norms = list(torch._foreach_norm(values, math.inf))
+            flags = good(torch.stack(norms)).cpu().tolist()
             bad += [name for name, is_good in zip(named, flags, strict=True) if not is_good]
         return bad
 

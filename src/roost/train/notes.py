@@ -150,7 +150,10 @@ class Notes:
 
 def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
     """The run's checkpoints from before a step, the newest first."""
-    found = trainer.checkpoints.store.line() if trainer.checkpoints is not None else []
+    if trainer.checkpoints is None:
+        return []
+    trainer.checkpoints.wait()  # the newest may be on its way
+    found = trainer.checkpoints.store.line()
     return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
 
 

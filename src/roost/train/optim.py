@@ -13,7 +13,7 @@ from torch import Tensor
 
 from roost.base.errors import CheckpointError, ContractError
 from roost.base.suggest import nearest
-from roost.train import lean
+from roost.train import lean, sharded
 
 UNITS = ("step", "epoch", "validation")
 LR_SCALE = "lr_scale"
@@ -115,13 +115,19 @@ class Optim:
     def clip(self) -> Tensor:
         """Clips the gradients to `max_grad_norm`; () their norm before."""
         assert self.max_grad_norm is not None
-        return torch.nn.utils.clip_grad_norm_(
-            self.parameters, self.max_grad_norm, norm_type=self.grad_norm_type
-        )
+        parameters, kind = self.parameters, self.grad_norm_type
+        if not sharded.any_sharded(parameters):
+            return torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm, norm_type=kind)
+        norm = self.gradient_norm(kind)
+        torch.nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
+        return norm
 
     def gradient_norm(self, norm_type: float) -> Tensor:
-        """() the norm of all gradients together, of sparse ones of their values; 0 when there are none."""
+        """() the norm of all gradients together, of sparse ones of their values; 0 when there are none. Of
+        sharded ones it is that of all ranks."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
+        if sharded.any_sharded(gradients):
+            return sharded.total_norm(gradients, norm_type)
         dense = [gradient._values() if gradient.is_sparse else gradient for gradient in gradients]
         return torch.nn.utils.get_total_norm(dense, norm_type)
 
@@ -177,19 +183,39 @@ class Optim:
         """
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+        own = self._in_shards(state["optimizer"])
         # After the scheduler: building or loading one may write a learning rate into the groups.
         try:
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.optimizer.load_state_dict(own)
         except ValueError as error:
             raise CheckpointError(
                 f"the checkpoint does not fit the optimizer: {error}",
                 fix="continue the package with its own code and settings",
             ) from error
         if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            _restore_types(self.optimizer, state["optimizer"])
+            _restore_types(self.optimizer, own)
         self.asked, self.rates_before = state.get("asked", 0), state.get("rates_before")
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
+
+    def _in_shards(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """A state of whole tensors, with those sharded whose parameters are; and with the kernels that these
+        groups have: what saved it may have taken some that move no shards."""
+        parameters, groups = self.parameters, saved["param_groups"]
+        indices = [index for group in groups for index in group["params"]]
+        fits = len(indices) == len(parameters) and len(groups) == len(self.optimizer.param_groups)
+        if not fits or not sharded.any_sharded(parameters):
+            return saved  # where it does not fit, torch says how
+        groups = [
+            {**group, **{name: own[name] for name in ("fused", "foreach") if name in own}}
+            for group, own in zip(groups, self.optimizer.param_groups, strict=True)
+        ]
+        owners = dict(zip(indices, parameters, strict=True))
+        values = {
+            index: {name: sharded.as_in(value, owners.get(index)) for name, value in one.items()}
+            for index, one in saved["state"].items()
+        }
+        return {**saved, "state": values, "param_groups": groups}
 
 
 def _restore_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

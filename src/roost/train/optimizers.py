@@ -17,6 +17,7 @@ from roost.base.listed import listed
 from roost.config import arguments, build, interpolation, sections, synonyms
 from roost.config.settings import Where
 from roost.config.structs.optimizers import GroupSettings, OptimizerSettings, SchedulerSettings
+from roost.train import sharded
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.parameters import MOST_NAMES, Parameters
 from roost.train.schedulers import Warmup, build_scheduler
@@ -279,6 +280,8 @@ class _Builder:
         if any(one.arguments.get(name) for name in ("foreach", "differentiable")):
             return False
         if not self.parameters.sparse().isdisjoint(chosen):
+            return False
+        if sharded.any_sharded(self._tensors(chosen)) and not one.class_.endswith((".Adam", ".AdamW")):
             return False
         # Older torch has none of Adagrad's for CUDA.
         devices = ("cpu",) if one.class_.endswith(".Adagrad") else ("cpu", "cuda")

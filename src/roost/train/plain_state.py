@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from roost.base import tree
+from roost.train import sharded
 
 _OWN = frozenset(vars(nn.Module()))
 
@@ -40,7 +41,7 @@ def _fingerprints(module: nn.Module) -> dict[str, int | None]:
     state = {_storage(tensor) for tensor in (*module.parameters(), *module.buffers())} - {0}
     found: dict[str, int | None] = {}
     for prefix, part in module.named_modules():
-        if type(part).__module__.startswith("torch.") or _saves_extra(part):
+        if sharded.class_of(part).__module__.startswith("torch.") or _saves_extra(part):
             continue
         for name, value in vars(part).items():
             if name not in _OWN:
@@ -66,7 +67,7 @@ def _fingerprint(value: Any, state: set[int]) -> int | None:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return sharded.local(tensor).untyped_storage().data_ptr()
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -19,9 +19,12 @@ class Publisher:
     def __init__(self, board: Board | None, *, steps_per_epoch: int) -> None:
         self._board, self._steps_per_epoch = board, steps_per_epoch
         self._rate = Rate()
+        self.phase, self.count = "starting", 0
+        """What was told last, and how often anything was: a loop that is held up tells nothing."""
 
     def publish(self, progress: Progress, phase: str) -> None:
         """Puts it on the board; about a microsecond, and nothing a reader could meet half-done."""
+        self.phase, self.count = phase, self.count + 1
         if self._board is None:
             return
         self._rate.look(progress.samples, progress.seconds)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from roost.base.errors import ContractError, Damaged, NotFound, RoostError, TrainingError
+from roost.base.errors import ContractError, Damaged, NotFound, PeerLost, RoostError, TrainingError
 from roost.package import checkpoint, skipped
 from roost.package.blackbox import Note
 from roost.train import failed
@@ -127,11 +127,14 @@ class Recovery:
 
     def _empty(self, trainer: Trainer) -> Mapping[str, Value]:
         """A step without anything to learn from."""
-        note = self._notes.of(trainer, trainer.progress.step + 1, "empty", "all of its batches are empty")
+        words = "all of its batches are empty"
+        if trainer.ranks.are_several:
+            words += ", or those of one rank"
+        note = self._notes.of(trainer, trainer.progress.step + 1, "empty", words)
         self._notes.write(note)
         print(f"passed over {place(note)}: {note.error}", flush=True)
         if failed.has_seen_nothing(trainer, note):
-            raise failed.nothing_seen("every batch of the training set is empty")
+            raise failed.nothing_seen(f"in each step {words}")
         return _SKIPPED
 
     def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
@@ -166,7 +169,7 @@ class Recovery:
         if guard is not None and window is not None and not why_not:
             guard.restore()
         # A mistake stays one at the next step; a worker that died need not.
-        is_mistake = isinstance(error, RoostError) and not isinstance(error, WorkerDied)
+        is_mistake = isinstance(error, RoostError) and not isinstance(error, WorkerDied | PeerLost)
         if self.on_step_error == "raise" or is_mistake or why_not:
             self._notes.keep(trainer, note, window, with_state=True)
             if self.on_step_error == "skip" and why_not:
@@ -279,9 +282,9 @@ class Recovery:
                 f"step {step} is not finite either, after {times} {', '.join(map(str, steps))})",
                 fix=self._notes.fix_of(trainer, {*steps, step}),
             )
-        progress, rank = trainer.progress, RankState()
+        progress, rank = trainer.progress, RankState(trainer)
         far, samples = progress.step, progress.samples
-        id = self._load(trainer, {**trainer.parts(), "rank-0": rank}, before=step)
+        id = self._load(trainer, {**trainer.parts(), rank.name: rank}, before=step)
         self.passed_over.add(step)
         self._flags.clear()
         self._newest_good = 0

@@ -5,36 +5,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.train import lean
 from roost.train import loss as losses
 from roost.train import precision as numbers
 from roost.train.compiled import Kernels, keep_outside
 from roost.train.events import Value
+from roost.train.gradients import Gradients, Target
 from roost.train.guard import Guard, move_unless, waits
 from roost.train.loss import LossFunction
 from roost.train.optim import Optim
 from roost.train.precision import Precision
-from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER, Timing
+from roost.train.ranks import ALONE, Ranks
+from roost.train.replicas import Buffers
+from roost.train.timing import OPTIMIZER, Timing
 
 Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
 _MODES = ("eager", "compile", "dry", "no_optim")
 """Those that there are: cudagraph has not been run on a GPU yet."""
-
-
-class _Target(NamedTuple):
-    """Optimizers that move on one loss."""
-
-    optims: Mapping[str, Optim]
-    """By the prefix of the names under which they record."""
-    loss_name: str
-    always: bool
-    """Whether each of them moves in every step."""
 
 
 class Stepper:
@@ -58,7 +50,14 @@ class Stepper:
             a step only takes its batches.
         compile_dynamic: In mode compile: one kernel for all shapes of batches, instead of one for each.
         guard: Lets no step through whose loss or gradient is not finite; None: every step goes through.
+        ranks: Who takes each step together; the gradient is then that of all their batches.
+        reduces: Whether their gradients are added up here; a sharded model does it by itself.
+        agrees: Whether they ask each other before that whether one has failed.
+        around: Calls each loss function, with what it takes; a sharded model gathers its weights for it.
     """
+
+    before_move: Callable[[], None] | None = None
+    """Called before an optimizer moves: whoever copies the state beside the training waits there."""
 
     def __init__(
         self,
@@ -69,6 +68,10 @@ class Stepper:
         mode: Mode = "eager",
         compile_dynamic: bool = False,
         guard: Guard | None = None,
+        ranks: Ranks = ALONE,
+        reduces: bool = True,
+        agrees: bool = False,
+        around: Callable[..., Any] | None = None,
     ) -> None:
         if mode not in _MODES:
             raise ContractError("there is no such mode", received=mode, fix=f"use {', '.join(_MODES)}")
@@ -85,22 +88,28 @@ class Stepper:
         """Whether an optimizer has begun to move; whoever loops over steps sets it back before each."""
         device = next((p.device for o in self.optimizers.values() for p in o.parameters), torch.device("cpu"))
         self.timing = Timing(device)
-        self._autocast = numbers.forward(precision, device) if precision != 32 else None
         self._scales = precision == "fp16"
+        self.gradients = Gradients(
+            self.timing,
+            autocast=numbers.forward(precision, device) if precision != 32 else None,
+            scales=self._scales,
+            ranks=ranks,
+            reduces=reduces,
+            agrees=agrees,
+        )
+        self._ranks, self._around = ranks, around
+        self._buffers: Buffers | None = None
+        """Of the runner, to be alike on all ranks."""
         for optim in self.optimizers.values():
             optim.scaler = numbers.scaler(precision, device)
-            if optim.needs_closure and (self._scales or (guard is not None and guard.looks)):
-                raise ContractError(
-                    f"{type(optim.optimizer).__name__} evaluates the loss by itself, so nobody can scale it "
-                    "or keep its step back",
-                    fix="use precision: 32 or bf16 and on_non_finite: stop with it",
-                )
+            if optim.needs_closure:
+                looks = guard is not None and guard.looks
+                _check_closure(optim, keeps_back=self._scales or looks, ranks=ranks)
         for line in waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
             if device.type != "cpu":
                 print(line, flush=True)
         self._kernels = Kernels(dynamic=compile_dynamic) if mode == "compile" else None
-        self._targets: dict[str | tuple[str, ...], _Target] = {}
-        self._checked: set[str] = set()
+        self._targets: dict[str | tuple[str, ...], Target] = {}
         self._kept_back: list[Tensor] | None = None
         """() for each `run` of a runner's step: whether it was kept back; None where nobody asks."""
 
@@ -112,6 +121,8 @@ class Stepper:
             return _only_take
         if self._kernels is not None:
             keep_outside(runner)
+        if self._ranks.are_several:
+            self._buffers = Buffers(runner)
         return functools.partial(self._update, runner)
 
     def _update(self, runner: Any, batches: Sequence[Any]) -> Mapping[str, Value]:
@@ -125,6 +136,8 @@ class Stepper:
         values: Mapping[str, Value] = runner.update(self, batches)
         if type(values) is not dict or not self._targets:
             losses.check_update(values, has_run=bool(self._targets))
+        if self._buffers is not None:
+            self._buffers.spread()
         return {**values, "skipped": torch.stack(kept_back).amax()} if kept_back else values
 
     def run(
@@ -157,103 +170,26 @@ class Stepper:
                 return {}
         if self._kernels is not None:
             fn = self._kernels.of(fn)
+        if self._around is not None:
+            fn = functools.partial(self._around, fn)
         if self.guard is not None:
             self.guard.begin()
         if self._needs_closure(moving):
             return self._run_closure(fn, batches, target)
-        values = self._gradients(fn, batches, target)
+        values = self.gradients.of(fn, batches, target)
+        if self.before_move is not None:
+            self.before_move()
         begun = perf_counter()
         if self.mode != "no_optim":
             self._move(moving, values, target)
-        self._ends(OPTIMIZER, begun)
+        self.timing.ends(OPTIMIZER, begun)
         return values
-
-    # ---- forward and backward ---------------------------------------------------------------------------
-
-    def _gradients(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
-        """Leaves in the parameters the gradient of the window's mean."""
-        for optim in target.optims.values():
-            optim.clear()
-        if self._scales:  # what a step that failed halfway has left
-            _scaler(target.optims)._per_optimizer_states.clear()
-        if len(batches) > 1:
-            return self._accumulate(fn, batches, target)
-        loss, values = self._forward(fn, batches[0], target)
-        self._backward(loss, None, target)
-        return values
-
-    def _accumulate(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
-        """Each micro-batch adds its share of the gradient, and of what is recorded: its samples by those of
-        the window. Weights of the loss's own are summed as they come, and divided out after the last forward.
-        """
-        counts = [losses.num_samples(batches, number) for number in range(len(batches))]
-        total: Value = float(sum(counts))
-        shares: list[Value] = [count / total for count in counts]
-        weighted = False
-        sums: dict[str, Value] = {}
-        for number, batch in enumerate(batches):
-            loss, values = self._forward(fn, batch, target)
-            share = shares[number]
-            if number == 0 and "weight" in values:
-                weighted, total = True, 0.0
-            if weighted != ("weight" in values):
-                raise ContractError(
-                    "loss() gives a weight for some batches only", fix="give it always, or never"
-                )
-            if weighted:
-                share = losses.single(values.pop("weight"))
-                total = total + share
-            self._backward(loss, share, target)
-            for name, value in values.items():
-                sums[name] = losses.plus(sums.get(name), value, share)
-        if weighted:
-            parameters = (p for optim in target.optims.values() for p in optim.parameters)
-            if gradients := [p.grad for p in parameters if p.grad is not None]:
-                torch._foreach_div_(gradients, total)
-            sums = {name: value / total for name, value in sums.items()}
-        sums["weight"] = total
-        return sums
-
-    def _forward(self, fn: LossFunction, batch: Any, target: _Target) -> tuple[Tensor, dict[str, Value]]:
-        begun = perf_counter()
-        if self._autocast is None:
-            output = fn(batch)
-        else:
-            with self._autocast:
-                output = fn(batch)
-        loss, values = losses.split(output, target.loss_name)
-        if target.loss_name not in self._checked:
-            losses.check(loss)
-            losses.check_values(values)
-            self._checked.add(target.loss_name)
-        self._ends(FORWARD, begun)
-        return loss, values
-
-    def _backward(self, loss: Tensor, share: Value | None, target: _Target) -> None:
-        begun = perf_counter()
-        try:
-            if self._scales:
-                scaled = _scaler(target.optims).scale(loss if share is None else loss * share)
-                scaled.backward()  # type: ignore[no-untyped-call]
-            elif isinstance(share, Tensor):
-                lean.backward(loss * share)
-            else:
-                lean.backward(loss, share)
-        except RuntimeError:
-            losses.check(loss)  # in the first step it could be trained on
-            raise
-        self._ends(BACKWARD, begun)
-
-    def _ends(self, part: int, begun: float) -> None:
-        self.timing.spent[part] += perf_counter() - begun
-        if self.timing.device is not None:
-            self.timing.device.record(part)
 
     # ---- moving the weights -----------------------------------------------------------------------------
 
-    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: _Target) -> None:
+    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: Target) -> None:
         """Unscales, clips, and lets the optimizers move, unless the step is bad."""
-        scaler = _scaler(target.optims) if self._scales else None
+        scaler = target.scaler if self._scales else None
         for prefix, optim in moving.items():
             if scaler is not None:
                 scaler.unscale_(optim.optimizer)
@@ -263,7 +199,7 @@ class Stepper:
         if self.guard is not None and self.guard.looks:
             # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
             sizes = [] if scaler else [_size(optim, values, prefix) for prefix, optim in moving.items()]
-            bad = self.guard.look(torch.as_tensor(loss), sizes)
+            bad = self.guard.look(self.gradients.not_finite_anywhere(torch.as_tensor(loss)), sizes)
             if scaler is not None:
                 numbers.keep_back(scaler, moving.values(), bad)
         self.has_moved = True
@@ -290,7 +226,7 @@ class Stepper:
     def _needs_closure(self, moving: Mapping[str, Optim]) -> bool:
         return any(optim.needs_closure for optim in moving.values()) and self.mode != "no_optim"
 
-    def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: _Target) -> dict[str, Value]:
+    def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: Target) -> dict[str, Value]:
         """A step of an optimizer that evaluates the loss by itself; recorded is its first evaluation. It
         reads the loss each time, a synchronisation."""
         if len(target.optims) > 1:
@@ -305,22 +241,24 @@ class Stepper:
         def closure() -> Value:
             if self.timing.device is not None:
                 self.timing.device.record(OPTIMIZER)  # what the optimizer computed since the last evaluation
-            values = self._gradients(fn, batches, target)
+            values = self.gradients.of(fn, batches, target)
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
             found.update({name: value for name, value in values.items() if name not in found})
             return values[target.loss_name]
 
+        if self.before_move is not None:
+            self.before_move()
         self.has_moved = True
         begun, evaluated = perf_counter(), sum(self.timing.spent)
         with optim.scaled_rates():
             optim.optimizer.step(closure)  # type: ignore[arg-type]
-        self._ends(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
+        self.timing.ends(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
         return found
 
     # ---- names ------------------------------------------------------------------------------------------
 
-    def _new_target(self, optimizer: str | tuple[str, ...]) -> _Target:
+    def _new_target(self, optimizer: str | tuple[str, ...]) -> Target:
         names = (optimizer,) if isinstance(optimizer, str) else optimizer
         missing = [name for name in names if name not in self.optimizers]
         if missing or not names:
@@ -333,7 +271,7 @@ class Stepper:
         prefixes = [f"{name}_" if is_own or len(names) > 1 else "" for name in names]
         optims = {p: self.optimizers[name] for p, name in zip(prefixes, names, strict=True)}
         always = all(optim.every_n_steps == 1 for optim in optims.values())
-        made = _Target(optims, f"{optimizer}_loss" if is_own else "loss", always)
+        made = Target(optims, f"{optimizer}_loss" if is_own else "loss", always)
         return self._targets.setdefault(optimizer, made)
 
     def unused(self) -> list[str]:
@@ -368,15 +306,23 @@ class Stepper:
             optim.load_state_dict(state[name])
 
 
+def _check_closure(optim: Optim, *, keeps_back: bool, ranks: Ranks) -> None:
+    """What evaluates the loss by itself is one process's own, and is never kept back."""
+    kind = type(optim.optimizer).__name__
+    if keeps_back:
+        raise ContractError(
+            f"{kind} evaluates the loss by itself, so nobody can scale it or keep its step back",
+            fix="use precision: 32 or bf16 and on_non_finite: stop with it",
+        )
+    if ranks.are_several:
+        raise ContractError(
+            f"{kind} evaluates the loss by itself, and other ranks would not know how often",
+            fix="train in one process, or take another optimizer",
+        )
+
+
 def _only_take(batches: Sequence[Any]) -> Mapping[str, Value]:
     return {}
-
-
-def _scaler(optims: Mapping[str, Optim]) -> torch.amp.GradScaler:
-    """The scaler of a loss: that of the first optimizer that moves on it."""
-    scaler = next(iter(optims.values())).scaler
-    assert scaler is not None
-    return scaler
 
 
 def _size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:

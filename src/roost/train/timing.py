@@ -70,6 +70,12 @@ class Timing:
         if self.device is not None:
             self.device.read(len(PARTS))
 
+    def ends(self, part: int, begun: float) -> None:
+        """A part of a step that the device computes ends; it began at ``begun`` (`perf_counter`)."""
+        self.spent[part] += perf_counter() - begun
+        if self.device is not None:
+            self.device.record(part)
+
     def went_back(self, steps: int, samples: int) -> None:
         """The run went back by so many steps and samples. They stay counted, as does the time they took."""
         self._begun, self._row = (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from roost.package.progress import Board
-from roost.train import measuring, precision, saving, seeding
+from roost.train import measuring, precision, rank_state, seeding
 from roost.train.agenda import Agenda
 from roost.train.average import Average
 from roost.train.checkpoints import Checkpoints, Stateful
@@ -21,7 +21,11 @@ from roost.train.precision import Precision
 from roost.train.progress import Progress
 from roost.train.publisher import Publisher
 from roost.train.rank_state import RankState
+from roost.train.ranks import ALONE, Ranks
 from roost.train.recovery import Recovery, Rollback
+from roost.train.requests import Requests
+from roost.train.saving import Saves
+from roost.train.shared_windows import SharedWindows
 from roost.train.stepper import Stepper
 from roost.train.until import Until
 from roost.train.windows import Windows
@@ -30,7 +34,7 @@ _PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
 
 
-class Trainer:
+class Trainer(Requests):
     """Trains a runner; everything but the loop is a hook or a part of its own.
 
     ```
@@ -59,6 +63,8 @@ class Trainer:
         board: Where to publish the progress; nowhere when None.
         recovery: What a step that fails does; the run ends by it when None.
         evaluation_precision: Numbers of `evaluate`; those of the stepper when None.
+        ranks: Who trains together.
+        seed_mode: Whether each rank draws its own random numbers in training, or all draw the same.
     """
 
     def __init__(
@@ -74,12 +80,15 @@ class Trainer:
         board: Board | None = None,
         recovery: Recovery | None = None,
         evaluation_precision: Precision | None = None,
+        ranks: Ranks = ALONE,
+        seed_mode: Literal["per_rank", "same"] = "per_rank",
     ) -> None:
+        super().__init__(ranks)
         self.runner, self.loaders, self.stepper = runner, loaders, stepper
         self.checkpoints, self.seed = checkpoints, seed
         self.recovery = recovery or Recovery()
         self.until = until if isinstance(until, Until) else Until.parse(until)
-        self.progress, self.events = Progress(), Events()
+        self.progress, self.events = Progress(), Events(ranks)
         self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
         self.total_steps = self.progress.total_steps = self.until.total_steps(self.steps_per_epoch)
         self.progress.total_seconds = self.until.seconds or math.inf
@@ -90,65 +99,21 @@ class Trainer:
         """The newest row of metrics."""
         self.averages: dict[str, Average] = {}
         """Averaged weights by name, evaluated beside the runner's own; their hooks put them here."""
-        self._stop: str | None = None
-        self._finished = False
-        self.cut_short = False
-        """Whether a stop dropped an evaluation, so that even a run at its goal has work left."""
+        self._draws_alone = seed_mode == "per_rank" and not ranks.is_main
         self.agenda = Agenda(
             self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
         )
-        self._publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
-        self._zero = time.monotonic()
+        self.publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
+        self._zero = self.clock()
+        self._windows: Windows | None = None
+        self.saves = Saves(self)
         runner.attach(self)
         for one in loaders.values():
-            one.stop = lambda: self.is_stopped
+            # With its first window a rank tells the others; before it must not leave them waiting.
+            one.stop = lambda: self.wants_to_stop and (self.agreement is None or self._windows is not None)
         self.take = stepper.of(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
         self._evaluation_precision = evaluation_precision or stepper.precision
-
-    # ---- what hooks, signals and users may ask for, at any time, from any thread -----------------------
-
-    def request_stop(self, reason: str, *, finished: bool = False) -> None:
-        """Ends the run at the next step edge, saved. ``finished``: it reached its goal, so `continue` does
-        not go on; otherwise it is stopped and may be continued."""
-        if finished:
-            self._finished, self.agenda.wake_step = True, 0  # its last step is owed a row
-        else:
-            self._stop = self._stop or reason
-
-    def tell(self, row: dict[str, float]) -> None:
-        """Takes a row that was cut, for those who report."""
-        self.row = row
-        self.agenda.ask("report")
-
-    def requested(self, what: str) -> bool:
-        """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
-        return what in self.agenda.requests
-
-    @property
-    def due_now(self) -> bool:
-        """Whether the hook that runs is due by its interval, not only asked for."""
-        return self.agenda.due_now
-
-    def request_save(self, *, hold: bool = False, best: bool = False) -> None:
-        """Saves in this step, or in the next when its SAVE phase is over or from outside of one.
-
-        Args:
-            hold: Put it into the held track.
-            best: It is made because it is among the best.
-
-        Raises:
-            ContractError: The trainer has no hook that saves.
-        """
-        self.agenda.ask("save", *(["hold"] if hold else []), *(["best"] if best else []))
-
-    def request_validate(self) -> None:
-        """Validates in this step when asked from MODEL or SCHEDULE, else in the next."""
-        self.agenda.ask("validate")
-
-    def request_visualize(self) -> None:
-        """Visualizes in this step when asked from MODEL or SCHEDULE, else in the next."""
-        self.agenda.ask("visualize")
 
     # ---- the loop ---------------------------------------------------------------------------------------
 
@@ -166,69 +131,56 @@ class Trainer:
             TrainingError: The loss or a weight is not finite.
             Exception: Whatever the runner, the data or a hook raises; nothing is saved then.
         """
-        with self._running(checkpoint, resume), closing(Windows(self)) as windows:
+        made = Windows(self) if self.agreement is None else SharedWindows(self, self.agreement)
+        with suppress(Interrupted), self._running(checkpoint, resume), closing(made) as windows:
+            self._windows = windows
             while True:
                 try:
-                    self.agenda.resume(self, time.monotonic())
-                    self._after_hooks(time.monotonic())
+                    self.agenda.resume(self, self.clock())
+                    self._after_hooks(self.clock())
                     with suppress(Interrupted):  # while it waited for data: nothing of the step was done
                         self._train(windows)
-                    saving.save_at_end(self)
+                    self.saves.save_at_end()
                     break
                 except Rollback as bad:
                     step = bad.step
                 windows.close()
+                self.saves.finish()
                 self.recovery.roll_back(self, step)
         return self._reason()
 
     def _train(self, windows: Windows) -> None:
         """The loop."""
-        agenda, progress = self.agenda, self.progress
+        agenda, progress, clock = self.agenda, self.progress, self.clock
         while not self.at_end:
             for hook in self.calls.before_step:
+                self.saves.copied()
                 hook.before_step(self)
             self.results = {}  # each step, because a stop may come at any moment and save at once
             self.stepper.has_moved = False
             values, drawn = self.recovery.attempt(self, windows)
             self.events.put(values, drawn.num_samples, progress.step + 1)
-            progress.advance(drawn.num_batches, drawn.num_samples, drawn.last)
+            progress.advance(drawn.num_batches, drawn.all_samples, drawn.last)
             progress.empty_batches += drawn.num_empty
-            if progress.step >= agenda.wake_step or agenda.requests or time.monotonic() >= agenda.wake_second:
+            if progress.step >= agenda.wake_step or agenda.requests or clock() >= agenda.wake_second:
                 self._look_around()
 
     def went_back(self) -> None:
         """Tells the clock, and whoever counts, that the state is that of a checkpoint again."""
-        self._zero = time.monotonic() - self.progress.seconds
+        self._zero = self.clock() - self.progress.seconds
         self._finished = False
         for hook in self.calls.rollback:
             hook.on_rollback(self)
-
-    def _reason(self) -> str:
-        return "finished" if self._finished and not self.cut_short else str(self._stop)
-
-    @property
-    def at_end(self) -> bool:
-        """Whether no further step will be taken."""
-        return self.is_stopped or self._finished
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a stop was requested, so that even an evaluation is dropped."""
-        return self._stop is not None
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run has reached its goal; in its last step everything with an interval is due."""
-        return self._finished
 
     # ---- hooks after a step -----------------------------------------------------------------------------
 
     def _look_around(self) -> None:
         """What need not be done every step: publishing, looking for the end, hooks that are due."""
-        now = time.monotonic()
+        now = self.clock()
         self.progress.seconds = now - self._zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
+        self.saves.look()
         self.agenda.run(self, now, self.agenda.calls)
         self._after_hooks(now)
 
@@ -268,17 +220,18 @@ class Trainer:
     # ---- checkpoints ------------------------------------------------------------------------------------
 
     def parts(self) -> dict[str, Stateful]:
-        """All that a checkpoint holds, by name."""
+        """All that a checkpoint holds of this rank, by name."""
+        own = RankState(self)
         return {
             "model": ModuleState(self.runner),
             "optimizers": self.stepper,
             "trainer": self,
-            "rank-0": RankState(),
+            own.name: own,
         }
 
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
         """Saves now; see `roost.train.saving`."""
-        return saving.save(self, reason, scheduled=scheduled)
+        return self.saves.save(reason, scheduled=scheduled)
 
     def state_dict(self) -> dict[str, Any]:
         """Progress, the open window of events, and every hook by name."""
@@ -290,7 +243,7 @@ class Trainer:
             "agenda": self.agenda.state_dict(),
             "row": self.row,
             "recovery": self.recovery.state_dict(),
-            "data": self.loaders["train"].state_dict(),
+            "data": (self._windows.state_of_data if self._windows else self.loaders["train"].state_dict)(),
             "workers": {name: one.num_shares for name, one in self.loaders.items() if one.num_shares},
             # A stop may come between a validation and the row that takes its results.
             "results": self.results if self.agenda.pending else {},
@@ -318,21 +271,25 @@ class Trainer:
         """Says once, and records, why the run cannot be repeated bit for bit."""
         if reason not in self.inexact:
             self.inexact.append(reason)
-            print(f"inexact: {reason}", flush=True)
+            if self.ranks.is_main:
+                print(f"inexact: {reason}", flush=True)
 
     @contextmanager
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
         """Restores or seeds, and tells the hooks of the start and of the end, whatever it is."""
         self.publish("starting")
-        seeding.seed_all(seeding.mix(self.seed, "train"))
+        own = [self.ranks.rank] if self._draws_alone else []
+        seeding.seed_all(seeding.mix(self.seed, "train", *own))
         self.runner.train()
-        rank = RankState()
+        rank = RankState(self)
         if self.checkpoints is not None and resume:
-            parts = {**self.parts(), "rank-0": rank}
-            _, said = self.checkpoints.load(parts, id=checkpoint)
+            parts = {**self.parts(), rank.name: rank}
+            info, said = self.checkpoints.load(parts, id=checkpoint)
             for line in said:
                 print(line, flush=True)
-        self._zero = time.monotonic() - self.progress.seconds
+            if info is not None and info.ranks != self.ranks.world:
+                rank_state.of_other_ranks(self, info)
+        self._zero = self.clock() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
         failure: BaseException | None = None
         try:
@@ -345,7 +302,10 @@ class Trainer:
                 self.note_inexact(why)
             self.recovery.begin(self)
             self.stepper.timing.begin(self.progress.step, self.progress.samples)
+            self.saves.begin()
             yield
+        except Interrupted:  # a stop, while all this was prepared
+            raise
         except BaseException as error:
             failure = error
             raise
@@ -356,9 +316,11 @@ class Trainer:
         """Every hook hears of the end, whatever another one does; the first error is the one that counts."""
         reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
         errors = []
-        for hook in self.calls.stop:
+        ends: list[Callable[[], object]] = [self.saves.finish]
+        ends += [partial(hook.on_stop, self, reason) for hook in self.calls.stop]
+        for end in ends:
             try:
-                hook.on_stop(self, reason)
+                end()
             except Exception as error:  # noqa: BLE001  - raised below, once all were told
                 errors.append(error)
         for loader in self.loaders.values():  # not before: a hook may evaluate at the end
@@ -369,9 +331,14 @@ class Trainer:
 
     # ---- telling ----------------------------------------------------------------------------------------
 
+    def tell(self, row: dict[str, float]) -> None:
+        """Takes a row that was cut, for those who report."""
+        self.row = row
+        self.agenda.ask("report")
+
     def publish(self, phase: str) -> None:
         """Tells the world that the run is in this phase (see `roost.package.progress`)."""
-        self._publisher.publish(self.progress, phase)
+        self.publisher.publish(self.progress, phase)
 
     def plan(self) -> str:
         """Which hook is called when: a table, one line per hook in calling order."""

@@ -25,6 +25,8 @@ class Drawn(NamedTuple):
     num_empty: int
     last: bool
     """Whether they end an epoch."""
+    all_samples: int
+    """Of all ranks."""
 
 
 class Windows:
@@ -51,6 +53,10 @@ class Windows:
             self._drawing = None
             raise
 
+    def state_of_data(self) -> dict[str, Any]:
+        """The state of whoever gives the batches, as of the window that was drawn last."""
+        return self._trainer.loaders["train"].state_dict()
+
     def close(self) -> None:
         """Ends the loader's processes; the next `draw` begins anew."""
         if self._drawing is not None:
@@ -65,7 +71,7 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
     spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
     asked = perf_counter()
     with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
-        for value, num_samples, last in fetched:
+        for value, num_samples, last, _ in fetched:
             here = perf_counter()
             if clock is not None:
                 clock.record(DATA)
@@ -76,7 +82,7 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
             if clock is not None:
                 clock.record(TO_DEVICE)
             if batches_per_step == 1:
-                yield Drawn([moved], num_samples, 1, 0, last) if num_samples else Drawn([], 0, 1, 1, last)
+                yield _single(moved, num_samples, last)
                 asked = perf_counter()
                 continue
             num_batches += 1
@@ -85,13 +91,21 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
                 window.num_samples.append(num_samples)
             if last or num_batches == batches_per_step:
                 num_empty = num_batches - len(window)
-                yield Drawn(window, sum(window.num_samples), num_batches, num_empty, last)
+                num_samples = sum(window.num_samples)
+                yield Drawn(window, num_samples, num_batches, num_empty, last, num_samples)
                 window, num_batches = Window(), 0
             asked = perf_counter()
+
+
+def _single(moved: Any, num_samples: int, last: bool) -> Drawn:
+    """A window of one micro-batch."""
+    if not num_samples:
+        return Drawn([], 0, 1, 1, last, 0)
+    return Drawn([moved], num_samples, 1, 0, last, num_samples)
 
 
 def undrawn(trainer: Trainer) -> Drawn:
     """The place holder of a window that could not be drawn and is passed over."""
     left = len(trainer.loaders["train"]) - trainer.progress.batch
     num_batches = min(left, trainer.stepper.batches_per_step)
-    return Drawn([], 0, num_batches, 0, num_batches == left)
+    return Drawn([], 0, num_batches, 0, num_batches == left, 0)

@@ -75,8 +75,8 @@ def _taken(output: Path) -> Refused:
 
 
 def _of(info: checkpoint.Info) -> dict[str, Any]:
-    entry = info.files.get("model.safetensors", {})
-    return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": entry.get("sha256")}
+    digest, _ = checkpoint.digest_of(info, "model")
+    return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
 
 
 def _once(weights: Weights) -> list[Tensor]:

@@ -130,7 +130,7 @@ def _run(runner: Runner, found: Source, written: Predicted, board: Board, limit:
     began, first = time.monotonic(), 0
     try:
         with closing(batches.once()) as passing:
-            for number, (value, num_samples, _) in enumerate(passing):
+            for number, (value, num_samples, *_) in enumerate(passing):
                 if not num_samples:  # its samples are left out, and count
                     first += len(batches.samples(0, number, 1))
                     continue

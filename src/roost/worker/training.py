@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 import msgspec
 
 from roost.base import durable
+from roost.base.handover import DEADLINE_VARIABLE
+from roost.base.moment import parse_moment
 from roost.config.settings import Settings
 from roost.package import checkpoint, environment, initial_weights
 from roost.package.package import Package
 from roost.package.sessions import Session
 from roost.project import assemble, native
 from roost.project.device import choose_device
+from roost.train.hooks import TimeLimit
+from roost.train.ranks import ALONE, Ranks
 from roost.train.trainer import Trainer
-from roost.worker import determinism
+from roost.worker import determinism, joining, rank_environment
 from roost.worker.initialize import Initialize
 from roost.worker.stop import StopSignals
 
@@ -26,32 +32,56 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
         RoostError: The config, the project or a checkpoint is wrong.
         Exception: Whatever the project's code raises.
     """
-    request = session.request
-    device = choose_device(str(request.get("device", "auto")))
+    request, place = session.request, rank_environment.place()
+    device = choose_device(
+        str(request.get("device", "auto")), local_rank=place.local_rank if place is not None else None
+    )
     project = str(request.get("project", ""))
     _, settings = native.resolved(package, project)
     # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
     first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
     determinism.apply(settings, device=device, first=first)
-    trainer = build(package, session, project, device)
-    compare_stack(package, trainer, device, settings, first)
-    for reason in [*_reasons(session), *determinism.inexact(device)]:
-        trainer.note_inexact(reason)
-    stop.attach(trainer)
-    return trainer.fit(checkpoint=session.checkpoint)
+    ranks = joining.join(place, settings, device)
+    with joining.watching(ranks, settings):
+        joining.compare(package, ranks)
+        trainer = build(package, session, project, device, ranks)
+        if ranks.is_main:
+            compare_stack(package, trainer, device, settings, first, strategy=_strategy(session, ranks))
+        for reason in [*_reasons(session), *determinism.inexact(device)]:
+            trainer.note_inexact(reason)
+        stop.attach(trainer)
+        return trainer.fit(checkpoint=session.checkpoint)
 
 
-def build(package: Package, session: Session, project: str, device: str) -> Trainer:
+def build(
+    package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE
+) -> Trainer:
     """The trainer of a package, built on ``device``."""
     begins = not checkpoint.ids(package.checkpoints)
     if not begins and package.settings().get("init_from") != package.args.get("init_from"):
         print("init_from is not read: the run goes on from a checkpoint", flush=True)
-    experiment = native.load(package, project=project, device=device, begins=begins)
-    if experiment.began_with:
+    experiment = native.load(
+        package,
+        project=project,
+        device=device,
+        begins=begins,
+        ranks=ranks,
+        strategy=_strategy(session, ranks),
+    )
+    if experiment.began_with and ranks.is_main:
         initial_weights.write(package.path, experiment.began_with)
     if session.request.get("initialize") and begins:
         experiment.hooks.append(Initialize(package))
+    if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
+        begun = float((session.record or {}).get("started") or time.time())
+        experiment.hooks.append(TimeLimit(parse_moment(ends, setting=DEADLINE_VARIABLE), begun))
     return assemble.assemble(experiment, package, session=session.number)
+
+
+def _strategy(session: Session, ranks: Ranks) -> str:
+    """How several ranks share the work; whoever was started by another launcher was not asked."""
+    asked = str(session.request.get("strategy") or "single")
+    return "ddp" if asked == "single" and ranks.are_several else asked
 
 
 def _reasons(session: Session) -> list[str]:
@@ -63,14 +93,24 @@ def _reasons(session: Session) -> list[str]:
 
 
 def compare_stack(
-    package: Package, trainer: Trainer, device: str, settings: Settings, first: dict[str, Any] | None
+    package: Package,
+    trainer: Trainer,
+    device: str,
+    settings: Settings,
+    first: dict[str, Any] | None,
+    *,
+    strategy: str = "single",
 ) -> None:
     """Writes environment.json in the first session; later ones note what differs from it."""
+    world = trainer.ranks.world
     if first is None:
-        now = environment.capture(device, seed=settings.seed, determinism=settings.determinism)
+        now = environment.capture(
+            device, seed=settings.seed, determinism=settings.determinism, ranks=world, strategy=strategy
+        )
         body = {**now, "git": package.request.get("git")}
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
         durable.write(package.path / environment.NAME, data)
     else:
-        for reason in environment.differences(first["stack"], environment.stack(device)):
+        now = environment.stack(device, ranks=world, strategy=strategy)
+        for reason in environment.differences(first["stack"], now):
             trainer.note_inexact(reason)

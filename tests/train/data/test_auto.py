@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 
 from roost.train import seeding
 from roost.train.data import auto, hand, trial
+from roost.train.data.batches import Interrupted
 from roost.train.data.board import Post
 from roost.train.data.deaths import WorkerDied
 from roost.train.data.fetch import Fetch
@@ -198,6 +199,17 @@ def test_a_set_that_hangs_is_an_error(
     with pytest.raises(WorkerDied, match=r"has got nowhere for 0.2 s in sample"):
         choose(Hanging(), auto.Room(cores=2), timeout_seconds=0.2)
     assert "the stacks of loader worker 0" in capfd.readouterr().out
+
+
+def test_a_stop_is_heard_while_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Samples):
+        def read(self, index: int) -> None:
+            multiprocessing.Event().wait()
+
+    monkeypatch.setattr(hand, "_LOOK_SECONDS", 0.05)
+    with pytest.raises(Interrupted):
+        choose(Hanging(), auto.Room(cores=2), stop=lambda: True)
+    assert not multiprocessing.active_children()
 
 
 # --- in a loader ------------------------------------------------------------------------------------------

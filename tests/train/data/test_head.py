@@ -45,14 +45,14 @@ def plainly(value: Any) -> Any:
 @pytest.mark.parametrize("kind", range(len(made(0, 1))))
 def test_what_is_cut_or_joined_is_like_what_was_collated_at_once(kind: int) -> None:
     whole, first, second, three = (made(*span)[kind] for span in ((0, 7), (0, 4), (4, 7), (0, 3)))
-    assert bits(plainly(cut(whole, 7, 3))) == bits(plainly(three))
+    assert bits(plainly(cut(whole, 7, slice(3)))) == bits(plainly(three))
     assert bits(plainly(joined([first, second]))) == bits(plainly(whole))
-    assert type(cut(whole, 7, 3)) is type(joined([first, second])) is type(whole)
+    assert type(cut(whole, 7, slice(3))) is type(joined([first, second])) is type(whole)
 
 
 def test_a_list_of_samples_of_different_shapes() -> None:
     samples = [torch.zeros(3, 5), torch.zeros(2, 5), torch.zeros(1, 5), torch.zeros(4, 5)]
-    assert [len(one) for one in cut(samples, 4, 2)] == [3, 2]
+    assert [len(one) for one in cut(samples, 4, slice(2))] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_list_of_samples_of_different_shapes() -> None:
 )
 def test_what_cannot_be_cut(value: Any) -> None:
     with pytest.raises(Unlike):
-        cut(value, 4, 2)
+        cut(value, 4, slice(2))
 
 
 @pytest.mark.parametrize(

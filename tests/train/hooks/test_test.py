@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import contextlib
+import io
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,6 +10,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from roost.base.errors import CheckpointError
 from roost.package import checkpoint, records
 from roost.package.retention import Best as Rule
 from roost.package.retention import Policy
@@ -14,8 +18,10 @@ from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Records, Save, Validate
 from roost.train.hooks import Test as Tests
+from roost.train.ranks import Ranks
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Still, StopAt, bits, built, loader, plain
+from tests.train.team import team
 
 RULE = Rule(monitor="valid/loss")
 
@@ -130,3 +136,39 @@ def test_a_stop_in_the_test_leaves_the_run_to_be_continued(tmp_path: Path) -> No
     again = make(tmp_path, kind=Stops)
     assert again.fit() == "finished"
     assert "test/b/loss" in last_row(tmp_path)
+
+
+def test_ranks_test_the_same_weights_or_fail(tmp_path: Path) -> None:
+    """The best checkpoint is damaged for all, the next one where one rank alone looks."""
+    make(tmp_path / "0", fast=9).fit()
+    found = {info.step: info.id for info in checkpoint.infos(tmp_path / "0" / "checkpoints")}
+    for step, rank in ((3, 0), (2, 1)):
+        file = checkpoint.folder_of(tmp_path / "0" / "checkpoints", found[step]) / "model.safetensors"
+        if rank:
+            shutil.copytree(tmp_path / "0", tmp_path / "1")
+            file = tmp_path / "1" / file.relative_to(tmp_path / "0")
+        file.write_bytes(b"?" + file.read_bytes()[1:])
+
+    def measure(ranks: Ranks) -> list[str]:
+        said = []
+        for folder in ("0", str(ranks.rank)):
+            trainer = make(tmp_path / folder)
+            trainer.ranks = ranks
+            told: list[str] = []
+            hook = Tests(Records(tmp_path / "rows"), RULE)
+            hook.tell = told.append
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                try:
+                    hook.on_stop(trainer, "finished")
+                except CheckpointError as error:
+                    told.append(str(error))
+            assert bool(printed.getvalue()) == ranks.is_main
+            said.append("".join(told))
+        return said
+
+    first, second = team(2, measure)
+    assert first[0].startswith(f"with checkpoint {found[2]} of step 2") and second[0] == ""
+    assert first[1] == second[1]
+    assert first[1].startswith(
+        f"not tested: rank 0 can read checkpoint {found[2]} of step 2, and rank 1 cannot. To mend it: "
+    )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.train.plans.excerpt import Excerpt
-from roost.train.plans.plan import BatchPlan
+from roost.train.plans.plan import BatchPlan, Draw
 from tests.train.plans.laws import few, hold
 
 
@@ -16,6 +18,28 @@ def test_only_these_batches(numbers: set[int]) -> None:
     hold(lambda: excerpt)
     batches = list(whole.batches(2))
     assert list(excerpt.batches(2)) == [batches[number] for number in sorted(numbers)]
+
+
+@few
+@given(st.integers(0, 8), st.integers(1, 4))
+def test_every_so_many_th(first: int, step: int) -> None:
+    whole = BatchPlan(35, 4, seed=3)
+    excerpt = Excerpt(whole, (range(first, 9, step),))
+    hold(lambda: excerpt)
+    assert list(excerpt.batches(2)) == list(whole.batches(2))[first::step]
+
+
+def test_nothing_is_made_of_what_lies_between() -> None:
+    asked: list[int] = []
+
+    class Asked(BatchPlan):
+        def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
+            for number, draw in enumerate(super().batches(epoch, start), start):
+                asked.append(number)
+                yield draw
+
+    assert len(list(Excerpt(Asked(400, 4), (range(3, 100, 32),)).batches(0))) == 4
+    assert asked == [3, 35, 67, 99]
 
 
 def test_in_words() -> None:

@@ -122,6 +122,7 @@ def choose(
     timeout_seconds: float = 300.0,
     name: str = "",
     here: Callable[[Any], Any] | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Choice:
     """Measures a set in worker processes that end after it: its first sample may open files that workers must
     not share. One fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
@@ -140,10 +141,11 @@ def choose(
         seconds: Of trying more workers, all together.
         timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set in words: ``the training set``.
-        here: Gives the batch of a task in this process, where that is known to leave nothing open and to draw
-            nothing: a light set then costs no process.
+        here: Gives a batch in this process, so that a light set costs none; where it opens and draws nothing.
+        stop: See `Ring.map`.
 
     Raises:
+        Interrupted: ``stop()`` said so.
         WorkerDied: The first worker died, or hangs.
     """
     deadline = time.monotonic() + seconds
@@ -151,7 +153,7 @@ def choose(
     if here is not None and (light := _seconds_here(here, endless)) < LIGHT_SECONDS:
         return _said(0, name, f"a batch takes {precise_duration(light)}")
     try:
-        took = _looked_at(make, endless, timeout_seconds, name)
+        took = _looked_at(make, endless, timeout_seconds, name, stop)
     except OSError as error:
         return _said(0, name, f"no worker process could be started: {error}")
     usual = trial.usual(took)
@@ -166,13 +168,17 @@ def choose(
     if most < 2:
         return _said(most, name, f"{takes} ({why})")
     deadline = min(deadline, time.monotonic() + num_tasks * usual.seconds)
-    number, tried = _swept(make, endless, usual.seconds, most, deadline)
+    number, tried = _swept(make, endless, usual.seconds, most, deadline, stop)
     number = min(most, max(2, room.cores)) if number is None else number
     return _said(number, name, f"{takes} ({', '.join([_cores(room.cores), *tried])})")
 
 
 def _looked_at(
-    make: Callable[[Post], Callable[[Any], Any]], tasks: Iterator[Any], timeout_seconds: float, name: str
+    make: Callable[[Post], Callable[[Any], Any]],
+    tasks: Iterator[Any],
+    timeout_seconds: float,
+    name: str,
+    stop: Callable[[], bool],
 ) -> list[trial.Took]:
     """What a few batches took, by one worker."""
     return trial.measured(
@@ -183,6 +189,7 @@ def _looked_at(
         most=_LOOK_BATCHES,
         timeout_seconds=timeout_seconds,
         name=name,
+        stop=stop,
     )
 
 
@@ -215,6 +222,7 @@ def _swept(
     alone: float,
     most: int,
     deadline: float,
+    stop: Callable[[], bool],
 ) -> tuple[int | None, list[str]]:
     """The number of workers, None where there was no time for finding out, and what was tried in words.
 
@@ -224,6 +232,7 @@ def _swept(
         alone: Seconds of a batch from one worker.
         most: Workers at most, 2 or more.
         deadline: Monotonic seconds.
+        stop: As above.
     """
     found, best, said = 1, alone, list[str]()
     for number in _doubled(most):
@@ -232,7 +241,12 @@ def _swept(
             return (found if found > 1 else None), [*said, "more were not tried, for time"]
         try:
             took = trial.measured(
-                make, tasks, num_workers=number, seconds=min(left, _TRY_SECONDS), least=number * _TRY_ROUNDS
+                make,
+                tasks,
+                num_workers=number,
+                seconds=min(left, _TRY_SECONDS),
+                least=number * _TRY_ROUNDS,
+                stop=stop,
             )
         except (WorkerDied, OSError):
             return found, [*said, f"{number} workers failed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -23,6 +24,8 @@ class Batch(NamedTuple):
     """0: it is empty; it counts as a batch, and nothing is computed of it."""
     last: bool
     """Whether it ends its epoch."""
+    is_stand_in: bool = False
+    """Of a rank for which a batch had no sample left: it is computed, and counts nothing."""
 
 
 class Batches(ABC):
@@ -57,6 +60,23 @@ class Batches(ABC):
     @abstractmethod
     def once(self) -> Generator[Batch, None, None]:
         """The batches of one pass, always the same ones: for evaluation."""
+
+    def share(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
+        """One rank's share of what `once` gives, for a collective evaluation: every ``world``-th batch, each
+        with its number, and as many on every rank. A batch without a number stands in where a rank has none
+        left: it is computed with the others, and counts nothing. Without indices all batches are drawn."""
+        with closing(self.once()) as batches:
+            for first in itertools.count(0, world):
+                number: int | None = None
+                taken: Batch | None = None
+                for place, one in zip(range(world), batches, strict=False):
+                    if place == rank and one.num_samples:
+                        number, taken = first + place, one
+                    elif taken is None or not taken.num_samples:
+                        taken = one
+                if taken is None:
+                    return
+                yield number, taken
 
     def first(self) -> Batch | None:
         """The first batch of a pass that holds something; None where none does."""

@@ -41,7 +41,7 @@ def of_batches(batches: Iterator[Batch], num_samples: int) -> Batch | None:
     if taken is None or taken.num_samples <= num_samples:
         return taken
     try:
-        value = cut(taken.value, taken.num_samples, num_samples)
+        value = cut(taken.value, taken.num_samples, slice(num_samples))
         return taken._replace(value=value, num_samples=num_samples)
     except Unlike:
         return taken
@@ -52,24 +52,24 @@ def _joined(first: Batch, second: Batch) -> Batch:
     return second._replace(value=value, num_samples=first.num_samples + second.num_samples)
 
 
-def cut(value: Any, has: int, num_samples: int) -> Any:
-    """The first of the ``has`` samples of a nest of tensors, arrays and lists that have as many each.
+def cut(value: Any, has: int, part: slice) -> Any:
+    """Some of the ``has`` samples of a nest of tensors, arrays and lists that have as many each.
 
     Raises:
         Unlike: Something in it has not.
     """
     if isinstance(value, Tensor | np.ndarray):
         if value.ndim and value.shape[0] == has:
-            return value[:num_samples]
+            return value[part]
         raise Unlike
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         try:
-            return type(value)(cut(one, has, num_samples) for one in value)
+            return type(value)(cut(one, has, part) for one in value)
         except Unlike:
             if len(value) != has:
                 raise
-            return value[:num_samples]  # a sample each
-    return _rebuilt([value], lambda parts: cut(parts[0], has, num_samples))
+            return value[part]  # a sample each
+    return _rebuilt([value], lambda parts: cut(parts[0], has, part))
 
 
 def joined(values: Sequence[Any]) -> Any:

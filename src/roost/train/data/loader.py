@@ -21,7 +21,7 @@ from roost.train.data.ring import Ring
 from roost.train.data.sizes import is_nothing
 from roost.train.data.slot import NoRoom
 from roost.train.plans.excerpt import Excerpt
-from roost.train.plans.plan import BatchPlan, Draws, Plan, num_samples_of
+from roost.train.plans.plan import BatchPlan, Draws, Plan, num_samples_of, stands_in
 
 TIMEOUT_SECONDS = 300.0
 _NO_MEMORY = "DefaultCPUAllocator: "
@@ -114,6 +114,15 @@ class Loader(Batches):
     def once(self) -> Generator[Batch, None, None]:
         return self._batches(self._endless(0, 0, epochs=1))
 
+    def share(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
+        """See `Batches.share`. Only what is given is read; the last batch of all stands in."""
+        own = range(rank, len(self), world)
+        is_short = len(own) < -(-len(self) // world)
+        spans = (own, range(len(self) - 1, len(self))) if is_short else (own,)
+        drawn = self._batches((draws, False) for draws in Excerpt(self.plan, spans).batches(0))
+        with closing(drawn):
+            yield from zip([*own, *([None] if is_short else [])], drawn, strict=True)
+
     def inexact(self) -> list[str]:
         """Whether the set had another length, and whether one sample, drawn twice under the same seeds,
         differs."""
@@ -195,6 +204,7 @@ class Loader(Batches):
             timeout_seconds=self.timeout_seconds,
             name=self.name,
             here=self.fetch if self.fetch.is_in_memory else None,
+            stop=self.stop,
         )
         self.num_workers = choice.num_workers
         if choice.said:
@@ -261,4 +271,4 @@ def _batch(value: Any, draws: Draws, last: bool) -> Batch:
         return Batch(None, 0, last)
     if isinstance(draws, Mapping):  # a collate may find nothing in the part of one set
         draws = {name: draw for name, draw in draws.items() if not is_nothing(value[name])}
-    return Batch(value, num_samples_of(draws), last)
+    return Batch(value, num_samples_of(draws), last, stands_in(draws))

@@ -47,6 +47,7 @@ def measured(
     most: int | None = None,
     timeout_seconds: float = 300.0,
     name: str = "",
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[Took]:
     """What batches took, by workers of that number, in their order.
 
@@ -59,8 +60,10 @@ def measured(
         most: Batches at most.
         timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set.
+        stop: See `Ring.map`.
 
     Raises:
+        Interrupted: ``stop()`` said so.
         WorkerDied: One died, or hangs.
     """
 
@@ -76,7 +79,7 @@ def measured(
     timed = functools.partial(_Timed, make)
     ring = Ring(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, held=0, name=name)
     try:
-        with closing(ring.map(dealt())) as answers:
+        with closing(ring.map(dealt(), stop=stop)) as answers:
             return [took for took in answers if took is not None]
     finally:
         ring.close()

@@ -22,7 +22,8 @@ _NONE: Mapping[str, float] = MappingProxyType({})
 
 class Records(Hook):
     """Cuts a row at its interval, at each validation and in the last step: training and validation together,
-    at most one per step. Cutting is the one place where values are read back from the device.
+    at most one per step. Cutting is the one place where values are read back from the device. Every rank cuts
+    the same row, of the steps of all, and rank 0 writes it.
 
     Args:
         folder: Where the sessions' files lie; made if need be.
@@ -41,6 +42,8 @@ class Records(Hook):
 
     def on_start(self, trainer: Trainer) -> None:
         note_clock(trainer, "a row", self.every)
+        if not trainer.ranks.is_main:
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
         used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
         session = self._session if self._session is not None else max(used, default=0) + 1

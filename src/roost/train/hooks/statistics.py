@@ -14,6 +14,7 @@ from roost.base import durable
 from roost.base.interval import parse_steps
 from roost.config.settings import Where
 from roost.package.records import STATS
+from roost.train import sharded
 from roost.train.hook import Hook, Phase
 from roost.train.media import Media, encode
 from roost.train.optim import Optim
@@ -126,7 +127,7 @@ class Statistics(Hook):
     def _put(self, kind: str, tensors: Mapping[str, Tensor]) -> None:
         self._found.setdefault(kind, {}).update(norms(tensors))
         if self._folder is not None:
-            copies = {name: tensor.clone() for name, tensor in tensors.items()}
+            copies = {name: sharded.whole(tensor).clone() for name, tensor in tensors.items()}
             self._values.setdefault(kind, {}).update(copies)
 
     def on_step(self, trainer: Trainer) -> None:
@@ -142,7 +143,7 @@ class Statistics(Hook):
                 values.update({f"{name}/{parameter}": norm for parameter, norm in found.items()})
         if values:
             trainer.events.log(values, of_step=True)
-        if self._folder is not None:
+        if self._folder is not None and trainer.ranks.is_main:
             self._draw(self._folder / str(trainer.progress.step))
         self._forget()
 
@@ -178,7 +179,10 @@ def _gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def norms(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """() the 2-norm of each, on its device, in float32 where the numbers are shorter. No synchronisation."""
+    """() the 2-norm of each, on its device, in float32 where the numbers are shorter. No synchronisation; of
+    sharded ones all ranks compute it together."""
+    if sharded.any_sharded(tensors.values()):
+        return dict(zip(tensors, sharded.norms(list(tensors.values())), strict=True))
     wide = [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in tensors.values()]
     return dict(zip(tensors, torch._foreach_norm(wide, 2.0), strict=True)) if wide else {}
 

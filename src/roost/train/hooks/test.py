@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from roost.base.errors import Damaged, NotFound
+from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package.retention import Best as Rule
 from roost.train.average import HOOK
 from roost.train.checkpoints import Checkpoints
@@ -48,10 +48,12 @@ class Test(Hook):
         try:
             results = trainer.evaluate("test")
         except Interrupted:
+            trainer.stop_with()
             trainer.cut_short = True  # `continue` does it again
             return
         self._records.write(trainer, results)
-        self.tell(told(f"with {which}", results))
+        if trainer.ranks.is_main:
+            self.tell(told(f"with {which}", results))
 
     def _load_best(self, trainer: Trainer) -> str:
         """Loads the best weights that can be read; names what the runner holds now."""
@@ -59,12 +61,21 @@ class Test(Hook):
             return "the last weights"
         ranked = trainer.checkpoints.ranked(self._best)
         for info in ranked:
+            said, failure = f"checkpoint {info.id} of step {info.step}", None
             try:
                 _load(trainer, trainer.checkpoints, info.id)
             except (Damaged, NotFound, OSError) as error:
-                print(f"not tested with checkpoint {info.id} of step {info.step}: {error}", flush=True)
-            else:
-                return f"checkpoint {info.id} of step {info.step}"
+                failure = error
+            could = [one for [one] in trainer.ranks.control.exchange([failure is None]).wait()]
+            if all(could):
+                return said
+            if any(could):
+                unlike = f"rank {could.index(1)} can read {said}, and rank {could.index(0)} cannot"
+                raise CheckpointError(
+                    f"not tested: {unlike}", fix="put it where every rank sees it"
+                ) from failure
+            if trainer.ranks.is_main:
+                print(f"not tested with {said}: {failure}", flush=True)
         return "the last weights" + (", as no measured checkpoint can be read" if ranked else "")
 
 

@@ -15,6 +15,7 @@ from roost.base.errors import ContractError, RoostError
 from roost.train import evaluation, media, seeding
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.hook import Hook, Phase
+from roost.train.lockstep import ENDS, GOES_ON, Lockstep
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -26,7 +27,8 @@ class Visualize(Hook):
     """Calls `Runner.visualize` with the first validation samples, always the same ones, and stores what it
     gives under ``<step>/``.
 
-    A picture that fails is reported, and training goes on.
+    A picture that fails is reported, and training goes on. Of several ranks all compute it, because the
+    weights may lie on all of them, and rank 0 stores it.
 
     Args:
         folder: The package's ``media``.
@@ -65,7 +67,7 @@ class Visualize(Hook):
         """Shows the first validation set, or that of training where there is no validation; gives the files.
 
         Raises:
-            Interrupted: A stop was requested meanwhile.
+            Interrupted: A stop was requested meanwhile, of any rank.
             ContractError: `Runner.visualize` gave what cannot be stored.
             OSError: A file could not be written.
             Exception: Whatever it raised.
@@ -74,14 +76,23 @@ class Visualize(Hook):
 
     def _shown(self, trainer: Trainer) -> dict[str, bytes]:
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
-        with evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "visualize")):
-            first = self._first(trainer.loaders[names[0]], names[0])
+        with (
+            evaluation.mode(trainer.runner),
+            seeding.isolated(seeding.mix(trainer.seed, "visualize")),
+            Lockstep(trainer.ranks, "visualize()") as lockstep,
+        ):
+            first = self._first(trainer.loaders[names[0]], names[0], says=trainer.ranks.is_main)
+            lockstep.meet(GOES_ON)
             batch = trainer.runner.to_device(first.value)
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
-        return _files(shown)
+            found = _files(shown) if trainer.ranks.is_main else {}
+            lockstep.meet(ENDS)
+        return found
 
     def _store(self, trainer: Trainer, found: Mapping[str, bytes]) -> list[Path]:
+        if not trainer.ranks.is_main:
+            return []
         folder = self._folder / str(trainer.progress.step)
         folder.mkdir(parents=True, exist_ok=True)
         durable.sweep(folder)  # what a session that was killed here has left
@@ -89,12 +100,12 @@ class Visualize(Hook):
             durable.write(folder / name, data)
         return [folder / name for name in found]
 
-    def _first(self, loader: Batches, name: str) -> Batch:
+    def _first(self, loader: Batches, name: str, *, says: bool) -> Batch:
         found = loader.first() if self._samples is None else loader.head(self._samples)
         if found is None:
             raise ContractError(f"{name} is empty", fix="look at what the set and its collate give")
         # A set may have fewer; a loader of the project's own gives batches that nobody can cut or join.
-        if self._samples is not None and found.num_samples != self._samples and not self._said:
+        if says and self._samples is not None and found.num_samples != self._samples and not self._said:
             self._said = True
             what = f"visualize_samples is {self._samples}, and {name} gives"
             print(f"{what} {found.num_samples} samples here: these are shown", flush=True)

@@ -15,7 +15,7 @@ class Excerpt:
 
     Args:
         whole: That plan.
-        spans: The numbers of these batches, ascending.
+        spans: The numbers of these batches, ascending, one behind the other or with gaps.
     """
 
     whole: Plan
@@ -35,7 +35,10 @@ class Excerpt:
         """The batches of one epoch from batch number ``start`` on."""
         for span in self.spans:
             first, start = start, max(0, start - len(span))
-            if first < len(span):
+            if first < len(span) and span.step > 1:
+                for number in span[first:]:  # each is gone to: what lies between would be made for nothing
+                    yield next(iter(self.whole.batches(epoch, number)))
+            elif first < len(span):
                 yield from itertools.islice(self.whole.batches(epoch, span[first]), len(span) - first)
 
     def in_words(self) -> str:

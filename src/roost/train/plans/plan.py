@@ -21,6 +21,9 @@ class Draw(NamedTuple):
     """Which drawing of a sample this is, of all or of each: with the index it decides what the sample draws
     at random. Where each sample comes once an epoch it is the epoch."""
 
+class StandIn(Draw):
+    """Drawn only because a rank must compute something: it counts as no sample."""
+
 
 Draws = Draw | Mapping[str, Draw]
 """What one batch is made of: samples of one set, or of each set by name."""
@@ -54,10 +57,16 @@ class Plan(Protocol):
 
 
 def num_samples_of(draws: Draws) -> int:
-    """Samples in one batch."""
+    """Samples in one batch; none where it is drawn to stand in."""
     if isinstance(draws, Draw):
-        return len(draws.indices)
-    return sum(len(draw.indices) for draw in draws.values())
+        return 0 if isinstance(draws, StandIn) else len(draws.indices)
+    return sum(num_samples_of(draw) for draw in draws.values())
+
+
+def stands_in(draws: Draws) -> bool:
+    """Whether a batch is drawn to stand in."""
+    parts = [draws] if isinstance(draws, Draw) else draws.values()
+    return any(isinstance(draw, StandIn) for draw in parts)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from roost.train.plans.plan import Draw, Draws, Plan
+from roost.train.plans.plan import Draw, Draws, Plan, StandIn
+
+
+def share(num_samples: int, rank: int, world: int) -> slice:
+    """A rank's run of a batch: as long as any other's, give or take one sample; rank 0 has the most."""
+    first, end = (-(-num_samples * one // world) for one in (rank, rank + 1))
+    return slice(first, end)
 
 
 @dataclass(frozen=True)
 class Shared:
     """One rank's share of another plan's batches.
 
-    Each batch is cut into runs of the same length, give or take one sample, in the order of the ranks; where
-    there are fewer samples than ranks, some shares are empty. So all ranks together take exactly the batches
-    of one process, in its order: none is filled up, and an evaluation counts each sample once.
+    Each batch is cut into runs (`share`), in the order of the ranks. So all ranks together take exactly the
+    batches of one process, in its order, whatever their number. Where a batch has fewer samples than there
+    are ranks, those left over stand in: they draw its first one, which then counts as none, because a rank
+    that computes nothing would hold up the others.
 
     Args:
         whole: The plan of all ranks.
@@ -42,16 +49,23 @@ class Shared:
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draws]:
         """This rank's share of the batches of one epoch from batch number ``start`` on."""
         for draws in self.whole.batches(epoch, start):
-            if isinstance(draws, Draw):
-                yield self._share(draws)
-            else:
-                yield {name: self._share(draw) for name, draw in draws.items()}
+            parts = {"": draws} if isinstance(draws, Draw) else draws
+            # Of a batch of several sets each rank has some of each, or stands in.
+            sizes = [len(draw.indices) for draw in parts.values() if draw.indices]
+            world = min([self.world, *sizes])
+            is_left_over = self.rank >= world
+            shares = {
+                name: StandIn(*_part(one, slice(1)))
+                if is_left_over
+                else _part(one, share(len(one.indices), self.rank, world))
+                for name, one in parts.items()
+            }
+            yield shares[""] if isinstance(draws, Draw) else shares
 
     def in_words(self) -> str:
         """What a person should know."""
         return f"share {self.rank + 1} of {self.world} of: {self.whole.in_words()}"
 
-    def _share(self, draw: Draw) -> Draw:
-        num_samples = len(draw.indices)
-        part = slice(num_samples * self.rank // self.world, num_samples * (self.rank + 1) // self.world)
-        return Draw(draw.indices[part], draw.turn if isinstance(draw.turn, int) else draw.turn[part])
+
+def _part(draw: Draw, part: slice) -> Draw:
+    return Draw(draw.indices[part], draw.turn if isinstance(draw.turn, int) else draw.turn[part])

@@ -88,5 +88,5 @@ def _source(
         about, part = f"{about}, average {average!r}", TRAINER
         if not found:
             notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
-    stored = info.files.get(f"{part}.safetensors", {})
-    return Source(weights, path, about, str(stored.get("sha256", "")), int(stored.get("bytes", 0)), notes)
+    digest, size = checkpoints.digest_of(info, part)
+    return Source(weights, path, about, digest or "", size, notes)

@@ -122,6 +122,8 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
     for hook in trainer.calls.hooks:
         if isinstance(hook, Averaging):
             hook.every, hook.start = 1, 0  # else no average would begin in so few steps
+    if trainer.checkpoints is not None:
+        trainer.checkpoints.asynchronous = False  # what a save takes is measured, and looked at where it is
     trainer.calls = CallLists(hooks(trainer.calls.hooks))
     trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)
 

@@ -1,0 +1,99 @@
+"""What the ranks of a run agree on before each step: one message, sent a window ahead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from roost.train.ranks import Channel, Exchange
+
+REQUESTS = ("save", "hold", "best", "validate", "visualize")
+"""What may be asked of one rank from outside of its hooks."""
+
+
+class Verdict(NamedTuple):
+    """What all ranks know of a window that each has drawn its share of."""
+
+    stops: int | None
+    """The first rank that was asked to stop."""
+    requests: list[str]
+    seconds: float
+    """Of rank 0's clock."""
+    failed: Sequence[int]
+    """By rank, whether it could not draw its share: a code of `roost.train.failed.code_of`."""
+    is_empty: bool
+    """Whether there is no sample in it, or not every rank has something to compute for each micro-batch: then
+    they cannot take the step together."""
+    num_samples: int
+    """Of all ranks."""
+
+
+class Agreement:
+    """What one rank is asked from outside, a signal or another thread, and what all make of it.
+
+    Hooks need none: they run on every rank with the same rows, results and progress, and so ask for the same.
+
+    Args:
+        channel: Of the training threads.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel, self._lock = channel, threading.Lock()
+        self._asked: set[str] = set()
+        self._told: set[str] = set()
+        """What of it is on its way."""
+        self._stop = False
+        self._seconds = channel.broadcast(time.monotonic())
+
+    def clock(self) -> float:
+        """Seconds of rank 0's clock, as of the newest verdict: every rank finds the same things due."""
+        return self._seconds
+
+    def ask(self, *requests: str) -> None:
+        """Requests, on behalf of all ranks; from any thread."""
+        with self._lock:
+            self._asked.update(requests)
+
+    def ask_to_stop(self) -> None:
+        """Asks all ranks to stop."""
+        self._stop = True
+
+    def tell(self, *, failed: int, num_batches: int, num_samples: int) -> Exchange:
+        """Begins to tell the other ranks of this one's share of a window, and of what it was asked.
+
+        Args:
+            failed: Whether it could not be drawn: a code of `roost.train.failed.code_of`.
+            num_batches: Its micro-batches that there is something to compute for.
+            num_samples: Its samples.
+        """
+        with self._lock:
+            self._told = set(self._asked)
+        bits = sum(1 << place for place, name in enumerate(REQUESTS) if name in self._told)
+        now = time.monotonic_ns()
+        return self._channel.exchange([self._stop, bits, now, failed, num_batches, num_samples])
+
+    def hear(self, exchange: Exchange) -> Verdict:
+        """Waits until all have told.
+
+        Raises:
+            RuntimeError: Another rank is gone, or did not come in time.
+        """
+        every = exchange.wait()
+        stops, bits, clocks, failed, lengths, num_samples = zip(*every, strict=True)
+        self._seconds = clocks[0] / 1e9
+        with self._lock:
+            self._asked -= self._told
+        return Verdict(
+            stops=_first(stops),
+            requests=[name for place, name in enumerate(REQUESTS) if any(one >> place & 1 for one in bits)],
+            seconds=self._seconds,
+            failed=failed,
+            is_empty=not sum(num_samples) or min(lengths) == 0 or len(set(lengths)) > 1,
+            num_samples=sum(num_samples),
+        )
+
+
+def _first(flags: tuple[int, ...]) -> int | None:
+    return next((rank for rank, flag in enumerate(flags) if flag), None)

@@ -1,0 +1,104 @@
+"""Tensors of which each rank holds only a part: torch's DTensor, along the first dimension.
+
+Elsewhere nothing is sharded, and nothing of torch's is imported for it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def is_sharded(tensor: object) -> bool:
+    """Whether other ranks hold the rest of it."""
+    home = sys.modules.get("torch.distributed.tensor")  # 0.4 s to import; whoever makes one has done so
+    return home is not None and isinstance(tensor, home.DTensor)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The rows that this rank holds, in the same memory; all of a tensor that is not sharded."""
+    return tensor.detach().to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def any_sharded(tensors: Iterable[object]) -> bool:
+    """Whether one of them is."""
+    home = sys.modules.get("torch.distributed.tensor")
+    return home is not None and any(isinstance(tensor, home.DTensor) for tensor in tensors)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All rows, those of the other ranks too, which must ask for it in the same moment."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def as_in(value: Any, own: Any) -> Any:
+    """A whole tensor sharded as ``own`` is, on its device; ``value`` itself where ``own`` is not sharded, or
+    has another shape. No communication: each rank has the whole and takes its rows."""
+    if not is_sharded(own) or is_sharded(value) or getattr(value, "shape", None) != own.shape:
+        return value
+    mesh, rows = own.device_mesh, local(own).shape[0]
+    begin = min(mesh.get_local_rank() * -(-len(value) // mesh.size()), len(value))  # as torch.chunk does
+    part = value[begin : begin + rows]
+    return type(own.data).from_local(
+        part.to(own.device, copy=True, memory_format=torch.contiguous_format),
+        mesh,
+        own.placements,
+        run_check=False,
+        shape=own.shape,
+        stride=own.stride(),
+    )
+
+
+def class_of(module: nn.Module) -> type[nn.Module]:
+    """The class that its code has written: torch makes another one for a module that gathers its weights."""
+    home = sys.modules.get("torch.distributed.fsdp")
+    own = type(module)
+    return own.__mro__[2] if home is not None and isinstance(module, home.FSDPModule) else own
+
+
+def total_norm(tensors: Sequence[Tensor], kind: float) -> Tensor:
+    """() the norm of all rows of these tensors together, the same on all ranks, which must ask for it in the
+    same moment. No synchronisation.
+
+    Args:
+        tensors: At least one of them is sharded.
+        kind: p of the norm.
+    """
+    found = _powers(tensors, kind)
+    total = found.max() if kind == math.inf else found.sum().pow(1 / kind)
+    return total.to(max((one.dtype for one in tensors), key=lambda one: one.itemsize))
+
+
+def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
+    """() the norm of each of them in float64, otherwise as `total_norm`."""
+    found = _powers(tensors, kind)
+    return list(found if kind == math.inf else found.pow(1 / kind))
+
+
+def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
+    """(tensors,) the sum of |x|^p over all rows of each, or the greatest |x|: what ranks can join. In
+    float64, which can hold the square of any float32."""
+    shards = [local(one) for one in tensors]
+    like: Any = next(one for one in tensors if is_sharded(one))
+    own = torch.zeros(len(tensors), dtype=torch.float64, device=like.device)
+    filled = [place for place, shard in enumerate(shards) if shard.numel()]  # the last ranks may hold nothing
+    if filled:
+        parts = torch._foreach_norm([shards[place] for place in filled], kind)
+        own[filled] = torch.stack([part.to(own) for part in parts])
+    group = like.device_mesh.get_group()
+    if kind == math.inf:
+        # Gloo's maximum may lose a NaN.
+        joined = torch.stack([own.nan_to_num(0.0, posinf=math.inf), own.isnan().to(own)])
+        dist.all_reduce(joined, op=dist.ReduceOp.MAX, group=group)
+        return torch.where(joined[1] > 0, math.nan, joined[0])
+    powers = own.pow(kind)
+    joined = powers.clone()
+    dist.all_reduce(joined, group=group)
+    are_sharded = torch.tensor([is_sharded(one) for one in tensors], device=own.device)
+    return torch.where(are_sharded, joined, powers)  # the others are the same on every rank

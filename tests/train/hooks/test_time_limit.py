@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from roost.base.handover import TIME_LIMIT
+from roost.package import checkpoint
+from roost.package.retention import Policy
+from roost.train.checkpoints import Checkpoints
+from roost.train.data.loader import Loader
+from roost.train.hook import Hook
+from roost.train.hooks import Save, TimeLimit, Validate
+from roost.train.plans.plan import BatchPlan
+from roost.train.plans.shares import Shared
+from roost.train.ranks import Ranks
+from roost.train.stepper import Stepper
+from roost.train.trainer import Trainer
+from tests.train.parts import MLP, Points, Still, built, loader, plain
+from tests.train.team import team
+
+ENDLESS = 10**9
+
+
+class Limit(TimeLimit):
+    """Of a session that began so many seconds before training and must end so many after that begins."""
+
+    def __init__(self, *, ago: float, left: float) -> None:
+        self.ago, self.left = ago, left
+        super().__init__(0.0, 0.0)
+
+    def on_start(self, trainer: Trainer) -> None:
+        now = time.time()
+        self._ends, self._begun = now + self.left, now - self.ago
+        super().on_start(trainer)
+
+
+def trainer_of(folder: Path, *hooks: Hook, until: int = ENDLESS, **options: Any) -> Trainer:
+    runner = options.pop("runner", MLP)
+    place = Checkpoints(folder, Policy(fast=100))
+    return plain(built(runner), Still(), [Save(1000), *hooks], until=until, checkpoints=place, **options)
+
+
+def saves(folder: Path) -> list[tuple[int, str]]:
+    return [(info.step, info.reason) for info in checkpoint.infos(folder)]
+
+
+class StopAfterSave(Hook):
+    """Stops once the hook knows what a save takes."""
+
+    def on_step(self, trainer: Trainer) -> None:
+        (limit,) = [hook for hook in trainer.calls.hooks if isinstance(hook, TimeLimit)]
+        if limit._deadline is not None and limit._deadline.is_measured:
+            trainer.request_stop("seen")
+
+
+def test_a_run_without_an_end_ends_saved_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = threading.active_count()
+    trainer = trainer_of(tmp_path, Limit(ago=0, left=2))
+    assert trainer.fit() == TIME_LIMIT
+    assert trainer.progress.step == saves(tmp_path)[-1][0] > 0
+    said = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"ends by \d\d:\d\d \(in [\d.]+s\): saves as long before as its saves will take", said[0]
+    )
+    assert [line.split(" with ")[0] for line in said if "stops" in line] == ["time limit: stops"]
+    assert said[-1].startswith("time limit: ended ")
+    assert threading.active_count() == threads
+
+
+def test_one_that_is_past_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = trainer_of(tmp_path, Limit(ago=60, left=-5))
+    assert trainer.fit() == TIME_LIMIT
+    assert trainer.progress.step == 0 and saves(tmp_path) == []
+    assert "s ago)" in capsys.readouterr().out
+
+
+def test_one_that_is_far_changes_nothing(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, Limit(ago=0, left=3600), until=5)
+    assert trainer.fit() == "finished"
+    assert saves(tmp_path) == [(5, "final")]
+
+
+def test_after_a_quarter_of_the_time_it_asks_for_a_save(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, StopAfterSave(), Limit(ago=1000, left=3000))
+    assert trainer.fit() == "seen"
+    assert saves(tmp_path)[0][1] == "requested"
+
+
+def test_where_a_save_was_made_before_it_asks_for_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = trainer_of(tmp_path, Limit(ago=0, left=3600), SaveAt50(), StopAfterSave())
+    assert trainer.fit() == "seen"
+    assert {reason for _, reason in saves(tmp_path)} == {"scheduled", "signal"}
+    found = re.findall(
+        r"^a save takes [\d.]+ ms: the last one 1\d\.\ds before", capsys.readouterr().out, re.M
+    )
+    assert len(found) == 1
+
+
+def test_a_save_that_leaves_no_time_for_another_is_the_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = trainer_of(tmp_path, Limit(ago=100, left=100), SaveAt50())
+    assert trainer.fit() == TIME_LIMIT
+    assert saves(tmp_path) == [(50, "scheduled")]
+    said = capsys.readouterr().out
+    assert "(no save was measured yet, taken for 50.0s, a step up to " in said
+
+
+class SaveAt50(Save):
+    """Saves at step 50."""
+
+    def __init__(self) -> None:
+        super().__init__(50)
+
+
+class Slow(MLP):
+    """Measures a sample in five milliseconds."""
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        time.sleep(0.005)
+        return super().evaluate(batch)
+
+
+def test_a_validation_is_dropped_and_owed(tmp_path: Path) -> None:
+    trainer = trainer_of(
+        tmp_path,
+        Limit(ago=0, left=1),
+        Validate("1"),
+        runner=Slow,
+        loaders={"valid": loader(Points(100_000), 1, shuffle=False)},
+    )
+    assert trainer.fit() == TIME_LIMIT
+    assert trainer.cut_short
+    assert saves(tmp_path) == [(1, "signal")]
+
+
+class Holds(Hook):
+    """Holds one step up, when it is known that others take no time."""
+
+    def before_step(self, trainer: Trainer) -> None:
+        time.sleep(0.5 if trainer.progress.step == 3 else 0.02)
+
+
+def test_the_longest_step_is_noticed(tmp_path: Path) -> None:
+    hook = Limit(ago=0, left=20)
+    trainer = trainer_of(tmp_path, hook, Holds(), until=5)
+    assert trainer.fit() == "finished"
+    assert hook._deadline is not None
+    assert hook._deadline.step_seconds >= 0.5
+
+
+def test_of_several_ranks_the_first_asks_and_all_end_together(tmp_path: Path) -> None:
+    def work(ranks: Ranks) -> tuple[str, int]:
+        runner = built(MLP)
+        trainer = Trainer(
+            runner,
+            {"train": Loader(Still(), plan=Shared(BatchPlan(26, 4), ranks.rank, ranks.world))},
+            Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
+            hooks=[Save(1000), Limit(ago=0, left=1)],
+            checkpoints=Checkpoints(tmp_path, ranks=ranks),
+            until=ENDLESS,
+            ranks=ranks,
+        )
+        return trainer.fit(), trainer.progress.step
+
+    (first, step), (other, same) = team(2, work)
+    assert (first, other) == (TIME_LIMIT, "rank 0 was asked to stop")
+    assert step == same == saves(tmp_path)[-1][0] > 0

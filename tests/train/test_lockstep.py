@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roost.base.errors import ContractError, PeerLost
+from roost.train.data.batches import Interrupted
+from roost.train.lockstep import ENDS, GOES_ON, STOPS, Lockstep
+from roost.train.ranks import ALONE, Ranks
+from tests.train.team import team
+
+
+def outcome(ranks: Ranks, work: Any) -> str:
+    """What a work in lockstep came to, and whether the ranks still understand each other afterwards."""
+    try:
+        with Lockstep(ranks, "the work") as lockstep:
+            work(ranks.rank, lockstep)
+        said = "done"
+    except (Interrupted, PeerLost, ContractError, KeyError) as error:
+        said = f"{type(error).__name__}: {error}"
+    assert ranks.control.gather(ranks.rank) == list(range(ranks.world))
+    return said
+
+
+def numbers(rank: int, lockstep: Lockstep) -> None:
+    assert list(lockstep.meet(GOES_ON, 10 + rank)) == [10, 11, 12]
+    lockstep.meet(ENDS)
+
+
+def fails(rank: int, lockstep: Lockstep) -> None:
+    lockstep.meet(GOES_ON)
+    if rank == 1:
+        raise KeyError("mine")
+    lockstep.meet(ENDS)
+
+
+def stops(rank: int, lockstep: Lockstep) -> None:
+    lockstep.meet(STOPS if rank == 2 else GOES_ON)
+
+
+def waits_for_data(rank: int, lockstep: Lockstep) -> None:
+    if rank == 0:
+        raise Interrupted
+    lockstep.meet(GOES_ON)
+
+
+def has_more(rank: int, lockstep: Lockstep) -> None:
+    lockstep.meet(GOES_ON if rank else ENDS)
+
+
+def fails_after_the_end(rank: int, lockstep: Lockstep) -> None:
+    lockstep.meet(ENDS)
+    if rank == 1:
+        raise KeyError("late")
+
+
+def test_all_leave_it_together_and_can_go_on() -> None:
+    """Whatever happens to one, the next collective is the same one for all."""
+    works = (numbers, fails, stops, waits_for_data, has_more, fails_after_the_end)
+    first, second, third = team(3, lambda ranks: [outcome(ranks, work) for work in works])
+    lost = "PeerLost: rank 1 has failed in: the work"
+    unlike = "ContractError: the work: rank 0 has no more batches, and rank 1 has. To mend it: "
+    assert first[:4] == ["done", lost, "Interrupted: ", "Interrupted: "] == third[:4]
+    assert second[:4] == ["done", "KeyError: 'mine'", "Interrupted: ", "Interrupted: "]
+    assert [one[4].startswith(unlike) for one in (first, second, third)] == [True] * 3
+    assert [one[5] for one in (first, second, third)] == ["done", "KeyError: 'late'", "done"]
+
+
+def test_alone_nothing_is_waited_for() -> None:
+    with pytest.raises(Interrupted), Lockstep(ALONE, "it") as lockstep:
+        assert lockstep.meet(GOES_ON, 3) == (3,)
+        lockstep.meet(STOPS)
+    with pytest.raises(KeyError), Lockstep(ALONE, "it"):
+        raise KeyError

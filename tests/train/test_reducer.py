@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from roost.train import reducer
+from roost.train.ranks import Ranks
+from roost.train.reducer import Reducer
+from tests.train.parts import bits
+from tests.train.team import RankFailed, team
+
+
+def parameters(*shapes: tuple[int, ...], seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def loss_of(own: list[Tensor], rank: int) -> Tensor:
+    return torch.stack([(one * (rank + 1 + place)).sum() for place, one in enumerate(own)]).sum()
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 40, 1 << 20])
+@pytest.mark.parametrize("world", [2, 3])
+def test_each_gradient_is_the_sum_of_all_ranks(world: int, bucket_bytes: int) -> None:
+    def work(ranks: Ranks) -> list[Tensor]:
+        own = parameters((3, 2), (5,), (), (2, 2, 2))
+        made = Reducer(own, bucket_bytes=bucket_bytes)
+        for _ in range(3):  # the buckets are used again
+            for one in own:
+                one.grad = None
+            made.begin()
+            loss_of(own, ranks.rank).backward()
+            made.finish()
+        return [one.grad for one in own if one.grad is not None]
+
+    expected = [
+        torch.full(shape, float(sum(rank + 1 + place for rank in range(world))))
+        for place, shape in enumerate([(3, 2), (5,), (), (2, 2, 2)])
+    ]
+    for found in team(world, work):
+        assert bits(found) == bits(expected)
+
+
+def test_a_parameter_that_a_rank_did_not_use() -> None:
+    """One that no rank used has no gradient, as in one process: weight decay must leave it alone."""
+
+    def work(ranks: Ranks) -> list[Tensor | None]:
+        first, second, _ = own = parameters((2,), (3,), (4,))
+        made = Reducer(own)
+        made.begin()
+        (first.sum() if ranks.rank else first.sum() + second.sum()).backward()
+        made.finish()
+        return [one.grad for one in own]
+
+    for found in team(2, work):
+        assert bits(found) == bits([torch.full((2,), 2.0), torch.ones(3), None])
+
+
+def test_micro_batches_before_the_last_are_added_up_on_each_rank() -> None:
+    def work(ranks: Ranks) -> Tensor | None:
+        [own] = parameters((2,))
+        made = Reducer([own])
+        (own.sum() * 10).backward()
+        made.begin()
+        own.sum().backward()
+        made.finish()
+        return own.grad
+
+    assert all(bits(found) == bits(torch.full((2,), 22.0)) for found in team(2, work))
+
+
+def test_gradients_keep_the_layout_of_their_parameters() -> None:
+    def work(ranks: Ranks) -> tuple[tuple[int, ...], list[float]]:
+        own = nn.Parameter(torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last))
+        made = Reducer([own])
+        made.begin()
+        (own * torch.arange(96.0).reshape(2, 3, 4, 4)).sum().backward()
+        made.finish()
+        assert own.grad is not None and own.grad.stride() == own.stride()
+        return own.grad.stride(), own.grad.flatten().tolist()
+
+    found = team(2, work)
+    assert found[0] == found[1] and found[0][1] == [2.0 * one for one in range(96)]
+
+
+def test_a_sparse_gradient_is_refused() -> None:
+    def work(ranks: Ranks) -> None:
+        embedding = nn.Embedding(4, 2, sparse=True)
+        made = Reducer(list(embedding.parameters()))
+        made.begin()
+        embedding(torch.tensor([1])).sum().backward()
+        made.finish()
+
+    with pytest.raises(RankFailed, match="a gradient is sparse"):
+        team(2, work)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(4, 400))
+def test_buckets_are_full_and_in_order(sizes: list[int], most: int) -> None:
+    own = [torch.zeros(size) for size in sizes]
+    parts = reducer._parts(own, most)
+    assert list(map(id, itertools.chain(*parts))) == list(map(id, own))
+    for part, following in itertools.pairwise(parts):
+        assert sum(one.numel() for one in part) * 4 <= most or len(part) == 1
+        assert sum(one.numel() for one in [*part, following[0]]) * 4 > most
