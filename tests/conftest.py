@@ -21,6 +21,7 @@ MARKERS = (
     "needs_cgroup: makes a cgroup; skipped with a reason where the machine has none (why_no_cgroup)",
     "soak: takes longer than CI may; only `make soak` runs it",
 )
+LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROOST_DEADLINE", "SLURM_JOB_ID", "SLURM_JOB_END_TIME")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,7 +92,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("COLUMNS", "120")
         for name in ("STATE", "CACHE", "CONFIG", "DATA"):
             patch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
-        for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PYTHONBREAKPOINT", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PYTHONBREAKPOINT", *LAUNCHERS):
             patch.delenv(name, raising=False)
         patch.setenv("MPLBACKEND", "Agg")
         yield

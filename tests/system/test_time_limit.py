@@ -1,0 +1,78 @@
+"""A deadline is met on a slow disk, by the real program."""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system import limited
+from tests.waiting import wait_for
+
+
+def several(folder: Path, number: int, *, every: str) -> list[limited.Ended]:
+    """So many runs with a time limit, side by side, each begun when the start of the one before is over."""
+    begun = []
+    for one in range(number):
+        place = folder / str(one)
+        begun.append((place, limited.started(place, every=every)))
+        wait_for(functools.partial(limited.has_begun, place), timeout_seconds=60.0)
+    return [limited.ended(place, process) for place, process in begun]
+
+
+def test_the_last_checkpoint_stands_before_the_limit(tmp_path: Path) -> None:
+    for found in several(tmp_path, 3, every="1000000"):
+        assert found.in_time(), found
+        said = found.output.splitlines()
+        assert [line.partition(" by ")[0] for line in said if "saves as long before" in line] == ["ends"]
+        if found.saves:  # else the machine was so busy that the start took all of the time
+            assert len([line for line in said if line.startswith("time limit: stops with ")]) == 1
+            assert len([line for line in said if line.startswith("time limit: ended ")]) == 1
+
+
+@pytest.mark.soak
+def test_twenty_of_twenty(tmp_path: Path) -> None:
+    """Half of them save often by themselves."""
+    found = [
+        one
+        for turn in range(10)
+        for one in several(tmp_path / str(turn), 2, every="1000000" if turn % 2 else "2s")
+    ]
+    saved = [one.saves[-1] for one in found if one.saves]
+    ended = [one.left_seconds for one in found]
+    assert all(one.in_time() for one in found), [one for one in found if not one.in_time()]
+    assert saved, "the machine was too busy: no start left time for a save"
+    print(
+        f"{len(found)} of {len(found)} in time, {len(saved)} trained; the last checkpoint stood "
+        f"{min(saved):.1f} to {max(saved):.1f} s (median {statistics.median(saved):.1f}) before the limit, "
+        f"the session had ended {min(ended):.1f} to {max(ended):.1f} s before"
+    )
+
+
+def test_a_deadline_that_is_past_is_one_line_and_makes_nothing(tmp_path: Path) -> None:
+    config = Path(limited.__file__).parents[2] / "src" / "roost" / "templates" / "clean" / "config.yaml"
+    deadline = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 90))
+    result = subprocess.run(
+        [limited.ROOST, "run", "-c", str(config), f"save_root={tmp_path / 'runs'}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ROOST_DEADLINE": deadline},
+    )
+    assert result.returncode == 5
+    (line,) = result.stderr.strip().splitlines()
+    assert "ROOST_DEADLINE: the session would have to end before it begins" in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_limit_shorter_than_the_start(tmp_path: Path) -> None:
+    config = Path(limited.__file__).parents[2] / "src" / "roost" / "templates" / "clean" / "config.yaml"
+    command = [limited.ROOST, "run", "-c", str(config), "--name", "short", "limits.wall_time=0.5s"]
+    result = subprocess.run([*command, f"save_root={tmp_path}"], capture_output=True, text=True)
+    assert result.returncode == 75, result.stderr
+    assert "time limit" in result.stdout + result.stderr
+    assert not list((tmp_path / "short" / "Checkpoints").iterdir())
