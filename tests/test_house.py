@@ -43,9 +43,9 @@ NO_CODE_OF_OURS = "templates"  # what `roost new` copies is the user's code
 STANDARD_LIBRARY_ONLY = (
     "base/durable.py", "package/progress.py",
     "lab/capture.py", "lab/cgroup.py", "lab/ending.py", "lab/growth.py", "lab/guard.py", "lab/leftovers.py",
-    "lab/limits.py", "lab/memory.py", "lab/output.py", "lab/record.py", "lab/scope.py", "lab/signals.py",
-    "lab/spawn.py", "lab/spec.py", "lab/stacks.py", "lab/stall.py", "lab/supervisor.py", "lab/tree.py",
-    "lab/watch.py",
+    "lab/launched.py", "lab/limits.py", "lab/meeting.py", "lab/memory.py", "lab/output.py", "lab/record.py",
+    "lab/restart.py", "lab/scope.py", "lab/signals.py", "lab/spawn.py", "lab/spec.py", "lab/stacks.py",
+    "lab/stall.py", "lab/supervisor.py", "lab/team.py", "lab/tree.py", "lab/watch.py",
 )  # fmt: skip
 """Files, with all that they import, which must start under ``python -I -S``."""
 
@@ -55,6 +55,7 @@ MOST_LINES_OF_A_FUNCTION = 60
 MAY_WRITE = {
     "cli/__main__.py": "opens /dev/null in the place of a stream that was closed",
     "lab/cgroup.py": "files of the kernel",
+    "lab/meeting.py": "makes and removes the folder in which ranks meet; nothing resumes from it",
     "lab/output.py": "opens what the worker prints into; nothing resumes from it",
     "lab/spawn.py": "opens the terminal of a worker",
     "operations/scratch.py": "makes and removes a folder for a while; nothing resumes from it",
@@ -69,6 +70,7 @@ MAY_WRITE = {
     "train/media.py": "writes into memory",
     "worker/export.py": "torch writes into a durable file",
     "train/mirrors/courier.py": "a lock; nothing resumes from it",
+    "worker/report.py": "opens the pipe of a supervisor",
     "worker/replay.py": "a folder for a while, for what a replay would write into the package",
 }
 """Files that change the disk without `roost.base.durable`, each with the reason."""

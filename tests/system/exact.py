@@ -15,6 +15,7 @@ from typing import Any
 from roost.base import tensors, tree
 from roost.config import layers
 from roost.operations.continue_ import ContinueRequest, continue_
+from roost.operations.ranks import Asked
 from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started
 from roost.package import checkpoint, progress, retention, skipped, snapshot
@@ -69,9 +70,13 @@ def create(root: Path, overrides: list[str]) -> Package:
     )
 
 
-def start(root: Path, overrides: list[str]) -> Started:
-    """A new run of the project, its packages below ``root``."""
-    return run(RunRequest(config=PROJECT / "config.yaml", overrides=[f"save_root={root}", *overrides]))
+def start(root: Path, overrides: list[str], *, ranks: Asked | None = None) -> Started:
+    """A new run of the project, its packages below ``root``; on the CPU where several ranks are asked for."""
+    given = [f"save_root={root}", *overrides]
+    device = "cpu" if ranks is not None else None
+    return run(
+        RunRequest(config=PROJECT / "config.yaml", overrides=given, device=device, ranks=ranks or Asked())
+    )
 
 
 def go_on(package: Path, overrides: list[str]) -> Started:
@@ -86,8 +91,7 @@ def wait(started: Started) -> int:
 def kill_group(started: Started) -> None:
     """SIGKILL to the supervisor and to the worker's whole group, as when a machine loses power."""
     assert started.process is not None
-    record = json.loads((started.package / "sessions" / f"{started.session}.json").read_bytes())
-    for pid in (started.process.pid, record["worker_pid"]):
+    for pid in (started.process.pid, *ranks_of(started)):
         try:
             os.killpg(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -100,6 +104,12 @@ def kill_group(started: Started) -> None:
         assert time.monotonic() < deadline, "not killed within 10 s"
         time.sleep(0.005)
     os.close(package.lock())
+
+
+def ranks_of(started: Started) -> list[int]:
+    """The pids of a session's workers, by rank."""
+    record = json.loads((started.package / "sessions" / f"{started.session}.json").read_bytes())
+    return [one["pid"] for one in record["ranks"]] if record.get("ranks") else [record["worker_pid"]]
 
 
 Moment = Callable[[Path, float], bool]
@@ -128,13 +138,13 @@ def after_seconds(seconds: float) -> Moment:
     return reached
 
 
-def kill_when(started: Started, moment: Moment) -> bool:
+def kill_when(started: Started, moment: Moment, kill: Callable[[Started], None] = kill_group) -> bool:
     """Kills at the moment; False when the run ended before."""
     assert started.process is not None
     deadline = time.monotonic() + 60
     while started.process.poll() is None:
         if moment(started.package, time.monotonic()):
-            kill_group(started)
+            kill(started)
             return True
         assert time.monotonic() < deadline, "neither the moment nor the end came"
         time.sleep(0.0005)

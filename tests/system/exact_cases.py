@@ -1,13 +1,13 @@
-"""Runs of every kind, cut once and gone on with: by one process that has imported torch, a second a case.
+"""Runs of every kind, cut and gone on with: by one process that has imported torch, a second or two a case.
 
     echo "gan kill 2" | python tests/system/exact_cases.py      KIND, kill or stop, loader workers at first
+    echo "gan rank 2 3 fsdp behind" | …                         and RANKS, ddp or fsdp, saves: behind, at-once
 
 Answers each line with one of its own: ``same``, or which parts of the outcome differ.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import tempfile
@@ -15,10 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ended
 import exact
 import torch
-from forked import fork_session
-from soak_resume import end_when
+from ended import Cell, End, end_when
+from soak_resume import KINDS
+
+from roost.package.package import Package
 
 _SHORTER = ["max_epochs=3", "pause=0.002"]
 _LAST_STEP = 20
@@ -26,12 +29,15 @@ _LAST_STEP = 20
 
 
 @cache
-def uninterrupted(root: Path, kind: str) -> dict[str, Any]:
+def uninterrupted(root: Path, kind: str, cell: Cell) -> dict[str, Any]:
     """What the run of this kind gives when nobody disturbs it."""
-    package = exact.create(root, [*exact.KINDS[kind], *_SHORTER])
-    _, status = os.waitpid(fork_session(package, []), 0)
-    assert status == 0, package.output.read_text()[-2000:]
+    package = exact.create(root, [*KINDS[kind], *_SHORTER])
+    _finish(package, cell.fork(package, []))
     return exact.fingerprint(package.path)
+
+
+def _finish(package: Package, pids: list[int]) -> None:
+    assert not any(ended.wait_for_ranks(pids)), ended.told_by(package, len(pids))
 
 
 def moment(chance: random.Random) -> exact.Moment:
@@ -40,18 +46,17 @@ def moment(chance: random.Random) -> exact.Moment:
     return exact.at_phase(chance.choice(["training", "training", "validating", "saving"]), step)
 
 
-def cut(root: Path, kind: str, end: str, workers: int) -> dict[str, Any]:
+def cut(root: Path, kind: str, end: End, workers: int, cell: Cell) -> dict[str, Any]:
     """What a run gives that was ended somewhere and gone on with, by another number of workers."""
     chance = random.Random(f"{kind} {end} {workers}")
     for _ in range(9):  # a moment may be over before anybody sees it
-        package = exact.create(root, [*exact.KINDS[kind], *_SHORTER])
-        pid = fork_session(package, [f"data.num_workers={workers}"])
-        if end_when(package, pid, moment(chance), by=end)[0]:
+        package = exact.create(root, [*KINDS[kind], *_SHORTER, *cell.settings])
+        pids = cell.fork(package, [f"data.num_workers={workers}"])
+        if end_when(package, pids, moment(chance), by=end)[0]:
             break
     else:
         raise AssertionError("it ended before each moment")
-    _, status = os.waitpid(fork_session(package, [f"data.num_workers={2 - workers}"]), 0)
-    assert status == 0, package.output.read_text()[-2000:]
+    _finish(package, cell.fork(package, [f"data.num_workers={2 - workers}"]))
     return exact.fingerprint(package.path)
 
 
@@ -59,9 +64,11 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="roost-exact-") as folder:
         for line in sys.stdin:
-            kind, end, workers = line.split()
+            kind, end, workers, *rest = line.split()
+            cell = Cell(int(rest[0]), rest[1], rest[2] == "behind") if rest else Cell()
             try:
-                expected, got = uninterrupted(Path(folder), kind), cut(Path(folder), kind, end, int(workers))
+                expected = uninterrupted(Path(folder), kind, cell._replace(asynchronous=True))
+                got = cut(Path(folder), kind, end, int(workers), cell)  # type: ignore[arg-type]
                 different = [name for name in expected if got[name] != expected[name]]
                 answer = f"different: {', '.join(different)}" if different else "same"
             except AssertionError as error:

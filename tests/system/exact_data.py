@@ -22,6 +22,7 @@ from typing import Any
 import exact
 import torch
 from data_kinds import KINDS, STREAMS, Case, compare
+from ended import workers_of
 from forked import fork_session
 from waiting import wait_for
 
@@ -56,14 +57,6 @@ def outcome(root: Path, case: Case) -> dict[str, Any]:
     if kind in STREAMS and case.workers == 2:
         assert "goes on with the 2 workers with which the run began" in text
     return exact.fingerprint(package.path)
-
-
-def workers_of(pid: int) -> list[int]:
-    """The processes that a trainer has started, in that order."""
-    try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def _forked(package: Package, workers: int, *, step: Any = None, read: int | None = None) -> int:

@@ -35,7 +35,7 @@ def test_a_full_disk_is_said_loses_nothing_and_goes_on_once_there_is_space(tmp_p
     said = result.stdout + result.stderr
     for line in ("run: 1", "verify: 0", "continue: 0", "verify again: 0"):
         assert f"{line}\n" in said, said
-    assert "failed: the last checkpoint could not be written: [Errno 28] No space left on device" in said
+    assert "error: the last checkpoint could not be written: [Errno 28] No space left on device" in said
     assert "going on from step" in said and "Traceback" not in said
 
 

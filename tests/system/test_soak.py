@@ -13,5 +13,19 @@ import pytest
 @pytest.mark.timeout(0)
 def test_a_thousand_kills() -> None:
     """Its lines go to the terminal with ``-s``; on a failure pytest shows them all."""
+    soak("--kills", "1000")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("saves", [[], ["--synchronous"]], ids=["behind", "at-once"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("ranks", ["1", "2", "3"])
+def test_kills_of_ranks(ranks: str, strategy: str, saves: list[str]) -> None:
+    """Every kind of project, and of data, is ended in each cell."""
+    soak("--kills", "200", "--every", "--ranks", ranks, "--strategy", strategy, *saves)
+
+
+def soak(*options: str) -> None:
     script = Path(__file__).with_name("soak_resume.py")
-    assert subprocess.run([sys.executable, str(script), "--kills", "1000"]).returncode == 0
+    assert subprocess.run([sys.executable, str(script), *options]).returncode == 0

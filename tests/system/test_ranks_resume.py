@@ -1,0 +1,96 @@
+"""Ranks that are killed, together or one alone, go on exactly: by each strategy, however they save."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import exact
+import pytest
+
+from roost.operations.ranks import Asked
+from roost.operations.starting import Started
+from roost.package.package import Package
+
+ONE_RANK = ["averages stop 2 1 ddp at-once", "weighted kill 0 1 ddp at-once"]
+CASES = [
+    "cnn kill 2 3 ddp behind",
+    "transformer kill 0 2 fsdp at-once",
+    "skip rank 0 2 ddp at-once",
+    "mlp rank 2 3 fsdp behind",
+    "flow stop 1 2 ddp behind",
+    "averages stop 0 3 fsdp at-once",
+    "gan stop-one 0 3 ddp at-once",
+    "rollback stop-one 2 2 fsdp behind",
+]
+"""See exact_cases.py. Every pair of an end, a number of ranks, a strategy and a way to save is in one of
+them; `make soak` runs every kind with each."""
+
+
+def test_the_cases_hold_every_pair() -> None:
+    split = [case.split() for case in CASES]
+    for (a, several), (b, others) in itertools.combinations({1: 4, 3: 2, 4: 2, 5: 2}.items(), 2):
+        assert len({(case[a], case[b]) for case in split}) == several * others
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[Iterator[str]]:
+    """What came out of each case, in their order, while the next one runs."""
+    script = Path(__file__).with_name("exact_cases.py")
+    lines = "".join(f"{case}\n" for case in [*ONE_RANK, *CASES])
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(lines)
+        process.stdin.close()
+        yield map(str.strip, process.stdout)
+
+
+@pytest.mark.timeout(300)
+def test_each_case_goes_on_exactly(answers: Iterator[str]) -> None:
+    cases = [*ONE_RANK, *CASES]
+    assert dict(zip(cases, answers, strict=True)) == dict.fromkeys(cases, "same")
+
+
+# --- under a supervisor -----------------------------------------------------------------------------------
+
+_SETTINGS = ["max_epochs=3"]
+
+
+def kill_supervisor(started: Started) -> None:
+    """SIGKILL to the supervisor alone: its guard ends the ranks."""
+    rank, *_ = exact.ranks_of(started)
+    stat = Path(f"/proc/{rank}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    assert exact.wait(started) != 0
+
+
+def kill_one_rank(started: Started) -> None:
+    """SIGKILL to one rank alone: the supervisor ends the other, and says which it was."""
+    os.kill(exact.ranks_of(started)[1], signal.SIGKILL)
+    assert exact.wait(started) != 0
+    assert "rank 1 was killed" in Package.open(started.package).output.read_text()
+
+
+@pytest.mark.timeout(300)
+def test_the_real_program_goes_on_exactly(tmp_path: Path) -> None:
+    """One rank is killed, then the supervisor, then all."""
+    whole = exact.create(tmp_path, _SETTINGS)
+    forked = [sys.executable, str(Path(__file__).with_name("forked.py")), "--ranks", "2", str(whole.path)]
+    assert subprocess.run(forked, stdout=subprocess.PIPE).stdout == b"0\n", whole.output.read_text()
+    started = exact.start(tmp_path, _SETTINGS, ranks=Asked(devices=2, strategy="ddp"))
+    assert exact.kill_when(started, exact.at_phase("training", 8), kill_one_rank)
+    assert Package.open(started.package).state() == "crashed"
+    started = exact.go_on(started.package, [])
+    assert exact.kill_when(started, exact.at_phase("training", 14), kill_supervisor)
+    started = exact.go_on(started.package, [])
+    assert exact.kill_when(started, exact.at_phase("training", 21))
+    started = exact.go_on(started.package, [])
+    assert exact.wait(started) == 0
+    assert exact.fingerprint(started.package) == exact.fingerprint(whole.path)
