@@ -8,16 +8,20 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from roost.cli.live import _metrics
+from roost.cli import live
+from roost.cli.live import Screen, _metrics
+from roost.cli.plain import Plain
+from roost.operations.running import Running, session_of
 from roost.package import progress, skipped
 from roost.package.package import Package
 from roost.package.skipped import Skipped
 from tests.cli.programs import ROOST, Terminal, roost
-from tests.operations.packages import package, project
+from tests.operations.packages import package, project, session
 from tests.waiting import wait_for
 
 ENDLESS = {"max_epochs": "1000000", "validate_every": "200", "log_every": "50"}
@@ -88,6 +92,35 @@ def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path)
     assert roost("continue", made, "--force").returncode == 0
     told = roost("verify", made)
     assert told.returncode == 0 and "was forced to go on so; recorded as inexact" in told.stdout
+
+
+def test_ctrl_c_counts_anew_in_a_restarted_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = package(tmp_path / "runs", state="failed", restarted_as=2)
+    session(made, "succeeded")
+    made.output.write_bytes(b"x")  # something to show of the first
+    asked = []
+
+    def screen(running: Running) -> Plain:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Plain()
+
+    def note(running: Running, screen: Screen, number: int) -> bool:
+        asked.append((running.number, number))
+        return True
+
+    monkeypatch.setattr(live, "_screen", screen)
+    assert live.watch(session_of(made, 1), note, "") == 0
+    assert asked == [(1, 1), (2, 1)]
+
+
+def test_the_output_that_is_named_is_that_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = package(tmp_path / "runs", state="failed", error="ValueError: no good", exit_code=1)
+    output = made.path / "_output_node_1.txt"
+    output.touch()
+    assert live.watch(replace(session_of(made, 1), output=output), live.stop_or_end, "") == 1
+    assert f"output: {output}\n" in capsys.readouterr().err
 
 
 def test_the_end_of_a_run_with_many_metrics_is_one_short_line(tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ FAILS = "end('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)"
 REQUEST = {"kind": "train", "overrides": ["a=1"], "checkpoint": 4, "device": "cpu"}
 
 
-def start(session: Session, code: str, *, restart: int = 2) -> None:
+def start(session: Session, code: str, *, restart: int = 2, restarted: int = 0) -> None:
     (session.folder / "sessions" / "1.request.json").write_text(json.dumps({**REQUEST, "session": 1}))
     spec = session.spec(NUMBER + code)
     argv = [*spec.argv, "1"]
-    session.start_spec(spec._replace(argv=argv, restart=restart))
+    session.start_spec(spec._replace(argv=argv, restart=restart, restarted=restarted))
 
 
 def exit_code(session: Session) -> int:
@@ -104,7 +104,7 @@ def test_who_was_asked_to_stop_is_not_begun_again(session: Session) -> None:
 
 def test_stopped_in_the_pause(session: Session) -> None:
     """There the guard stands for the supervisor that is to come; nobody else can take the lock."""
-    start(session, "os._exit(3)")
+    start(session, "os._exit(3)", restart=6, restarted=5)  # a pause of half a minute
     second = session.file.with_name("2.json")
     wait_for(second.exists)
     waiting = record(session, 2)

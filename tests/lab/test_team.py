@@ -92,10 +92,17 @@ def test_the_first_cause_is_said_once(session: Session, failing: str, cause: tup
     """Rank 0 sees at once that another is gone, rank 2 hangs: neither is the cause."""
     code = f"meet('up')\nif rank == 1: here('x'); {failing}"
     code += f"\nif rank == 0:\n    while not os.path.exists('x'): time.sleep(0.002)\n    {PEER}\n{DEAF}"
-    record = end_of(session, code)
+    record = end_of(session, code, seconds=1.0)
     assert (record["state"], record["exit_code"], record["reason"], record["error"]) == cause
     assert said_of(session) == [f"roost: {record['error']}"]
     assert [one["status"] for one in record["ranks"]][2] == "SIGKILL"
+
+
+def test_a_stall_that_ends_them_is_said_once(session: Session) -> None:
+    limits = Limits(peer_seconds=0.2, stall_seconds=0.3, end_stalled=True, grace_seconds=0.3)
+    record = session.end_spec(several(session, "forever()", limits=limits))
+    assert (record["state"], record["reason"]) == ("failed", "stalled")
+    assert said_of(session) == [f"roost: {record['error']}"]
 
 
 def test_a_peer_s_word_waits_for_the_cause(session: Session) -> None:
@@ -114,7 +121,7 @@ forever()
 
 def test_a_peer_s_word_is_the_cause_where_there_is_no_other(session: Session) -> None:
     record = end_of(session, f"meet('up')\nif rank == 2: {PEER}\n{DEAF}")
-    assert record["error"] == "rank 2 failed: another rank is gone; its output is in _output_2.txt"
+    assert record["error"] == "another rank is gone" and said_of(session) == ["roost: another rank is gone"]
 
 
 def test_what_strikes_all_alike_is_told_by_rank_0(session: Session) -> None:
@@ -241,6 +248,15 @@ def test_a_rank_of_a_launcher_fails(session: Session) -> None:
     record = session.end_spec(spec)
     assert (record["state"], record["error"]) == ("failed", "rank 1 failed: ValueError: x")
     assert session.living() == [], "though each is in a session of its own"
+    assert said_of(session) == [f"roost: waiting for the other machines: roost join {session.folder}"]
+
+
+def test_a_rank_of_a_launcher_has_lost_one_of_another_machine(session: Session) -> None:
+    """Of which it says nothing itself."""
+    code = LAUNCHER + "if rank == 1: last('failed', 1, 'peer', 'rank 2 is gone'); sys.exit(1)\nforever()"
+    spec = session.spec(code)._replace(is_launcher=True, limits=Limits(peer_seconds=0.2))
+    record = session.end_spec(spec)
+    assert said_of(session)[1:] == [f"roost: {record['error']}"] == ["roost: rank 1 failed: rank 2 is gone"]
 
 
 def test_a_killed_launcher_leaves_no_rank(session: Session) -> None:

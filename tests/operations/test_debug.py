@@ -90,6 +90,13 @@ def test_where_nothing_failed_a_step_is_to_be_named(tmp_path: Path) -> None:
         asked(made)
 
 
+def test_several_ranks_keep_no_step(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.new_session({"ranks": 2, "strategy": "ddp"})
+    with pytest.raises(NotFound, match=r"2 ranks \(ddp\) keep no step that fails.*roost debug .* STEP"):
+        asked(made)
+
+
 def test_a_checkpoint_or_project_that_is_not_there(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     box(made, 12)

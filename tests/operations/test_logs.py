@@ -62,3 +62,12 @@ def test_each_rank_has_its_own(tmp_path: Path) -> None:
     assert b"".join(logs(made.path, rank=1, follow=True, lines=0)) == b""
     with pytest.raises(NotFound, match="no rank 2 has printed here"):
         list(logs(made.path, rank=2))
+
+
+def test_the_ranks_of_another_machine_print_together(tmp_path: Path) -> None:
+    made = package(tmp_path)
+    for node in (2, 1):
+        made.output.with_name(f"_output_node_{node}.txt").touch()
+    with pytest.raises(NotFound) as caught:
+        list(logs(made.path, rank=3))
+    assert "look at --rank 0, or at _output_node_1.txt, _output_node_2.txt of" in str(caught.value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import Refused
 from roost.operations import nodes
 
 
@@ -28,11 +28,6 @@ def test_a_port_in_use_is_refused_at_once() -> None:
 def test_a_place_that_is_not_here() -> None:
     with pytest.raises(Refused, match=r"cannot meet here.*name this machine"):
         nodes.check(request("192.0.2.1:29500"))
-
-
-def test_a_restart_is_for_one_machine() -> None:
-    with pytest.raises(UsageError, match="--restart is for one machine"):
-        nodes.check(request("127.0.0.1:29500", restart=1))
 
 
 @pytest.mark.parametrize("is_host", [True, False])

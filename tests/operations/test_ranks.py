@@ -12,7 +12,15 @@ from roost.base.errors import ConfigError, Refused, RoostError, UsageError
 from roost.config.settings import Settings, typed
 from roost.devices import visible
 from roost.devices.visible import Card, User
-from roost.operations.ranks import Asked, Decided, as_before, decide, environments, in_one_process
+from roost.operations.ranks import (
+    Asked,
+    Decided,
+    as_before,
+    cards_here,
+    decide,
+    environments,
+    in_one_process,
+)
 from tests.operations.packages import VALUES, package
 
 FOUR = [
@@ -140,6 +148,8 @@ SEEN = "0: H100, 9.8 GB of 78.1 GB free (used by pid 7 of anna, 68.4 GB)"
         ({"num_nodes": 2, "rendezvous": "one:70000"}, "cpu", {}, UsageError, ["--rendezvous"]),
         ({"rendezvous": "one:29500"}, "cpu", {}, UsageError, ["add --num-nodes"]),
         ({"num_nodes": 2, "rendezvous": "a:1", "strategy": "single"}, "cpu", {}, UsageError, ["one machine"]),
+        ({"num_nodes": 2, "rendezvous": "a:1", "restart": 1}, "cpu", {}, UsageError,
+         ["--restart is for one machine"]),
     ],
     ids=str,
 )  # fmt: skip
@@ -216,6 +226,34 @@ def test_one_process_before_does_not_bind_several_devices(tmp_path: Path) -> Non
 
 def test_a_session_of_an_older_roost_binds_nothing(tmp_path: Path) -> None:
     assert before(tmp_path, device="cpu")(Asked(devices=2)) == (2, None, None)
+
+
+def test_fewer_machines_than_before_are_said(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    made.new_session({"overrides": [], "devices": 1, "strategy": "ddp", "num_nodes": 2})
+    again = decided(as_before(Asked(), made, []), device="cpu").notes
+    assert again[-1] == (
+        "one machine, and the session before had 2; for 2 again add --num-nodes 2 --rendezvous HOST:PORT"
+    )
+    asked = Asked(num_nodes=2, rendezvous="one:29500")
+    assert decided(as_before(asked, made, []), device="cpu").notes == [
+        "ddp: 1 rank on the CPU on each of 2 machines"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "ids"), [([3, 0], ["GPU-3", "GPU-a"]), (2, ["GPU-1", "GPU-2"]), ("auto", ["GPU-1", "GPU-2"])]
+)
+def test_the_cards_of_a_machine_that_joins(
+    devices: Any, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(monkeypatch, FOUR)
+    request = {"device": "cuda", "devices": devices, "strategy": "ddp", "ranks": 2, "num_nodes": 2}
+    assert cards_here(request, settings()) == ids
+    assert cards_here({**request, "device": "cpu"}, settings()) is None
+    has(monkeypatch, FOUR[:1])
+    with pytest.raises(Refused, match="GPU"):
+        cards_here(request, settings())
 
 
 # --- their environments -----------------------------------------------------------------------------------

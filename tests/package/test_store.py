@@ -158,7 +158,7 @@ def test_a_state_for_a_newer_roost_or_torch_is_not_passed_over(
 ) -> None:
     save(tmp_path, None)
     with monkeypatch.context() as patch:
-        patch.setattr("roost.base.tree.pack", lambda _: (state, {}))
+        patch.setattr("roost.base.tree.pack", lambda *_, **__: (state, {}))
         checkpoint.write(tmp_path, {"n": 0}, Info(id=1, step=1, epoch=0, batch=0, parent=0, line=[(0, 1)]))
     with pytest.raises(CheckpointError, match=rf"state_1\.ckpt: n cannot be read: .*{said}"):
         Store(tmp_path).newest_good(checkpoint.read)

@@ -143,7 +143,7 @@ def test_sizes_that_differ_are_told_with_both(tmp_path: Path) -> None:
 def test_checkpoints_of_roost(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "saved")
     for value in (1.0, 2.0):
-        checkpoints.save({"model": net(value)}, Progress())
+        checkpoints.save({"model": net(value)}, Progress()).wait()
     assert load(tmp_path, "saved")[0] == [2, 2]
     values, said = load(tmp_path, {"path": "saved", "checkpoint": 0})
     assert values == [1, 1] and said[0] == "init_from: saved (checkpoint 0 of step 0): 4 of 4 tensors loaded"

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_a_killed_rank_ends_all_and_the_next_session_begins_by_itself(endless: P
     assert living(package) == []
 
 
-def test_two_machines_stop_together(endless: Path) -> None:
+def test_two_machines_stop_together(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here two supervisors with a torchrun each on one machine."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -81,6 +82,7 @@ def test_two_machines_stop_together(endless: Path) -> None:
     nodes = ["--devices", "1", "--num-nodes", "2", "--rendezvous", meeting]
     with start("run", endless, "-CPU", "-DDP", *nodes, "--name", "one") as first:
         wait_for((package / "sessions" / "1.json").exists, 60)
+        monkeypatch.setenv("ROOST_DEADLINE", str(int(time.time()) + 3600))
         with start("join", package) as second:
             wait_for(lambda: has_saved(package, 1), 60)
             assert roost("join", package).returncode == 5, "all have come"
@@ -88,5 +90,7 @@ def test_two_machines_stop_together(endless: Path) -> None:
             shown, joined = (one.communicate(timeout=60)[0] for one in (first, second))
     assert (first.returncode, second.returncode) == (75, 75), shown + joined
     assert f"roost join {package}" in shown
+    assert "its time limit is from ROOST_DEADLINE" in joined and "ends by" in joined, "of that machine alone"
+    assert "ends by" not in shown
     assert (record(package, "1")["state"], record(package, "1.node-1")["state"]) == ("stopped", "stopped")
     assert living(package) == []

@@ -28,7 +28,7 @@ def test_every_rank_hears_the_same() -> None:
     found = team(3, work)
     assert found[0] == found[1] == found[2]
     first, second, third, fourth = (verdict._replace(seconds=0.0) for verdict in found[0])
-    nothing = Verdict(None, [], 0.0, (0, 0, 0), False, 12)
+    nothing = Verdict(None, [], 0.0, (0, 0, 0), False, 12, "no")
     assert first == nothing
     assert second == nothing._replace(requests=["save", "hold"])
     assert third == nothing  # it is asked for once

@@ -81,6 +81,8 @@ class End(NamedTuple):
     rows: list[dict[str, Any]]
     log: list[tuple[int, str, str]]
     """Step, kind and error of the steps that were passed over."""
+    samples: list[list[int]]
+    """Of these steps."""
 
 
 def run(ranks: Ranks, folder: Path, how: str, *, steps: tuple[int, ...] = (STEP,), **recovery: Any) -> End:
@@ -119,6 +121,7 @@ def run(ranks: Ranks, folder: Path, how: str, *, steps: tuple[int, ...] = (STEP,
         [line for line in printed.getvalue().splitlines() if "step" in line],
         rows_of(folder) if ranks.is_main else [],
         [(one.step, one.kind, one.error) for one in log],
+        [one.samples for one in log],
     )
 
 
@@ -150,6 +153,7 @@ def test_all_pass_over_the_step_in_which_one_fails(how: str, policy: str, error:
     assert first.progress[0] == 14
     [(step, _, logged)] = first.log
     assert step == STEP and logged.startswith(error)
+    assert first.samples == [next(BatchPlan(26, 4, seed=3).batches(0, STEP - 1)).indices], "of all ranks"
     assert len(first.lines) == 1 and first.lines[0].startswith(f"skipped step {STEP} ")
     without = ends("", **{policy: "skip"})
     assert without[0].log == [] and without[0].weights != first.weights

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import functools
 import itertools
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.utils.checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -108,3 +112,47 @@ def test_buckets_are_full_and_in_order(sizes: list[int], most: int) -> None:
     for part, following in itertools.pairwise(parts):
         assert sum(one.numel() for one in part) * 4 <= most or len(part) == 1
         assert sum(one.numel() for one in [*part, following[0]]) * 4 > most
+
+
+def test_a_gradient_that_comes_in_parts_is_refused() -> None:
+    """As of a module in two reentrant checkpoints: what was sent lacks the second part."""
+
+    def work(ranks: Ranks) -> None:
+        layer, x = nn.Linear(3, 3), torch.randn(2, 3, requires_grad=True)
+        made = Reducer(list(layer.parameters()))
+        made.begin()
+        again = functools.partial(torch.utils.checkpoint.checkpoint, layer, use_reentrant=True)
+        again(again(x)).sum().backward()
+        made.finish()
+
+    with pytest.raises(RankFailed, match="use_reentrant=False"):
+        team(2, work)
+
+
+def test_other_collectives_may_run_while_backward_goes_on() -> None:
+    """Also where ranks use other parameters, and so would meet in another order."""
+
+    class Talks(torch.autograd.Function):
+        """As a norm over all ranks does in its backward."""
+
+        @staticmethod
+        def forward(context: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: Tensor) -> Tensor:
+            total = gradient.clone()
+            dist.all_reduce(total)
+            return total
+
+    def work(ranks: Ranks) -> list[Tensor | None]:
+        own = parameters((3,), (40,), (5,))
+        made = Reducer(own, group=ranks.gradients, bucket_bytes=1)
+        made.begin()
+        used = own[2].sum() if ranks.rank else own[1].sum() + own[2].sum()
+        (Talks.apply(own[0]).sum() + used).backward()
+        made.finish()
+        return [one.grad for one in own]
+
+    for found in team(2, work):
+        assert bits(found) == bits([torch.full((3,), 4.0), torch.ones(40), torch.full((5,), 2.0)])

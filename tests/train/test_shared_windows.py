@@ -19,7 +19,7 @@ from roost.train.shared_windows import SharedWindows
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, built
-from tests.train.team import RankFailed, team
+from tests.train.team import RankFailed, silent, team
 
 SIZE = 10
 
@@ -189,3 +189,52 @@ def test_batches_that_cannot_be_shared() -> None:
 
     with pytest.raises(RankFailed, match="cannot be shared among ranks"):
         team(2, work)
+
+
+def test_a_stop_leaves_the_state_of_the_window_that_was_taken() -> None:
+    """So that a set with a state does not read again from its beginning."""
+
+    def work(ranks: Ranks) -> list[Any]:
+        trainer, windows = windows_of(ranks, Stream(Flow(), batch_size=4))
+        drawn(trainer, windows, 1)
+        trainer.request_stop("told to")
+        with pytest.raises(Interrupted):
+            drawn(trainer, windows, 9)
+        return [trainer.progress.step, windows.state_of_data()["position"]]
+
+    assert team(2, work) == [[2, 2], [2, 2]]
+
+
+class Split(Flow):
+    """One that shares itself out by rank, evenly or not."""
+
+    def __init__(self, rank: int, *, evenly: bool) -> None:
+        super().__init__()
+        self.rank, self.evenly = rank, evenly
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for number, one in enumerate(super().__iter__()):
+            if number % 2 == self.rank or (self.rank == 0 and not self.evenly):
+                yield one
+
+
+def test_a_set_that_gives_each_rank_other_batches_is_an_error() -> None:
+    def work(ranks: Ranks) -> None:
+        batches = Stream(Split(ranks.rank, evenly=False), batch_size=4, num_batches=3)
+        drawn(*windows_of(ranks, batches), 3)
+
+    with pytest.raises(RankFailed, match="gives each rank other batches"):
+        team(2, work)
+
+
+def test_a_set_that_gives_each_rank_other_values_is_told() -> None:
+    def work(ranks: Ranks) -> list[str]:
+        batches = Stream(Split(ranks.rank, evenly=True), batch_size=4, num_batches=2)
+        trainer, windows = windows_of(ranks, batches)
+        with silent():
+            drawn(trainer, windows, 2)
+        return trainer.inexact
+
+    first, second = team(2, work)
+    assert first == second and len(first) == 1
+    assert "gives each rank other values" in first[0] and "samples are lost" in first[0]

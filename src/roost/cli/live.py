@@ -75,7 +75,7 @@ class Answer(Protocol):
     """What is done about Ctrl-C and SIGTERM."""
 
     def __call__(self, running: Running, screen: Screen, number: int) -> bool:
-        """Answers the ``number``-th of them; gives whether to go on watching."""
+        """Answers the ``number``-th of them in this session; gives whether to go on watching."""
 
 
 class _Pressed:
@@ -146,7 +146,7 @@ def watch(running: Running, answer: Answer, first_line: str, notes: Iterable[str
     if ended is None:
         terminal.say(f"detached; the run goes on. To watch it again: roost attach {shown}")
         return 0
-    _tell_the_end(Package.open(running.package), ended, shown)
+    _tell_the_end(Package.open(running.package), ended, shown, running.output)
     code = (ended.record or {}).get("exit_code")
     return code if isinstance(code, int) else 1
 
@@ -161,21 +161,21 @@ def watch_to_end(running: Running, screen: Screen, answer: Answer) -> Session:
 
 def _watch(running: Running, screen: Screen, answer: Answer, pressed: _Pressed) -> Session | None:
     """The session when it has ended; None when nobody watches any more."""
-    answered = 0
+    answered = before = 0
     try:
         for event in follow(running):
             if isinstance(event, Session):
                 return event
             if isinstance(event, Running):  # restarted, which the output tells
                 screen.close()
-                running, screen = event, _screen(event)
+                running, screen, before = event, _screen(event), answered
             elif event:
                 screen.write(event)
             else:
                 screen.tick()
             while answered < pressed.number:
                 answered += 1
-                if not answer(running, screen, answered):
+                if not answer(running, screen, answered - before):
                     return None
     finally:
         screen.close()
@@ -254,7 +254,7 @@ def was_told(output: Path, error: str | None) -> bool:
         return False
 
 
-def _tell_the_end(package: Package, session: Session, shown: str) -> None:
+def _tell_the_end(package: Package, session: Session, shown: str, output: Path) -> None:
     record = session.record or {}
     state, took = terminal.state(session.state), terminal.duration(record.get("seconds"))
     last = _metrics(package)
@@ -269,11 +269,11 @@ def _tell_the_end(package: Package, session: Session, shown: str) -> None:
         terminal.say(f"{state}{why}{_place(package)}  {last}".rstrip())
         terminal.say(f"to go on: roost continue {shown}")
     else:
-        if was_told(package.output, session.error):
+        if was_told(output, session.error):
             terminal.say(f"{state}{_place(package)} after {took}")
         else:
             terminal.say(f"{state}: {terminal.harmless(session.error or 'no reason is known')}")
-            terminal.say(f"output: {terminal.short(package.output)}")
+            terminal.say(f"output: {terminal.short(output)}")
         terminal.say(_what_next(package, session, shown))
 
 

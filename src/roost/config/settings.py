@@ -34,7 +34,8 @@ from roost.config.structs.watching import (
 from roost.config.structs.weights import InitSettings
 
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
-Devices = Annotated[int, Meta(ge=1, le=1024)] | Literal["auto"] | list[Natural]
+MOST_DEVICES = 1024
+Devices = Annotated[int, Meta(ge=1, le=MOST_DEVICES)] | Literal["auto"] | list[Natural]
 """How many GPUs, or which of those that are visible, counted from 0; of a CPU, how many processes."""
 
 

@@ -21,7 +21,8 @@ import time
 from typing import NoReturn
 
 from roost.lab import cgroup, scope, signals
-from roost.lab.record import Record
+from roost.lab.ending import Ending
+from roost.lab.record import Record, started
 from roost.lab.spec import Spec
 from roost.lab.supervisor import Supervisor
 
@@ -58,7 +59,7 @@ def run(spec: Spec) -> int:
             ended = restart.pause(following, restart.pause_seconds(spec))
             if ended is not None:
                 return ended
-            spec = following
+            spec = restart.in_what_is_left(following)
             code = _session(spec)
     return code
 
@@ -83,12 +84,26 @@ def _supervise(supervisor: Supervisor) -> NoReturn:
     try:
         supervisor.start()
     except Exception as error:  # noqa: BLE001  - told, then it has failed
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        why = f"{type(error).__name__}: {error}"
+        if supervisor.spec.restarted:
+            _note_failed_restart(supervisor.spec, why)
+        else:
+            print(why, file=sys.stderr, flush=True)
         os._exit(1)
     try:
         os._exit(supervisor.watch())
     except BaseException:  # noqa: BLE001  - told, then it has failed
         _abort()
+
+
+def _note_failed_restart(spec: Spec, why: str) -> None:
+    """Nobody reads our stderr any more: why a restarted session could not be started is in its record, and in
+    the output."""
+    fields = started(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
+    record = Record(spec.session_file, fields)
+    record.note_worker_end(None, seconds=0.0)
+    end = Ending("failed", 1, "start", f"session {spec.session} could not be started: {why}")
+    _tell(spec, record, [end.error or "", *record.write_end(end)], is_final=False)
 
 
 def _abort() -> NoReturn:

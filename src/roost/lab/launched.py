@@ -1,8 +1,18 @@
-"""The ranks that a launcher such as torchrun has started: each tells of itself in the pipe of the reports."""
+"""The ranks that a launcher such as torchrun has started: each tells of itself in the pipe of the reports.
+Those of other machines have a supervisor there, which writes into the same package."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
+from collections.abc import Iterator
+
+from roost.lab.ending import PEER, Ending
+from roost.lab.record import Record
+
+_SAME_SECONDS = 60.0
+"""Who joined and failed longer before our end than this has nothing to do with it."""
 
 
 def pids(report: bytes) -> list[int]:
@@ -16,3 +26,37 @@ def pids(report: bytes) -> list[int]:
         if isinstance(said, dict) and isinstance(pid := said.get("launched"), int):
             found.append(pid)
     return found
+
+
+def cause_elsewhere(own: Record, *, seconds: float) -> Ending | None:
+    """What has failed by itself on another machine that took part in a session; None if no supervisor there
+    tells it.
+
+    Args:
+        own: The record of the machine where the session was started.
+        seconds: How long to wait for the records of the others.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        others = dict(_others(own))
+        for node, fields in others.items():
+            is_own = fields["state"] in ("failed", "crashed") and fields["reason"] != PEER
+            if is_own and abs(fields["ended"] - own.fields["ended"]) < _SAME_SECONDS:
+                where = f"on {fields['host']}, its output is in _output_node_{node}.txt"
+                return Ending(
+                    fields["state"], fields["exit_code"], fields["reason"], f"{fields['error']}; {where}"
+                )
+        if time.monotonic() > deadline or all("ended" in fields for fields in others.values()):
+            return None
+        time.sleep(0.05)
+
+
+def _others(own: Record) -> Iterator[tuple[str, dict[str, object]]]:
+    folder, _, name = own.path.rpartition("/")
+    prefix = f"{name.removesuffix('.json')}.node-"
+    for entry in sorted(os.listdir(folder)):  # noqa: PTH208
+        node = entry.removeprefix(prefix).removesuffix(".json")
+        if entry == f"{prefix}{node}.json" and node.isdecimal():
+            found = Record.load(f"{folder}/{entry}")
+            if found is not None:
+                yield node, found.fields

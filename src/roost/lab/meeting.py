@@ -6,16 +6,16 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import tempfile
 
 from roost.base.handover import MEETING_VARIABLE
 
-_PREFIX = "roost-meeting-"
+_PREFIX = "/tmp/roost-meeting-"  # noqa: S108
+"""Not in TMPDIR: whoever removes what a killed session left may have another."""
 
 
 def folder_of(token: str) -> str:
     """The folder of a session."""
-    return f"{tempfile.gettempdir()}/{_PREFIX}{token}"
+    return f"{_PREFIX}{token}"
 
 
 def make(token: str) -> dict[str, str]:

@@ -18,8 +18,10 @@ from typing import Any
 
 from roost.base import process
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
+from roost.base.handover import DEADLINE_VARIABLE
 from roost.lab import signals
 from roost.lab.ending import PEER, STALLED, Ending
+from roost.lab.output import output_of
 from roost.lab.record import Record, started
 from roost.lab.spec import Spec
 
@@ -79,11 +81,17 @@ def _write_request(spec: Spec, guard_pid: int) -> None:
         "start_ticks": process.start_ticks(guard_pid),
         "token": secrets.token_hex(16),
         "restart_of": spec.session,
-        "output_offset": os.stat(spec.output).st_size,  # noqa: PTH116
+        "output_offsets": _output_offsets(spec),
     }
     if has_begun:  # then what was asked of it holds for all that follow
         body |= {"overrides": [], "checkpoint": None}
     durable.write(folder / f"{number}.request.json", json.dumps(body, indent=2).encode() + b"\n")
+
+
+def _output_offsets(spec: Spec) -> dict[str, int]:
+    """Where in the output of each rank, by the file's name, the next session begins."""
+    paths = [output_of(spec.output, rank) for rank in range(max(1, len(spec.ranks)))]
+    return {os.path.basename(path): os.stat(path).st_size for path in paths}  # noqa: PTH116, PTH119
 
 
 def pause(spec: Spec, seconds: float) -> int | None:
@@ -115,12 +123,7 @@ def following(spec: Spec) -> Spec | None:
     request = Record.load(f"{folder}/{number}.request.json")
     if request is None:
         return None
-    limits = spec.limits
-    if limits.wall_seconds is not None:  # the time is that of all sessions together
-        left = limits.wall_seconds - (time.time() - float(record.fields["started"]))
-        limits = limits._replace(wall_seconds=max(0.0, left))
     return spec._replace(
-        limits=limits,
         argv=[*spec.argv[:-1], str(number)],
         session=number,
         session_file=f"{folder}/{number}.json",
@@ -129,3 +132,12 @@ def following(spec: Spec) -> Spec | None:
         restarted=spec.restarted + 1,
         ready_fd=None,
     )
+
+
+def in_what_is_left(spec: Spec) -> Spec:
+    """With the time that is left now: the limit is that of all sessions together, pauses included."""
+    deadline = spec.env.get(DEADLINE_VARIABLE)
+    if spec.limits.wall_seconds is None or deadline is None:
+        return spec
+    left = max(0.0, float(deadline) - time.time())
+    return spec._replace(limits=spec.limits._replace(wall_seconds=left))

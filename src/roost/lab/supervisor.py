@@ -125,6 +125,8 @@ class Supervisor:
 
     def _announce(self) -> None:
         self._take_output(self._output_fd)
+        if self.spec.is_launcher:  # which says nothing until all machines have come
+            self._say(f"waiting for the other machines: roost join {self.spec.package}")
         if self.spec.ready_fd is None:
             return
         try:
@@ -187,7 +189,7 @@ class Supervisor:
             elif signum == _GUARD_DIED:
                 self._note_guards_death()
             elif self._team.have_ended:
-                continue  # too late
+                self._record.fields["stop_asked"] = True  # too late for this one, not for the next
             elif signum == signals.KILL:
                 self._killed = self._record.fields["stop_asked"] = True
                 self._kill_all()
@@ -269,6 +271,7 @@ class Supervisor:
         joined = [spawn.joined(rank.worker) for rank in self._team.ranks]
         self._record.fields["scope"] = "cgroup" if all(joined) else "walk"
         is_told = cause is not None or end.state == "failed"
+        self._handle_signals()  # a stop that came while all of this was done holds, too
         restarts = restart.plan(self.spec, self._record, end, guard_pid=self._guard_pid, is_told=is_told)
         for line in self._record.write_end(end):
             self._say(line)

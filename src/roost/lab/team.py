@@ -14,7 +14,7 @@ import signal
 from typing import Any
 
 from roost.lab import spawn
-from roost.lab.ending import PEER, Ending, ending, final_line, status_name
+from roost.lab.ending import PEER, STALLED, Ending, ending, final_line, status_name
 from roost.lab.output import open_output, output_of
 from roost.lab.spawn import Worker
 from roost.lab.spec import Spec
@@ -80,8 +80,8 @@ class Team:
         """When the others are killed because one has failed (monotonic seconds)."""
         self._spec = spec
         self._are_several = spec.is_launcher or len(spec.ranks) > 1
-        self._meeting = ""
         self._asked = False
+        self._launched_asked: set[int] = set()
         self._fallen: list[Rank] = []
         """Who has ended, or is about to, and neither succeeded nor saved and stopped; in this order."""
 
@@ -142,17 +142,24 @@ class Team:
         self._asked = True
         for rank in self.ranks:
             if rank.status is None:
-                for pid in self._launched(rank) or [rank.worker.pid]:
-                    _signal(pid, signal.SIGTERM)
-                    _signal(pid, signal.SIGCONT)  # one that is paused could not answer
+                if not self._ask_launched(rank):
+                    _ask(rank.worker.pid)
 
     def take_report(self, rank: Rank) -> int:
         """Reads what a rank has written, see `Rank.read_report`."""
-        known = len(self._launched(rank))
         num_bytes = rank.read_report()
-        for pid in self._launched(rank)[known:] if self._asked else ():
-            _signal(pid, signal.SIGTERM)  # it was not there yet when the others were asked
+        if self._asked:
+            self._ask_launched(rank)  # some were not there yet when the others were asked
         return num_bytes
+
+    def _ask_launched(self, rank: Rank) -> bool:
+        """Asks the ranks of a launcher that were not asked yet; gives whether there are any."""
+        launched = self._launched(rank)
+        for pid in launched:
+            if pid not in self._launched_asked:
+                self._launched_asked.add(pid)
+                _ask(pid)
+        return bool(launched)
 
     def _launched(self, rank: Rank) -> list[int]:
         """The ranks that a launcher has started, as far as they said so. It is not asked itself: torchrun
@@ -208,8 +215,9 @@ class Team:
         return min(alike, key=lambda rank: rank.number, default=fallen[0])
 
     def _sentence(self, rank: Rank, end: Ending) -> str | None:
-        """What became of a rank. What rank 0 told itself needs no more words."""
-        if len(self.ranks) == 1 or end.error is None or (rank.number == 0 and end.state == "failed"):
+        """What became of a rank. What rank 0 told itself needs no more words, nor what is about another."""
+        is_of_rank_0 = rank.number == 0 and end.state == "failed"
+        if len(self.ranks) == 1 or end.error is None or is_of_rank_0 or end.reason == PEER:
             return end.error
         if end.state == "failed":
             what = "traceback" if end.reason == "exception" else "output"
@@ -222,6 +230,8 @@ class Team:
         """The first cause, where the session's output does not hold it yet."""
         said = final_line(self.ranks[0].report)
         is_told = len(self.ranks) == 1 or (said is not None and said.error == end.error)
+        is_told = is_told or end.reason == STALLED  # the watch has told it
+        is_told = is_told and end.reason != PEER  # of that no rank says anything itself
         return None if is_told or end.state not in ("failed", "crashed") else end.error
 
 
@@ -235,8 +245,9 @@ def _error(rank: Rank) -> str | None:
     return said.error if said is not None else None
 
 
-def _signal(pid: int, signum: signal.Signals) -> None:
+def _ask(pid: int) -> None:
     try:
-        os.kill(pid, signum)
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)  # one that is paused could not answer
     except ProcessLookupError:  # it ended just now, and was not our child
         return

@@ -14,7 +14,7 @@ from roost.base.listed import listed
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.ranks import Asked, as_before, decide
-from roost.operations.starting import Started, begin, take
+from roost.operations.starting import Started, begin, require_possible, take
 from roost.package import checkpoint, gate, lineage, mirror_places, progress, snapshot
 from roost.package.package import Package
 from roost.package.places import places
@@ -96,6 +96,7 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
         terminal=request.terminal,
         where=where,
     )
+    require_possible(decided.request, settings)
     body = {
         "kind": "train",
         "command": list(request.command),

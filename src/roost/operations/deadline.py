@@ -22,7 +22,7 @@ _ENDLESS = ("", "N/A", "NONE", "UNKNOWN")
 """What Slurm says of a job without a time limit."""
 
 
-class Deadline(NamedTuple):
+class SessionEnd(NamedTuple):
     """When a session must have ended."""
 
     at: float | None
@@ -35,7 +35,7 @@ class Deadline(NamedTuple):
         return None if self.at is None else self.at - time.time()
 
 
-def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> Deadline:
+def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> SessionEnd:
     """The earliest of ``limits.wall_time`` from now on, of the end of the Slurm job that this process belongs
     to, and of ROOST_DEADLINE.
 
@@ -59,7 +59,7 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
         elif why:
             notes.append(f"{why}: if it has a time limit, give it as --time-limit, or in {DEADLINE_VARIABLE}")
     if not found:
-        return Deadline(None, notes)
+        return SessionEnd(None, notes)
     source = min(found, key=lambda name: found[name])
     at = found[source]
     if at <= now:
@@ -70,8 +70,8 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
             fix=f"unset {source}, or set it anew" if source == DEADLINE_VARIABLE else "ask for a new job",
         )
     if source != "limits.wall_time":
-        notes.append(f"ends by {clock(at)}, in {duration(at - now)}: {source}")
-    return Deadline(at, notes)
+        notes.append(f"its time limit is from {source}")  # the run itself tells the moment
+    return SessionEnd(at, notes)
 
 
 @functools.cache

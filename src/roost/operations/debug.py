@@ -95,8 +95,10 @@ def _box(package: Package, step: int | None) -> Box | None:
         return blackbox.of_step(package.blackbox, step)
     box = blackbox.newest(package.blackbox)
     if box is None:
+        sessions = package.sessions()
+        several = said_of_several(sessions[-1].request if sessions else {}, "{} keep no step that fails")
         raise NotFound(
-            "no step of the package failed, as far as its black box tells",
+            several[0] if several else "no step of the package failed, as far as its black box tells",
             where=package.path,
             fix=f"name the step to stop at: roost debug {package.path} STEP",
         )

@@ -20,10 +20,9 @@ from roost.config.layers import Difference
 from roost.config.settings import Settings
 from roost.operations import intact
 from roost.operations.continue_ import device_before, higher_limit, limit_of
-from roost.operations.deadline import deadline_of
 from roost.operations.ranks import Asked, Decided, as_before, decide
 from roost.operations.run import alone
-from roost.operations.starting import Started, begin, take
+from roost.operations.starting import Started, begin, require_possible, take
 from roost.package import (
     checkpoint,
     environment,
@@ -109,7 +108,7 @@ def fork(request: ForkRequest) -> Started:
     plan = _planned(source, request)
     if (info := _goal(plan, request)) is not None:
         raise _nothing_to_do(source, info)
-    deadline_of(plan.settings.limits)  # refuses one that is past before there is a package
+    require_possible(plan.decided.request, plan.settings)
     with alone(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(plan.root / request.name):
             fix = f"choose another name, or go on with it: roost continue {plan.root / request.name}"

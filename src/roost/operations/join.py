@@ -9,6 +9,7 @@ from roost.analysis import checks
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.operations import intact, nodes, ranks
+from roost.operations.deadline import deadline_of
 from roost.operations.running import Running, newest
 from roost.operations.starting import Started, limits, size_of, supervise
 from roost.package import sessions
@@ -25,7 +26,8 @@ def join(package: Path | str) -> Started:
     Raises:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
-        Refused: No session of several machines runs in it, or all machines have come.
+        Refused: No session of several machines runs in it, or all machines have come; or this one lacks the
+            GPUs, or its time is over.
         OSError: Its record cannot be written.
         RoostError: The supervisor did not start.
     """
@@ -39,6 +41,7 @@ def join(package: Path | str) -> Started:
         )
     request = session.request
     settings = intact.checked_settings(opened, checks.project_of(opened, None))
+    cards, ends = ranks.cards_here(request, settings), deadline_of(settings.limits)
     running = _claimed(opened, session.number, int(request["num_nodes"]))
     own = ranks.environments(request, settings)[0]
     task = str(session.number)
@@ -49,11 +52,13 @@ def join(package: Path | str) -> Started:
         token=secrets.token_hex(16),
         lock_fd=None,
         cpu=request.get("device") == "cpu",
-        limits=limits(settings.limits),
+        cards=cards,
+        deadline=ends.at,
+        limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
         stacks=str(running.record.with_suffix(".stacks.txt")),
         **nodes.launched([str(opened.path), task], request, own, token=str(request["token"]), is_host=False),
     )
-    return Started(opened.path, running, process)
+    return Started(opened.path, running, process, notes=ends.notes)
 
 
 def _claimed(package: Package, number: int, num_nodes: int) -> Running:

@@ -35,7 +35,7 @@ def logs(
     opened = intact.opened(package) if follow else Package.open(package)
     path = Path(output_of(str(opened.output), rank))
     if rank and not path.exists():
-        raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix="look at --rank 0")
+        raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_elsewhere(opened))
     offset = 0 if lines is None else tail_offset(path, lines)
     session = opened.sessions()[-1] if follow and opened.sessions() else None
     if session is not None:
@@ -45,3 +45,9 @@ def logs(
     else:
         with Output(path, offset=offset) as output:
             yield from output.new()
+
+
+def _elsewhere(package: Package) -> str:
+    """Where else it may be: the ranks of one machine of several print together."""
+    others = sorted(path.name for path in package.path.glob("_output_node_*.txt"))
+    return f"look at --rank 0, or at {', '.join(others)} of another machine" if others else "look at --rank 0"

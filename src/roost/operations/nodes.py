@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roost.base.errors import Refused, UsageError
+from roost.base.errors import Refused
 
 _JOIN_SECONDS = 600
 """How long a machine waits for the others."""
@@ -24,14 +24,8 @@ def check(request: Mapping[str, Any]) -> None:
     """Makes sure that this machine can be the one where the others meet.
 
     Raises:
-        UsageError: What is asked is for one machine only.
         Refused: The port is taken, or the address is not of this machine.
     """
-    if request.get("restart"):
-        raise UsageError(
-            "--restart is for one machine: nobody would type `roost join` anew",
-            fix="leave out --restart or --num-nodes",
-        )
     host, port = _place(request)
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -39,6 +39,8 @@ class Asked:
     """How many times in a row the next session may begin by itself."""
     said_in: Mapping[str, str] = field(default_factory=dict)
     """Where devices and strategy were asked for, if not on the command line."""
+    num_nodes_before: int = 1
+    """Machines of the session before."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ def as_before(asked: Asked, package: Package, overrides: Sequence[str]) -> Asked
     if is_new["devices"] and session.request["strategy"] == "single":
         is_new["strategy"] = True
     found: dict[str, Any] = {key: session.request.get(key) for key, new in is_new.items() if not new}
-    return replace(asked, **found, said_in=dict.fromkeys(found, f"session {session.number}"))
+    said_in = dict.fromkeys(found, f"session {session.number}")
+    num_nodes_before = int(session.request.get("num_nodes", 1))
+    return replace(asked, **found, said_in=said_in, num_nodes_before=num_nodes_before)
 
 
 def decide(asked: Asked, settings: Settings, *, device: str, terminal: str, where: Where) -> Decided:
@@ -99,6 +103,9 @@ def decide(asked: Asked, settings: Settings, *, device: str, terminal: str, wher
         conflicts.check_ranks(settings, choice.strategy, world, where)
         _check_several(settings, kind, terminal, where)
         notes += _told(choice, kind, chosen, count)
+    if asked.num_nodes == 1 < (before := asked.num_nodes_before):
+        again = f"--num-nodes {before} --rendezvous HOST:PORT"
+        notes.append(f"one machine, and the session before had {before}; for {before} again add {again}")
     return Decided(choice.request(kind, chosen, count), [*notes, *_without_sync(settings, world)])
 
 
@@ -120,6 +127,22 @@ def said_of_several(request: Mapping[str, Any], text: str) -> list[str]:
     """A line about the ranks of a session, as ``3 ranks (ddp)`` in the place of ``{}``; none for one rank."""
     world = int(request.get("ranks", 1)) * int(request.get("num_nodes", 1))
     return [text.format(f"{world} ranks ({request.get('strategy')})")] if world > 1 else []
+
+
+def cards_here(request: Mapping[str, Any], settings: Settings) -> list[str] | None:
+    """The GPUs that this machine takes for a session that was begun on another, by what CUDA_VISIBLE_DEVICES
+    calls them; None: those that are visible.
+
+    Raises:
+        Refused: This machine does not have as many, or not those.
+    """
+    if request.get("device") != "cuda":
+        return None
+    asked = Asked(devices=request["devices"], strategy=request["strategy"])
+    if asked.devices == "auto":  # on the first machine: all
+        asked = replace(asked, devices=int(request["ranks"]))
+    choice = _Choice(asked, settings, "cuda", lambda key: None)
+    return [card.id for card in _chosen(choice, _cards(choice))]
 
 
 def environments(request: Mapping[str, Any], settings: Settings) -> tuple[dict[str, str], ...]:
@@ -183,6 +206,11 @@ def _check_nodes(asked: Asked) -> None:
                 setting="--rendezvous",
                 received=asked.rendezvous,
                 fix="name the first machine and a port that is free there: --rendezvous node1:29500",
+            )
+        if asked.restart:
+            raise UsageError(
+                "--restart is for one machine: nobody would type `roost join` anew",
+                fix="leave out --restart or --num-nodes",
             )
 
 

@@ -15,9 +15,8 @@ from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
 from roost.operations import intact
 from roost.operations.continue_ import ContinueRequest, continue_, finished
-from roost.operations.deadline import deadline_of
 from roost.operations.ranks import Asked, Decided, decide
-from roost.operations.starting import Started, begin, take
+from roost.operations.starting import Started, begin, require_possible, take
 from roost.package import checkpoint, gate, names, snapshot
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
@@ -138,7 +137,7 @@ def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Sta
         terminal=request.terminal,
         where=plan.config.where,
     )
-    deadline_of(plan.settings.limits)  # refuses one that is past before there is a package
+    require_possible(decided.request, plan.settings)
     package = plan.create(name, command=request.command)
     lock_fd = take(package)
     try:

@@ -93,7 +93,7 @@ def _following(running: Running, session: Session, output: Output) -> Running | 
     request = folder / f"{number}.request.json"
     offset = output.offset
     if output.was_replaced():  # by a shorter one
-        offset = int((sessions.load(request) or {}).get("output_offset", 0))
+        offset = int((sessions.load(request) or {}).get("output_offsets", {}).get(running.output.name, 0))
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 

@@ -49,6 +49,22 @@ class Started:
         return self.running.number if self.running is not None else None
 
 
+def require_possible(request: Mapping[str, Any], settings: Settings) -> None:
+    """Makes sure that a session can begin; to be called before anything is made for it.
+
+    Args:
+        request: What is asked of it.
+        settings: Those in effect.
+
+    Raises:
+        Refused: The time by which it must have ended is past, or other machines cannot meet this one.
+        UsageError: A variable with that time holds none.
+    """
+    deadline_of(settings.limits)
+    if int(request.get("num_nodes", 1)) > 1:
+        nodes.check(request)
+
+
 def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: Settings) -> Started:
     """Adds a session to a package and starts it.
 
@@ -62,13 +78,10 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
-        Refused: The time by which it must have ended is past, or other machines cannot meet this one.
-        UsageError: What is asked is for one machine only.
+        Refused: The time by which it must have ended is past.
     """
     ends = deadline_of(settings.limits)
     num_nodes = int(request.get("num_nodes", 1))
-    if num_nodes > 1:
-        nodes.check(request)
     token = secrets.token_hex(16)
     number = package.new_session({**request, "token": token})
     running = session_of(package, number, offset=size_of(package.output))

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roost.base import durable
 from roost.base.errors import Refused
@@ -22,8 +22,10 @@ from roost.package.progress import Board
 from roost.package.records import Writer
 from roost.package.retention import policy_of
 from roost.package.sessions import OwnRecord
-from roost.train.checkpoints import Checkpoints
 from roost.train.progress import Progress
+
+if TYPE_CHECKING:
+    from roost.train.checkpoints import Checkpoints
 
 STATE = "state"
 """The part of a checkpoint that holds what `roost.Package.save` was given."""
@@ -122,6 +124,8 @@ class Writing:
 
     def _go_on(self, number: int, id: int | None, found: Info | None) -> None:
         policy = policy_of(_kept(self._package))
+        from roost.train.checkpoints import Checkpoints  # torch: who only reads goes without
+
         checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
         if id is not None and found is None:
             found = checkpoint.verify(self._package.store().path(id))

@@ -63,10 +63,14 @@ class Agenda:
         for call in calls:
             call.schedule(step, self._steps_per_epoch, now)
 
-    def set_alarm(self, now: float, *, at_latest: float) -> None:
-        """Finds out when to look again, within ``at_latest`` seconds."""
+    def set_alarm(self, now: float, *, at_latest: float, end: float = math.inf) -> None:
+        """Finds out when to look again: within ``at_latest`` seconds, and at that at which the run ends.
+
+        Ranks may look at other steps, as rank 0 has hooks of its own; what is due for all of them is found at
+        one step.
+        """
         self.wake_step = min([self._total_steps, NEVER, *(call.next_step for call in self.calls)])
-        self.wake_second = min([now + at_latest, math.inf, *(call.next_second for call in self.calls)])
+        self.wake_second = min([now + at_latest, end, *(call.next_second for call in self.calls)])
 
     def resume(self, trainer: Trainer, now: float) -> None:
         """Schedules everything after a restart, and does first what a stop had cut short in the step that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from roost.train.ranks import Channel, Exchange
 
@@ -28,6 +28,8 @@ class Verdict(NamedTuple):
     they cannot take the step together."""
     num_samples: int
     """Of all ranks."""
+    differs: Literal["no", "sizes", "values"]
+    """Whether what each rank draws whole is not the same on all, and in what."""
 
 
 class Agreement:
@@ -60,19 +62,25 @@ class Agreement:
         """Asks all ranks to stop."""
         self._stop = True
 
-    def tell(self, *, failed: int, num_batches: int, num_samples: int) -> Exchange:
+    def tell(
+        self, *, failed: int, num_batches: int, num_samples: int, sizes: int = 0, values: int = 0
+    ) -> Exchange:
         """Begins to tell the other ranks of this one's share of a window, and of what it was asked.
 
         Args:
             failed: Whether it could not be drawn: a code of `roost.train.failed.code_of`.
             num_batches: Its micro-batches that there is something to compute for.
             num_samples: Its samples.
+            sizes: A digest of the sizes of what every rank draws whole; 0 where there is none.
+            values: Likewise, of what its first batch holds.
         """
         with self._lock:
             self._told = set(self._asked)
         bits = sum(1 << place for place, name in enumerate(REQUESTS) if name in self._told)
         now = time.monotonic_ns()
-        return self._channel.exchange([self._stop, bits, now, failed, num_batches, num_samples])
+        return self._channel.exchange(
+            [self._stop, bits, now, failed, num_batches, num_samples, sizes, values]
+        )
 
     def hear(self, exchange: Exchange) -> Verdict:
         """Waits until all have told.
@@ -81,7 +89,7 @@ class Agreement:
             RuntimeError: Another rank is gone, or did not come in time.
         """
         every = exchange.wait()
-        stops, bits, clocks, failed, lengths, num_samples = zip(*every, strict=True)
+        stops, bits, clocks, failed, lengths, num_samples, sizes, values = zip(*every, strict=True)
         self._seconds = clocks[0] / 1e9
         with self._lock:
             self._asked -= self._told
@@ -92,8 +100,13 @@ class Agreement:
             failed=failed,
             is_empty=not sum(num_samples) or min(lengths) == 0 or len(set(lengths)) > 1,
             num_samples=sum(num_samples),
+            differs="sizes" if _differ(sizes) else "values" if _differ(values) else "no",
         )
 
 
 def _first(flags: tuple[int, ...]) -> int | None:
     return next((rank for rank, flag in enumerate(flags) if flag), None)
+
+
+def _differ(digests: tuple[int, ...]) -> bool:
+    return len({one for one in digests if one}) > 1

@@ -86,7 +86,7 @@ def run(
     results = means(ranks.control.gather(told))
     if _summarizes(runner):
         results.update(_numbers(runner.summarize(found.values(ranks), split)))
-    return results
+    return ranks.control.broadcast(results)  # `summarize` may draw at random, and all decide by the results
 
 
 def _own(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:

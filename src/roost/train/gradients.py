@@ -49,6 +49,7 @@ class Gradients:
 
     Args:
         timing: Is told how long forward and backward take.
+        device: Where they are computed.
         autocast: Entered around each forward.
         scales: Whether the loss is scaled, for fp16.
         ranks: Who takes the step together.
@@ -61,12 +62,14 @@ class Gradients:
         self,
         timing: Timing,
         *,
+        device: torch.device | str = "cpu",
         autocast: AbstractContextManager[object] | None = None,
         scales: bool = False,
         ranks: Ranks = ALONE,
         reduces: bool = True,
         agrees: bool = False,
     ) -> None:
+        self._device = torch.device(device)
         self._timing, self._autocast, self._scales, self._ranks = timing, autocast, scales, ranks
         self._reduces, self._agrees = reduces and ranks.are_several, agrees and ranks.are_several
         self._reducers: dict[tuple[int, ...], Reducer] = {}
@@ -178,7 +181,7 @@ class Gradients:
                 reducer.begin()
             reducer.finish()
         if sums.are_weighted:
-            total = torch.as_tensor(sums.total)
+            total = self._here(sums.total)
             _divide(target, self._sum(total))
             # A rank may hold nothing but padding, while others do not.
             sums.values = {
@@ -202,20 +205,26 @@ class Gradients:
             return float(batches.total)
         return float(sum(count for [count] in self._ranks.control.exchange([int(own)]).wait()))
 
+    def _here(self, value: Value) -> Tensor:
+        """() the number on the device by which ranks talk, as exact as it came."""
+        if isinstance(value, Tensor):
+            return value.detach().to(self._device)
+        return torch.tensor(value, dtype=torch.float64, device=self._device)
+
     def _sum(self, value: Tensor) -> Tensor:
-        every = value.detach().clone()
+        every = value.clone()
         dist.all_reduce(every)
         return every
 
-    def not_finite_anywhere(self, loss: Tensor) -> Tensor:
+    def loss_of_all(self, loss: Value) -> Tensor:
         """() a number that is finite exactly when the loss of each rank is."""
-        return self._sum(loss) if self._ranks.are_several else loss
+        return self._sum(self._here(loss)) if self._ranks.are_several else torch.as_tensor(loss)
 
     def _reducer(self, target: Target) -> Reducer:
         parameters = target.parameters
         key = tuple(id(parameter) for parameter in parameters if parameter.requires_grad)
         if key not in self._reducers:
-            self._reducers[key] = Reducer(parameters)
+            self._reducers[key] = Reducer(parameters, group=self._ranks.gradients)
         return self._reducers[key]
 
 

@@ -77,7 +77,8 @@ class Notes:
 
     def of(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> Note:
         """Where a step's window lies, which follows from its number: each takes as many micro-batches as the
-        others but the last of an epoch."""
+        others but the last of an epoch. Its samples are those of all ranks: the same for each, whoever met
+        what is wrong with them."""
         loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
         epoch, number = divmod(step - 1, trainer.steps_per_epoch)
         batch = number * per_step

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from roost.package.checkpoint import Info
 from roost.train import seeding
 from roost.train.events import Events
+from roost.train.ranks import ALONE
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -18,26 +19,27 @@ class RankState:
     of the trainer's state.
 
     Args:
-        trainer: Of this rank.
+        trainer: Of this rank; None in a loop of one's own, in one process.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        self.name = f"rank-{trainer.ranks.rank}"
-        self.optional = not trainer.ranks.is_main
+    def __init__(self, trainer: Trainer | None = None) -> None:
+        ranks = trainer.ranks if trainer is not None else ALONE
+        self.name = f"rank-{ranks.rank}"
+        self.optional = not ranks.is_main
         """Whether a checkpoint, of fewer ranks, may be without."""
+        self._events = trainer.events if trainer is not None and self.optional else None
         self._loaded: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every generator."""
-        own = {"events": self._trainer.events.state_dict()} if self.optional else {}
+        own = {"events": self._events.state_dict()} if self._events is not None else {}
         return {"rng": seeding.rng_state(), **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Remembers the generators for `restore`."""
         self._loaded = state["rng"]
-        if self.optional:
-            self._trainer.events.load_state_dict(state["events"])
+        if self._events is not None:
+            self._events.load_state_dict(state["events"])
 
     def restore(self) -> list[str]:
         """Puts the generators to what was loaded, if anything was; gives why one of them could not be."""

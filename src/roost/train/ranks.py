@@ -102,6 +102,8 @@ class Ranks:
     """For the training thread."""
     saving: Channel = field(default_factory=Channel)
     """For the thread that writes checkpoints."""
+    gradients: Any = None
+    """The group by which gradients are added up."""
     store: Store | None = None
     """Where the ranks have met; None when alone."""
 
@@ -179,4 +181,5 @@ def join(
     control, saving = (
         Channel(rank, world, dist.new_group(backend="gloo", timeout=timeout)) for _ in ("control", "saving")
     )
-    return Ranks(rank, world, local_rank, control, saving, store)
+    gradients = dist.new_group(backend=backend, timeout=timeout)
+    return Ranks(rank, world, local_rank, control, saving, gradients, store)

@@ -31,13 +31,18 @@ class Reducer:
 
     Args:
         parameters: In the same order on all ranks.
+        group: Of its own: in the backward of a model other collectives may run on the default one, and where
+            a rank did not use a parameter they would meet those of other ranks in another order. The default
+            one when None.
         bucket_bytes: Most bytes of a bucket; a larger parameter has one of its own.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], *, bucket_bytes: int = BUCKET_BYTES) -> None:
+    def __init__(
+        self, parameters: Sequence[Tensor], *, group: Any = None, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
         # Backward comes to the last ones first.
         trained = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
-        self._buckets = [_Bucket(part) for part in _parts(trained, bucket_bytes)]
+        self._buckets = [_Bucket(part, group) for part in _parts(trained, bucket_bytes)]
         self._is_open = False
         self._next = 0
         """The bucket that is sent next."""
@@ -46,9 +51,9 @@ class Reducer:
                 parameter.register_post_accumulate_grad_hook(self._note(bucket))  # type: ignore[no-untyped-call]
 
     def _note(self, bucket: _Bucket) -> Any:
-        def note(_: Tensor) -> None:
+        def note(parameter: Tensor) -> None:
             if self._is_open:
-                bucket.missing -= 1
+                bucket.note(parameter)
                 self._send_what_is_whole()
 
         return note
@@ -57,11 +62,7 @@ class Reducer:
         """Before the backward that completes the gradients."""
         self._is_open, self._next = True, 0
         for bucket in self._buckets:
-            bucket.missing = len(bucket.parameters)
-
-    def cancel(self) -> None:
-        """The backward has failed; nobody may have sent anything."""
-        self._is_open = False
+            bucket.begin()
 
     def finish(self) -> None:
         """Sends what is left, waits, and leaves the sums in the parameters.
@@ -77,7 +78,7 @@ class Reducer:
             bucket.receive()
 
     def _send_what_is_whole(self) -> None:
-        while self._next < len(self._buckets) and self._buckets[self._next].missing <= 0:
+        while self._next < len(self._buckets) and self._buckets[self._next].is_whole:
             self._buckets[self._next].send()
             self._next += 1
 
@@ -85,11 +86,37 @@ class Reducer:
 class _Bucket:
     """Parameters of one type on one device whose gradients travel together, and whether each has one."""
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.parameters, self.missing = parameters, 0
+    def __init__(self, parameters: Sequence[Tensor], group: Any) -> None:
+        self.parameters, self._group = parameters, group
+        self._here: set[int] = set()
+        """By `id`, those whose gradients stand."""
         self._flat: Tensor | None = None
         self._work: Any = None
         self._unused: list[int] = []
+
+    def begin(self) -> None:
+        """Before a backward."""
+        self._here.clear()
+        self._work = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each of them has its gradient."""
+        return len(self._here) == len(self.parameters)
+
+    def note(self, parameter: Tensor) -> None:
+        """A gradient stands, as far as autograd has come.
+
+        Raises:
+            ContractError: It has changed after it was sent.
+        """
+        if self._work is not None:
+            raise ContractError(
+                "a parameter gets its gradient in several parts of one backward, which ranks cannot add up "
+                "while it goes on",
+                fix="torch.utils.checkpoint: use_reentrant=False; or train in one process",
+            )
+        self._here.add(id(parameter))
 
     def send(self) -> None:
         """Begins to add up what stands in the parameters' gradients."""
@@ -106,11 +133,12 @@ class _Bucket:
         if self._unused:
             self._flat.zero_()
         used = [place for place, gradient in enumerate(own) if gradient is not None]
-        torch._foreach_copy_([self._views[place] for place in used], [g for g in own if g is not None])
+        if used:
+            torch._foreach_copy_([self._views[place] for place in used], [g for g in own if g is not None])
         self._flags.fill_(1.0)
         if self._unused:
             self._flags[self._unused] = 0.0
-        self._work = dist.all_reduce(self._flat, async_op=True)
+        self._work = dist.all_reduce(self._flat, group=self._group, async_op=True)
 
     def receive(self) -> None:
         """Waits for the sums, and puts them into the parameters."""

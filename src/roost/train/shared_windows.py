@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Generator
 from contextlib import closing
 from time import perf_counter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roost.base.errors import ContractError
 from roost.train import failed
 from roost.train.agreement import Agreement, Verdict
-from roost.train.data import head
+from roost.train.data import head, sizes
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.loss import Window
 from roost.train.plans.shares import share
@@ -47,6 +48,8 @@ class SharedWindows(Windows):
         super().__init__(trainer)
         self._agreement = agreement
         self._ahead: _Ahead | None = None
+        self._sizes = self._values = 0
+        """Digests of what was drawn whole: of the sizes so far, and of the first batch."""
 
     def draw(self) -> Drawn:
         """The next window, this rank's share of it; the same one for all.
@@ -61,7 +64,10 @@ class SharedWindows(Windows):
         verdict = self._agreement.hear(ahead.said)
         trainer.heard(verdict)
         if verdict.stops is not None:
+            self._ahead = ahead  # it was not taken: the state is that before it
             raise Interrupted
+        if verdict.differs != "no":
+            self._tell_that_they_differ(verdict)
         if any(verdict.failed):
             words = failed.in_words(trainer.ranks.control, ahead.error)
             raise ahead.error or failed.of_peer(verdict.failed, f"could not draw its batches: {words}")
@@ -89,7 +95,7 @@ class SharedWindows(Windows):
         drawn, error = None, None
         try:
             if self._drawing is None:
-                self._drawing = _shares(self._trainer)
+                self._drawing = self._shares()
             drawn = next(self._drawing)
         except Interrupted:
             self._drawing = None  # this rank was asked to stop, and tells it below
@@ -100,8 +106,33 @@ class SharedWindows(Windows):
             failed=failed.code_of(error),
             num_batches=len(drawn.window) if drawn is not None else 0,
             num_samples=drawn.num_samples if drawn is not None else 0,
+            sizes=self._sizes if drawn is not None else 0,
+            values=self._values if drawn is not None else 0,
         )
         return _Ahead(drawn, error, said, data)
+
+    def _note_whole(self, batch: Batch) -> None:
+        if not self._values:
+            self._values = sizes.digest(batch.value)
+        self._sizes = zlib.crc32(b"%d %d" % (batch.num_samples, batch.last), self._sizes) or 1
+
+    def _tell_that_they_differ(self, verdict: Verdict) -> None:
+        """What each rank draws whole must be the same.
+
+        Raises:
+            ContractError: They are of other sizes.
+        """
+        called = self._trainer.loaders["train"].name or "the training set"
+        if verdict.differs == "sizes":
+            raise ContractError(
+                f"{called} gives each rank other batches",
+                fix="let it give the same on every rank: roost draws what has no indices whole on each, and "
+                "shares each batch out by itself",
+            )
+        self._trainer.note_inexact(
+            f"{called} gives each rank other values: it draws from a generator that roost does not seed, or "
+            "shares itself out by rank, and then samples are lost: roost shares each batch out by itself"
+        )
 
     def _moved(self, drawn: Drawn, verdict: Verdict) -> Drawn:
         begun = perf_counter()
@@ -113,28 +144,30 @@ class SharedWindows(Windows):
         self._trainer.stepper.timing.ends(TO_DEVICE, begun)
         return drawn._replace(window=window, all_samples=0 if verdict.is_empty else verdict.num_samples)
 
-
-def _shares(trainer: Trainer) -> Generator[Drawn, None, None]:
-    """This rank's shares of the windows from where the trainer is on, endlessly, on the CPU."""
-    progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
-    loader, ranks = trainer.loaders["train"], trainer.ranks
-    window, num_batches, num_empty = Window(), 0, 0
-    stand_in = functools.cache(functools.partial(_stand_in, loader))
-    with closing(loader.epochs(progress.epoch, progress.batch)) as fetched:
-        for whole in fetched:
-            batch = whole if loader.has_indices else _share(whole, ranks, loader.name)
-            num_batches += 1
-            value = batch.value
-            if not batch.num_samples and not batch.is_stand_in:
-                num_empty += 1
-                value = stand_in()
-            if value is not None:
-                window.append(value)
-                window.num_samples.append(batch.num_samples)
-            if batch.last or num_batches == batches_per_step:
-                num_samples = sum(window.num_samples)
-                yield Drawn(window, num_samples, num_batches, num_empty, batch.last, num_samples)
-                window, num_batches, num_empty = Window(), 0, 0
+    def _shares(self) -> Generator[Drawn, None, None]:
+        """This rank's shares of the windows from where the trainer is on, endlessly, on the CPU."""
+        trainer = self._trainer
+        progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
+        loader, ranks = trainer.loaders["train"], trainer.ranks
+        window, num_batches, num_empty = Window(), 0, 0
+        stand_in = functools.cache(functools.partial(_stand_in, loader))
+        with closing(loader.epochs(progress.epoch, progress.batch)) as fetched:
+            for batch in fetched:
+                if not loader.has_indices:
+                    self._note_whole(batch)
+                    batch = _share(batch, ranks, loader.name)
+                num_batches += 1
+                value = batch.value
+                if not batch.num_samples and not batch.is_stand_in:
+                    num_empty += 1
+                    value = stand_in()
+                if value is not None:
+                    window.append(value)
+                    window.num_samples.append(batch.num_samples)
+                if batch.last or num_batches == batches_per_step:
+                    num_samples = sum(window.num_samples)
+                    yield Drawn(window, num_samples, num_batches, num_empty, batch.last, num_samples)
+                    window, num_batches, num_empty = Window(), 0, 0
 
 
 def _stand_in(loader: Batches) -> Any:

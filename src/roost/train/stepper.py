@@ -91,6 +91,7 @@ class Stepper:
         self._scales = precision == "fp16"
         self.gradients = Gradients(
             self.timing,
+            device=device,
             autocast=numbers.forward(precision, device) if precision != 32 else None,
             scales=self._scales,
             ranks=ranks,
@@ -199,7 +200,7 @@ class Stepper:
         if self.guard is not None and self.guard.looks:
             # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
             sizes = [] if scaler else [_size(optim, values, prefix) for prefix, optim in moving.items()]
-            bad = self.guard.look(self.gradients.not_finite_anywhere(torch.as_tensor(loss)), sizes)
+            bad = self.guard.look(self.gradients.loss_of_all(loss), sizes)
             if scaler is not None:
                 numbers.keep_back(scaler, moving.values(), bad)
         self.has_moved = True

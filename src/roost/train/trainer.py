@@ -186,7 +186,7 @@ class Trainer(Requests):
 
     def _after_hooks(self, now: float) -> None:
         self.cut_short = self.cut_short or bool(self.agenda.pending)
-        self.agenda.set_alarm(now, at_latest=_PUBLISH_SECONDS)
+        self.agenda.set_alarm(now, at_latest=_PUBLISH_SECONDS, end=self._zero + self.progress.total_seconds)
 
     # ---- evaluation -------------------------------------------------------------------------------------
 

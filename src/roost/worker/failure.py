@@ -53,7 +53,8 @@ def explained(error: BaseException, *, own: Sequence[Path], package: Path | None
     whole = _whole(error)
     if is_of_a_peer(error):
         words = one_line(found.said) if isinstance(error, PeerLost) else _of_a_peer(error)
-        return Failure("peer", words, 1, (f"error: {harmless(words)}",), whole, is_all=True)
+        # Nothing is printed: the supervisor says it, if the rank that is gone gives no cause of its own.
+        return Failure("peer", words, 1, (), whole, is_all=True)
     if isinstance(error, RoostError) or _is_own_file(error):
         return _mistake(error, found, whose, scene, whole)
     if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -108,7 +109,7 @@ def told(error: BaseException, *, own: Sequence[Path], package: Path | None, fil
     return failure
 
 
-# --- another rank is gone: one line -------------------------------------------------------------------------
+# --- another rank is gone: for the supervisor -------------------------------------------------------------------------
 
 _OF_TORCH = ("DistBackendError", "DistNetworkError", "DistStoreError")
 _GONE = re.compile(

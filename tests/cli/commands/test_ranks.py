@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def test_what_was_asked(given: dict[str, Any], asked: Asked) -> None:
         ({"devices": "0,x"}, "received '0,x'"),
         ({"devices": "-1"}, "--devices: is neither"),
         ({"devices": ","}, "--devices: is neither"),
+        ({"devices": "1025"}, "--devices: are too many; received 1025"),
     ],
     ids=str,
 )
@@ -75,6 +77,14 @@ def test_nothing_is_made_where_it_cannot_be(tmp_path: Path) -> None:
     for arguments in (["run", config], ["continue", made.path], ["fork", made.path, "--name", "f"]):
         said = roost(*arguments, "-CPU", "-DDP")
         assert said.returncode == 2 and "say how many: -CPU --devices 2" in said.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        meeting = ["--num-nodes", "2", "--rendezvous", f"127.0.0.1:{taken.getsockname()[1]}"]
+        for arguments in (["run", config], ["continue", made.path, "-d", "x"], ["fork", made.path]):
+            said = roost(*arguments, "-CPU", "--devices", "1", *meeting)
+            assert said.returncode == 5 and "Address already in use" in said.stderr
+    assert not (made.path / "_desc: x").exists() and list(made.path.parent.iterdir()) == [made.path]
     said = roost("run", config, "-CPU", "--devices", "2", "+backend=nccl")
     assert said.returncode == 4 and "ranks on the CPU by gloo, as NCCL has none" in said.stderr
     said = roost("run", config, "--time-limit", "soon", "-CPU")

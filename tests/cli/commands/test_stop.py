@@ -23,3 +23,8 @@ def test_only_what_is_not_finished_can_go_on(
     _tell(Ended(1, state, 30, was_running), "runs/one")
     said = capsys.readouterr().err
     assert state in said and ("to go on: roost continue runs/one" in said) == goes_on
+
+
+def test_a_run_that_was_stopped_before_it_could_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell(Ended(1, "stopped", None, True), "runs/one")
+    assert capsys.readouterr().err == "stopped; to go on: roost continue runs/one\n"

@@ -93,7 +93,7 @@ def test_one_checkpoint(tmp_path: Path) -> None:
 
 
 def test_the_checkpoints_of_a_loop_by_hand(tmp_path: Path) -> None:
-    Checkpoints(tmp_path / "saved").save({"model": module(7)}, Progress())
+    Checkpoints(tmp_path / "saved").save({"model": module(7)}, Progress()).wait()
     assert first(packages.read(tmp_path / "saved")) == 7
 
 

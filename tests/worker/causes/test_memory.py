@@ -10,6 +10,7 @@ import torch
 
 from roost.base.raised import raised
 from roost.train import evaluation
+from roost.train.data.batches import Batch
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, unknown
 
@@ -88,8 +89,10 @@ def test_in_a_validation_its_own_batch_size_counts() -> None:
             raise torch.OutOfMemoryError(NEW)
 
     class Loader:
+        name = ""
+
         def once(self) -> Iterator[object]:
-            yield torch.ones(1), 1, True
+            yield Batch(torch.ones(1), 1, True)
 
     error = of(lambda: evaluation.run(Runner(), Loader(), "valid", stop=lambda: False))  # type: ignore[arg-type]
     assert "data.valid.batch_size" in known(error).fix

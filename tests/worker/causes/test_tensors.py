@@ -67,6 +67,7 @@ def loss(labels: torch.Tensor) -> torch.Tensor:
         (lambda: loss(torch.tensor([0, 1, -1])), "a class label is -1"),
         (lambda: loss(torch.ones(3)), "class labels must be whole numbers (torch.long), and are Float"),
         (lambda: nn.Embedding(3, 4)(torch.tensor([5])), "num_embeddings"),
+        (lambda: nn.BatchNorm1d(3)(torch.ones(1, 3)), "got one sample, which has no variance"),
         (lambda: nn.BCEWithLogitsLoss()(torch.ones(3, 1), torch.ones(3)), "shape [3] with outputs of shape"),
         (lambda: (weight() * 2).backward(), "more than one number"),
         (lambda: torch.ones(()).backward(), "no trainable parameter"),
@@ -80,6 +81,13 @@ def loss(labels: torch.Tensor) -> torch.Tensor:
 )  # fmt: skip
 def test_for_real(raises: Callable[[], object], words: str) -> None:
     assert words in known(of(raises)).words
+
+
+def test_one_sample_is_the_share_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
+        monkeypatch.setenv(name, value)
+    cause = known(of(lambda: nn.BatchNorm2d(3)(torch.ones(1, 3, 1, 1))))
+    assert cause.words.endswith(": the share of rank 3 of 4") and "data.drop_last: true" in cause.fix
 
 
 def test_the_steps_of_one_cycle_come_from_the_config() -> None:

@@ -32,10 +32,10 @@ _OPTIONS = (
         type=click.IntRange(0),
         default=0,
         metavar="N",
-        help="When it fails, go on from its last checkpoint, N times in a row at most.",
+        help="When it fails, go on from its last checkpoint, N times in a row at most; on one machine.",
     ),
     click.option(
-        "--time-limit", metavar="TIME", help="Save and end by then, as 11h30m; limits.wall_time for short."
+        "--time-limit", metavar="TIME", help="Save and end by then, as 11h30m; short for limits.wall_time."
     ),
 )
 
@@ -99,4 +99,11 @@ def _devices(text: str | None) -> Devices | None:
             received=text,
             fix="write 2 for two of them, 0,2 for these two, 0, for the first, or auto for all",
         )
-    return [int(part) for part in parts] if "," in text else int(text)
+    if "," in text:
+        return [int(part) for part in parts]
+    from roost.config.settings import MOST_DEVICES
+
+    if int(text) > MOST_DEVICES:
+        fix = f"ask for at most {MOST_DEVICES}"
+        raise UsageError("are too many", setting="--devices", received=int(text), fix=fix)
+    return int(text)

@@ -41,9 +41,10 @@ def _tell(event: object, shown: str) -> None:
 
     assert isinstance(event, Ended)
     state = terminal.state(event.state)
+    step = "" if event.step is None else f" at step {event.step}"
     if not event.was_running:
         terminal.say(f"{shown} does not run: {state}")
     elif event.state == "succeeded":
-        terminal.say(f"{state} at step {event.step}, before it could be stopped")
+        terminal.say(f"{state}{step}, before it could be stopped")
     else:
-        terminal.say(f"{state} at step {event.step}; to go on: roost continue {shown}")
+        terminal.say(f"{state}{step}; to go on: roost continue {shown}")

@@ -104,7 +104,8 @@ class Batches(ABC):
         return []
 
     def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        """The indices in the set of so many batches' samples, in their order; none without indices."""
+        """The indices in the set of so many batches' samples, those of all ranks, in their order; none without
+        indices."""
         return []
 
     def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:

@@ -22,6 +22,7 @@ from roost.train.data.sizes import is_nothing
 from roost.train.data.slot import NoRoom
 from roost.train.plans.excerpt import Excerpt
 from roost.train.plans.plan import BatchPlan, Draws, Plan, num_samples_of, stands_in
+from roost.train.plans.shares import Shared
 
 TIMEOUT_SECONDS = 300.0
 _NO_MEMORY = "DefaultCPUAllocator: "
@@ -141,7 +142,8 @@ class Loader(Batches):
         )
 
     def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        draws = itertools.islice(self.plan.batches(epoch, batch), num_batches)
+        plan = self.plan.whole if isinstance(self.plan, Shared) else self.plan
+        draws = itertools.islice(plan.batches(epoch, batch), num_batches)
         parts = [[draw] if not isinstance(draw, Mapping) else list(draw.values()) for draw in draws]
         return [index for part in parts for draw in part for index in draw.indices]
 

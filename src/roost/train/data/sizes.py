@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+
+_DIGESTED = 1 << 16
+"""Values of each tensor."""
 
 
 def count(value: Any) -> int:
@@ -29,6 +34,17 @@ def is_nothing(value: Any) -> bool:
     if isinstance(value, Tensor | np.ndarray):
         return value.ndim > 0 and value.shape[0] == 0
     return value is None or (isinstance(value, list | tuple | Mapping) and not value)
+
+
+def digest(value: Any) -> int:
+    """A number that two batches share whose tensors and arrays begin alike; never 0."""
+    found = 1
+    for one in _tensors(value):
+        first = one.reshape(-1)[:_DIGESTED]
+        if isinstance(first, Tensor):
+            first = first.detach().resolve_conj().cpu().contiguous().view(torch.uint8).numpy()
+        found = zlib.crc32(first.tobytes(), found)
+    return found or 1
 
 
 def _tensors(value: Any) -> Iterator[Any]:

@@ -23,7 +23,8 @@ class TimeLimit(Hook):
     How early is measured (`roost.train.deadline`). Where no save was made in the first quarter of the session
     it asks for one, so that there is a checkpoint, and a measure.
 
-    Of several ranks the first one looks; the others hear of it as of any stop.
+    Of several ranks the first of each machine looks, which may have an end of its own; the others hear of it
+    as of any stop.
 
     Args:
         ends: The moment, in unix seconds.
@@ -39,7 +40,7 @@ class TimeLimit(Hook):
         self._deadline: Deadline | None = None
 
     def on_start(self, trainer: Trainer) -> None:
-        if not trainer.ranks.is_main:
+        if not trainer.ranks.is_first_here:
             return
         self._deadline = Deadline(self._ends, self._begun, saves=2 if trainer.ranks.are_several else 1)
         self._first_step = trainer.progress.step

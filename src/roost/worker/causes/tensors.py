@@ -7,6 +7,7 @@ import re
 from roost.base.frames import library
 from roost.base.raised import Raised
 from roost.worker.causes.cause import Cause, Row, Scene, said
+from roost.worker.rank_environment import place
 
 _MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 
@@ -61,6 +62,19 @@ def index_of_an_embedding(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
+def one_sample(raised: Raised, scene: Scene) -> Cause | None:
+    """A batch norm in training that got a batch of one, in most cases the rest of an epoch, or its share."""
+    known = "Expected more than 1 value per channel when training"
+    if not raised.is_a("ValueError") or not raised.text.startswith(known):
+        return None
+    own = place()
+    share = f": the share of rank {own.rank} of {own.world}" if own is not None else ""
+    return Cause(
+        f"a batch norm in training got one sample, which has no variance{share}",
+        "data.drop_last: true leaves out the short last batch of an epoch; else a larger data.batch_size",
+    )
+
+
 _ARGUMENTS = re.compile(r"(?:\w+\.)*(\w+)\.__init__\(\) (?:takes|missing|got)\b")
 
 
@@ -82,6 +96,7 @@ CAUSES: tuple[Row, ...] = (
     features,
     types,
     index_of_an_embedding,
+    one_sample,
     arguments_of_the_contract,
     said(
         "RuntimeError",
