@@ -6,16 +6,15 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec
 from roost.lab.start import start
+from tests import processes
 from tests.waiting import wait_for
 
 # What every worker may use: it says its final line, tells that it has come to a place, waits for ever.
@@ -126,32 +125,11 @@ class Session:
         return (self.folder / name).read_text()
 
     def close(self) -> None:
-        """Ends whatever a test that failed has left, for the sake of the others: whole groups at once,
-        because what forks all the time is never met twice under one pid."""
-        for _ in range(100):
-            groups = {group for pid in self.living() if (group := _group_of(pid)) not in (0, os.getpgrp())}
-            if not groups:
-                break
-            for group in groups:
-                with suppress(ProcessLookupError):
-                    os.killpg(group, signal.SIGKILL)
+        """Ends whatever a test that failed has left."""
+        processes.kill_all_in(self.folder)
         if self.child is not None:
             self.child.wait(10)
 
     def living(self) -> list[int]:
         """Every process of the machine that lives in the folder, as the worker and all it starts do."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if entry.joinpath("cwd").readlink() == self.folder:
-                    found.append(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # it ended while we looked, or is none of ours
-        return found
-
-
-def _group_of(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return 0
+        return processes.living_in(self.folder)

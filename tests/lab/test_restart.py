@@ -14,7 +14,7 @@ import pytest
 
 from roost.base import process
 from roost.lab.limits import Limits
-from roost.lab.restart import following, pause_seconds
+from roost.lab.restart import following, in_what_is_left, pause_seconds
 from tests.lab.sessions import Session
 from tests.waiting import wait_for
 
@@ -25,11 +25,13 @@ FAILS = "end('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)"
 REQUEST = {"kind": "train", "overrides": ["a=1"], "checkpoint": 4, "device": "cpu"}
 
 
-def start(session: Session, code: str, *, restart: int = 2, restarted: int = 0) -> None:
+def start(
+    session: Session, code: str, *, restart: int = 2, restarted: int = 0, limits: Limits = Limits()
+) -> None:
     (session.folder / "sessions" / "1.request.json").write_text(json.dumps({**REQUEST, "session": 1}))
     spec = session.spec(NUMBER + code)
     argv = [*spec.argv, "1"]
-    session.start_spec(spec._replace(argv=argv, restart=restart, restarted=restarted))
+    session.start_spec(spec._replace(argv=argv, restart=restart, restarted=restarted, limits=limits))
 
 
 def exit_code(session: Session) -> int:
@@ -60,7 +62,7 @@ def test_until_it_succeeds(session: Session) -> None:
     text = session.output.read_text()
     assert f"session 2 {asked['token']}" in text
     assert text.count("roost: session 1 failed; session 2 begins in 1 s (restart 1 of 2)") == 1
-    assert asked["output_offset"] == text.index("\nroost: session 1 failed")
+    assert asked["output_offsets"] == {"_output.txt": text.index("\nroost: session 1 failed")}
     assert not session.locked()
 
 
@@ -102,6 +104,36 @@ def test_who_was_asked_to_stop_is_not_begun_again(session: Session) -> None:
     assert not session.file.with_name("2.request.json").exists()
 
 
+def test_a_stop_after_the_workers_have_ended_counts_too(session: Session) -> None:
+    """While their output, here 64 MB, is shortened."""
+    code = "here('ready'); os.write(1, b'0123456789abcde\\n' * 2**22); os._exit(3)"
+    start(session, code, restart=1, limits=Limits(output_bytes=63 * 2**20))
+    session.wait_until("ready")
+    worker, supervisor = record(session, 1)["worker_pid"], session.supervisor_pid
+    wait_for(lambda: process.read_stat(worker) is None)
+    os.kill(supervisor, signal.SIGTERM)
+    assert exit_code(session) == 3
+    assert not session.file.with_name("2.request.json").exists()
+    assert record(session, 1)["stop_asked"]
+
+
+def test_one_that_cannot_start_says_so(session: Session) -> None:
+    """Whoever would have heard it at the start has long gone."""
+    (session.folder / "sessions" / "1.request.json").write_text(json.dumps({**REQUEST, "session": 1}))
+    spec = session.spec("os._exit(3)")
+    session.start_spec(spec._replace(argv=[*spec.argv, "1"], restart=1, ranks=({}, {})))
+    wait_for(session.file.with_name("2.json").exists)
+    second = session.folder / "_output_1.txt"
+    second.unlink()
+    second.mkdir()
+    assert exit_code(session) == 1
+    end = record(session, 2)
+    assert (end["state"], end["reason"]) == ("failed", "start")
+    assert "session 2 could not be started: IsADirectoryError" in end["error"]
+    assert end["error"] in session.output.read_text()
+    assert not session.locked()
+
+
 def test_stopped_in_the_pause(session: Session) -> None:
     """There the guard stands for the supervisor that is to come; nobody else can take the lock."""
     start(session, "os._exit(3)", restart=6, restarted=5)  # a pause of half a minute
@@ -138,15 +170,23 @@ def test_without_a_guard_nothing_is_planned(session: Session) -> None:
     wait_for(lambda: not process.alive(session.supervisor_pid, None, process.boot_id()))
 
 
-def test_the_time_limit_is_that_of_all_together(session: Session) -> None:
-    spec = session.spec("")._replace(limits=Limits(wall_seconds=100.0))
-    session.file.write_text(json.dumps({"started": time.time() - 60, "restarted_as": 2}))
+def test_the_session_that_follows(session: Session) -> None:
+    spec = session.spec("")
+    session.file.write_text(json.dumps({"restarted_as": 2}))
     session.file.with_name("2.request.json").write_text(json.dumps({"token": "f" * 32}))
     found = following(spec)
     assert found is not None
-    assert found.limits.wall_seconds is not None
-    assert 0 < found.limits.wall_seconds <= 40
     assert (found.session, found.restarted, found.token) == (2, 1, "f" * 32)
+
+
+@pytest.mark.parametrize(("left", "most"), [(40.0, 40.0), (-5.0, 0.0)])
+def test_the_time_limit_is_that_of_all_together(session: Session, left: float, most: float) -> None:
+    """With the pauses between them."""
+    spec = session.spec("", ROOST_DEADLINE=str(time.time() + left))
+    found = in_what_is_left(spec._replace(limits=Limits(wall_seconds=100.0))).limits.wall_seconds
+    assert found is not None
+    assert max(0.0, most - 20) <= found <= most
+    assert in_what_is_left(spec).limits.wall_seconds is None
 
 
 def test_the_pause_grows_to_half_a_minute(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ end("succeeded", 0)
         assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["MASTER_ADDR"]) == ("3", "3", "127.0.0.1")
         assert mode == "0o700"
     assert len({(env["MASTER_PORT"], env["ROOST_MEETING"], env["ROOST_TOKEN"]) for env, _ in found}) == 1
-    assert found[0][0]["ROOST_MEETING"].startswith(tempfile.gettempdir())
+    assert found[0][0]["ROOST_MEETING"].startswith("/tmp/")
     assert (record["state"], record["worker_status"]) == ("succeeded", 0)
     assert [(one["rank"], one["status"], one["state"]) for one in record["ranks"]] == [
         (rank, 0, "succeeded") for rank in range(3)
@@ -257,6 +256,23 @@ def test_a_rank_of_a_launcher_has_lost_one_of_another_machine(session: Session) 
     spec = session.spec(code)._replace(is_launcher=True, limits=Limits(peer_seconds=0.2))
     record = session.end_spec(spec)
     assert said_of(session)[1:] == [f"roost: {record['error']}"] == ["roost: rank 1 failed: rank 2 is gone"]
+
+
+def test_a_rank_of_a_launcher_that_was_killed_is_the_cause(session: Session) -> None:
+    """It said nothing; its launcher tells how it ended, after another has missed it."""
+    launcher = LAUNCHER.replace(
+        "    sys.exit(1 if any(codes) else 0)\n",
+        """    with open(os.environ["ROOST_REPORT_FD"], "wb", buffering=0) as pipe:
+        for number, code in enumerate(codes):
+            pipe.write(json.dumps({"rank": number, "status": code}).encode() + b"\\n")
+    sys.exit(1)
+""",
+    )
+    code = "if rank == 1: os.kill(os.getpid(), 9)\nlast('failed', 1, 'peer', 'rank 1 is gone'); sys.exit(1)"
+    record = session.end_spec(session.spec(launcher + code)._replace(is_launcher=True))
+    assert record["state"] == "crashed"
+    assert record["error"].startswith("rank 1 was killed by SIGKILL")
+    assert said_of(session)[1:] == [f"roost: {record['error']}"]
 
 
 def test_a_killed_launcher_leaves_no_rank(session: Session) -> None:

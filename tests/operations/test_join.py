@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from roost.base import process
-from roost.base.errors import Refused
+from roost.base.errors import Refused, RoostError
 from roost.operations.join import join
+from roost.package.package import Package
 from tests.operations.packages import package
 
 
@@ -26,12 +27,42 @@ def test_nothing_to_take_part_in(tmp_path: Path) -> None:
         assert not list((made.path / "sessions").glob("*.node-*"))
 
 
-def test_a_machine_whose_time_is_over_takes_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here: dict[str, Any] = {"pid": os.getpid(), "start_ticks": process.start_ticks(os.getpid())}
-    made = package(tmp_path, state="running", **here)
+def awaiting(folder: Path) -> Package:
+    """One whose session waits for a second machine."""
+    made = package(folder, state="running", pid=os.getpid(), start_ticks=process.start_ticks(os.getpid()))
     file = made.path / "sessions" / "1.request.json"
-    nodes = {"num_nodes": 2, "ranks": 1, "rendezvous": "127.0.0.1:29500", "devices": 1, "strategy": "ddp"}
+    nodes: dict[str, Any] = {
+        "num_nodes": 2,
+        "ranks": 1,
+        "rendezvous": "127.0.0.1:29500",
+        "devices": 1,
+        "strategy": "ddp",
+    }
+    nodes["token"] = "f" * 32
     file.write_text(json.dumps({**json.loads(file.read_bytes()), **nodes, "device": "cpu"}))
+    return made
+
+
+def test_who_fails_before_it_takes_part_leaves_its_place(tmp_path: Path) -> None:
+    """Here two cannot print, each for itself; one was killed; the fourth is on its way."""
+    made = awaiting(tmp_path)
+    folder = made.path / "sessions"
+    for node in (1, 2):
+        (made.path / f"_output_node_{node}.txt").mkdir()
+        with pytest.raises(RoostError, match="did not start: IsADirectoryError"):
+            join(made.path)
+        assert json.loads((folder / f"1.node-{node}.json").read_bytes())["state"] == "failed"
+    here = {"host": os.uname().nodename, "boot_id": process.boot_id(), "pid": os.getpid()}
+    for node, ticks in ((3, -1), (4, process.start_ticks(os.getpid()))):
+        fields = {**here, "state": "running", "start_ticks": ticks}
+        (folder / f"1.node-{node}.json").write_text(json.dumps(fields))
+    with pytest.raises(Refused, match="all 2 machines have come to session 1"):
+        join(made.path)
+    assert not (folder / "1.node-5.json").exists()
+
+
+def test_a_machine_whose_time_is_over_takes_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = awaiting(tmp_path)
     monkeypatch.setenv("ROOST_DEADLINE", "1000000000")
     with pytest.raises(Refused, match="ROOST_DEADLINE: the session would have to end before it begins"):
         join(made.path)

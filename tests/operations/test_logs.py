@@ -10,7 +10,7 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.operations.logs import logs
-from tests.operations.packages import package
+from tests.operations.packages import package, session
 from tests.waiting import wait_for
 
 
@@ -71,3 +71,20 @@ def test_the_ranks_of_another_machine_print_together(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         list(logs(made.path, rank=3))
     assert "look at --rank 0, or at _output_node_1.txt, _output_node_2.txt of" in str(caught.value)
+
+
+def test_a_rank_is_followed_into_the_next_session(tmp_path: Path) -> None:
+    """Its output was shortened between the two, as that of rank 0, which has another length."""
+    made = package(tmp_path, state="running")
+    output = made.output.with_name("_output_1.txt")
+    output.write_bytes(b"long" * 100)
+    pieces = logs(made.path, follow=True, rank=1)
+    assert next(pieces) == b"long" * 100
+    output.rename(output.with_suffix(".old"))
+    output.write_bytes(b"short\nsecond\n")
+    number = session(made, "succeeded")
+    asked, ended = (made.path / "sessions" / name for name in (f"{number}.request.json", "1.json"))
+    offsets = {"output_offsets": {"_output.txt": 3, "_output_1.txt": 6}}
+    asked.write_text(json.dumps(json.loads(asked.read_bytes()) | offsets))
+    ended.write_text(json.dumps(json.loads(ended.read_bytes()) | {"state": "failed", "restarted_as": number}))
+    assert b"".join(pieces) == b"second\n"

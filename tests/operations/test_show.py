@@ -14,7 +14,7 @@ from roost.package import initial_weights, skipped
 from roost.package.initial_weights import InitialWeights
 from roost.package.package import Package
 from roost.package.skipped import Skipped
-from tests.operations.packages import ROWS, TIMES, package, record_rows, session
+from tests.operations.packages import ROWS, TIMES, VALUES, package, record_rows, session
 from tests.package.test_blackbox import box
 
 
@@ -44,6 +44,15 @@ def test_settings_are_those_in_effect(tmp_path: Path) -> None:
     assert shown.settings["max_epochs"] == 9
     assert shown.sessions[1].overrides == ["max_epochs=9"]
     assert shown.inexact == ["a: 1 -> 2"]
+
+
+def test_devices_and_strategy_are_those_of_the_newest_session(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped", values={**VALUES, "devices": "auto"})
+    assert "strategy" not in show(made.path).settings
+    made.new_session({"overrides": [], "devices": 2, "strategy": "ddp", "ranks": 2})
+    made.new_session({"overrides": [], "devices": 1, "strategy": "single", "ranks": 1})
+    settings = show(made.path).settings
+    assert (settings["devices"], settings["strategy"]) == (1, "single")
 
 
 def test_where_the_time_went_is_told_apart_from_the_metrics(tmp_path: Path) -> None:

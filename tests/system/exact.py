@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +70,14 @@ def create(root: Path, overrides: list[str]) -> Package:
     return Package.create(
         root, values=config.values, provenance=config.provenance, selection=snapshot.select(PROJECT)
     )
+
+
+def uninterrupted(root: Path, overrides: list[str]) -> dict[str, Any]:
+    """What the run gives on two ranks that nobody disturbs."""
+    package = create(root, overrides)
+    forked = [sys.executable, str(Path(__file__).with_name("forked.py")), "--ranks", "2", str(package.path)]
+    assert subprocess.run(forked, stdout=subprocess.PIPE).stdout == b"0\n", package.output.read_text()
+    return fingerprint(package.path)
 
 
 def start(root: Path, overrides: list[str], *, ranks: Asked | None = None) -> Started:

@@ -16,8 +16,8 @@ from tests.project.projects import DATASET, RUNNER
 
 ROOST = str(Path(sys.executable).parent / "roost")
 LIMIT_SECONDS = 8
-_LEAST_SECONDS = 3.0
-"""A quarter of the limit, which a save is taken to need before one was seen, and a tenth for the end."""
+_LEAST_SHARE = 3 / 8
+"""Of the limit: a quarter, which a save is taken to need before one was seen, and a tenth for the end."""
 
 SLOW_DISK = """
 import time
@@ -44,6 +44,7 @@ CONFIG = {
 class Ended(NamedTuple):
     """What a run with a time limit left."""
 
+    limit_seconds: int
     exit_code: int
     reason: str
     left_seconds: float
@@ -60,16 +61,17 @@ class Ended(NamedTuple):
         """Whether it ended as specified: saved in its last step, and that before the limit. Where the start
         left no time for a save, it had nothing to save."""
         is_right = self.exit_code == 75 and self.reason == "time limit" and self.is_last_step
-        return is_right and (self.saves[-1] > 0 if self.saves else self.left_at_start < _LEAST_SECONDS)
+        least = _LEAST_SHARE * self.limit_seconds
+        return is_right and (self.saves[-1] > 0 if self.saves else self.left_at_start < least)
 
 
-def started(folder: Path, *, every: str) -> subprocess.Popen[bytes]:
-    """The program, with a time limit, on a project below ``folder``."""
+def started(folder: Path, *, every: str, seconds: int) -> subprocess.Popen[bytes]:
+    """The program, with a time limit of so many seconds, on a project below ``folder``."""
     project = folder / "project"
     (project / "Model").mkdir(parents=True)
     (project / "Model" / "Runner.py").write_text(SLOW_DISK + RUNNER)
     (project / "Dataset.py").write_text(DATASET)
-    config = {**CONFIG, "checkpoint": {"every": every}, "limits": {"wall_time": f"{LIMIT_SECONDS}s"}}
+    config = {**CONFIG, "checkpoint": {"every": every}, "limits": {"wall_time": f"{seconds}s"}}
     (project / "config.yaml").write_text(json.dumps(config))
     command = [ROOST, "run", "-c", str(project / "config.yaml"), "--name", "limited"]
     return subprocess.Popen(
@@ -80,12 +82,12 @@ def started(folder: Path, *, every: str) -> subprocess.Popen[bytes]:
     )
 
 
-def ended(folder: Path, process: subprocess.Popen[bytes]) -> Ended:
+def ended(folder: Path, process: subprocess.Popen[bytes], *, seconds: int) -> Ended:
     """Waits for it, and looks at what it left."""
-    exit_code = process.wait(60)
+    exit_code = process.wait(seconds + 60)
     package = Package.open(folder / "runs" / "limited")
     record = json.loads((package.path / "sessions" / "1.json").read_bytes())
-    limit = record["started"] + LIMIT_SECONDS
+    limit = record["started"] + seconds
     stood = []
     for id in checkpoint.ids(package.checkpoints):
         path = checkpoint.folder_of(package.checkpoints, id)
@@ -97,7 +99,14 @@ def ended(folder: Path, process: subprocess.Popen[bytes]) -> Ended:
     seen = progress.read(package.progress)
     is_last_step = seen is not None and seen.step == last
     return Ended(
-        exit_code, record["reason"], limit - record["ended"], stood, is_last_step, float(left), output
+        limit_seconds=seconds,
+        exit_code=exit_code,
+        reason=record["reason"],
+        left_seconds=limit - record["ended"],
+        saves=stood,
+        is_last_step=is_last_step,
+        left_at_start=float(left),
+        output=output,
     )
 
 

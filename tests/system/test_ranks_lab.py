@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,14 +10,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import exact
 import pytest
 
 from roost.package.checkpoint import ids
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
+from tests.processes import kill_all_in, living_in
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
@@ -29,10 +33,16 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project(tmp_path / "p", max_epochs="1000000", validate_every="10")
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*ROOST, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+@contextlib.contextmanager
+def started(home: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A command that works in this folder; where the test fails it ends, with all that it has started."""
+    command, pipes = [*ROOST, *map(str, arguments)], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=home, **pipes, text=True, start_new_session=True) as process:
+        try:
+            yield process
+        except BaseException:
+            kill_all_in(home)
+            raise
 
 
 def record(package: Path, name: str) -> dict[str, Any]:
@@ -43,54 +53,62 @@ def has_saved(package: Path, session: int) -> bool:
     return (package / "records" / f"{session}.jsonl").exists() and bool(ids(package / "Checkpoints"))
 
 
-def living(package: Path) -> list[str]:
-    found = []
+def pid_of_rank(package: Path, rank: int) -> int:
+    """That of a rank which a launcher has started."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if entry.joinpath("cwd").readlink() == package:
-                found.append(entry.joinpath("cmdline").read_text())
+            is_here = entry.joinpath("cwd").readlink() == package
+            if is_here and f"RANK={rank}".encode() in entry.joinpath("environ").read_bytes().split(b"\0"):
+                return int(entry.name)
         except OSError:
             continue
-    return found
+    raise AssertionError(f"there is no rank {rank}")
 
 
-def test_a_killed_rank_ends_all_and_the_next_session_begins_by_itself(endless: Path) -> None:
-    package = endless.parent / "runs" / "one"
-    with start("run", endless, "-CPU", "-DDP", "--devices", "2", "--restart", "1", "--name", "one") as run:
-        wait_for(lambda: has_saved(package, 1), 60)
-        pid = record(package, "1")["ranks"][1]["pid"]
-        os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: (package / "records" / "2.jsonl").exists(), 60)
-        assert roost("stop", package).returncode == 0
-        shown, _ = run.communicate(timeout=60)
-    assert run.returncode == 75, shown
+def test_a_killed_rank_ends_all_and_the_next_session_goes_on_exactly(tmp_path: Path) -> None:
+    """It begins by itself."""
+    settings = ["max_epochs=3", "pause=0.02"]
+    whole, package = exact.uninterrupted(tmp_path, settings), tmp_path / "one"
+    asked = ["-CPU", "-DDP", "--devices", "2", "--restart", "1", "--name", "one", f"save_root={tmp_path}"]
+    with started(tmp_path, "run", exact.PROJECT / "config.yaml", *asked, *settings) as run:
+        has_come = exact.at_phase("training", 8)
+        wait_for(lambda: has_come(package, time.monotonic()), 60)
+        os.kill(record(package, "1")["ranks"][1]["pid"], signal.SIGKILL)
+        shown, _ = run.communicate(timeout=90)
+    assert run.returncode == 0, shown
+    assert exact.fingerprint(package) == whole
     first = record(package, "1")
     assert first["error"].startswith("rank 1 was killed by SIGKILL")
     assert (first["ranks"][0]["reason"], first["restarted_as"]) == ("peer", 2)
     assert shown.count("rank 1 was killed by SIGKILL") == 1
     assert shown.count("session 1 crashed; session 2 begins in 1 s (restart 1 of 1)") == 1
     assert "going on from step" in shown
-    assert living(package) == []
+    assert living_in(tmp_path) == []
 
 
-def test_two_machines_stop_together(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_killed_on_another_machine_ends_both(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here two supervisors with a torchrun each on one machine."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         meeting = f"127.0.0.1:{found.getsockname()[1]}"
     package = endless.parent / "runs" / "one"
     nodes = ["--devices", "1", "--num-nodes", "2", "--rendezvous", meeting]
-    with start("run", endless, "-CPU", "-DDP", *nodes, "--name", "one") as first:
+    with started(endless.parent, "run", endless, "-CPU", "-DDP", *nodes, "--name", "one") as first:
         wait_for((package / "sessions" / "1.json").exists, 60)
         monkeypatch.setenv("ROOST_DEADLINE", str(int(time.time()) + 3600))
-        with start("join", package) as second:
+        with started(endless.parent, "join", package) as second:
             wait_for(lambda: has_saved(package, 1), 60)
             assert roost("join", package).returncode == 5, "all have come"
-            assert roost("stop", package).returncode == 0
+            os.kill(pid_of_rank(package, 1), signal.SIGKILL)
             shown, joined = (one.communicate(timeout=60)[0] for one in (first, second))
-    assert (first.returncode, second.returncode) == (75, 75), shown + joined
+    assert (first.returncode, second.returncode) == (1, 1), shown + joined
     assert f"roost join {package}" in shown
     assert "its time limit is from ROOST_DEADLINE" in joined and "ends by" in joined, "of that machine alone"
     assert "ends by" not in shown
-    assert (record(package, "1")["state"], record(package, "1.node-1")["state"]) == ("stopped", "stopped")
-    assert living(package) == []
+    for name, told in (("1", shown), ("1.node-1", joined)):
+        end = record(package, name)
+        assert end["state"] == "crashed"
+        assert end["error"].startswith("rank 1 was killed by SIGKILL")
+        assert told.count("rank 1 was killed by SIGKILL") == 1
+        assert "Traceback" not in told, "neither torchrun's"
+    assert living_in(endless.parent) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer imports it: a second in each rank otherwise
 import torch.distributed as dist
 
 from roost.train import ranks

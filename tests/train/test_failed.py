@@ -14,9 +14,11 @@ from roost.train import failed
 from roost.train.data.deaths import WorkerDied
 from roost.train.data.stream import Stream
 from roost.train.guard import Guard
+from roost.train.ranks import Ranks
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from tests.train.parts import MLP, Still, built, loader, plain
+from tests.train.team import team
 
 
 class Items(torch.utils.data.IterableDataset[Any]):
@@ -74,6 +76,13 @@ def test_a_rank_hears_whether_another_one_failed_by_the_machine() -> None:
         assert str(error) == "rank 1 failed in this step"
         assert failed.by_the_machine(error) == why
     assert failed.by_the_machine(PeerLost("rank 1 is gone")) == "because another rank had failed"
+
+
+def test_of_two_that_fail_in_one_step_one_by_the_machine_is_heard_of_by_both() -> None:
+    def work(ranks: Ranks) -> str:
+        return failed.by_the_machine_of_any(ranks, MemoryError() if ranks.rank else ValueError("rotten"))
+
+    assert team(2, work) == ["because another rank had failed", "for want of memory"]
 
 
 def test_the_frames_of_an_error_are_let_go() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import tempfile
@@ -18,6 +19,7 @@ from roost.base.errors import PeerLost, TrainingError
 from roost.package import skipped
 from roost.train.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
+from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save
 from roost.train.plans.plan import BatchPlan
 from roost.train.plans.shares import Shared
@@ -85,7 +87,30 @@ class End(NamedTuple):
     """Of these steps."""
 
 
-def run(ranks: Ranks, folder: Path, how: str, *, steps: tuple[int, ...] = (STEP,), **recovery: Any) -> End:
+class Damages(Hook):
+    """Damages the checkpoint of the step before that which fails."""
+
+    phase, every = Phase.REPORT, "1"
+
+    def on_step(self, trainer: Trainer) -> None:
+        if trainer.progress.step != STEP or not trainer.ranks.is_main:
+            return
+        checkpoints = trainer.checkpoints
+        assert checkpoints is not None and checkpoints.wait()
+        [*_, last] = checkpoints.store.line()
+        assert last.step == STEP - 1
+        (checkpoints.store.path(last.id) / "model.safetensors").write_bytes(b"")
+
+
+def run(
+    ranks: Ranks,
+    folder: Path,
+    how: str,
+    *,
+    steps: tuple[int, ...] = (STEP,),
+    hooks: Sequence[Hook] = (),
+    **recovery: Any,
+) -> End:
     """A run of 14 steps, two epochs, with a checkpoint each 2 and a row each 3."""
     runner = built(Failing)
     runner.ranks, runner.how, runner.steps = ranks, how, steps
@@ -101,7 +126,7 @@ def run(ranks: Ranks, folder: Path, how: str, *, steps: tuple[int, ...] = (STEP,
             ranks=ranks,
             agrees=recovery.get("on_step_error") == "skip",
         ),
-        hooks=[Records(folder / "records", 3), Save("2")],
+        hooks=[Records(folder / "records", 3), Save("2"), *hooks],
         checkpoints=Checkpoints(folder / "Checkpoints", ranks=ranks),
         until="2ep",
         seed=3,
@@ -130,6 +155,12 @@ def ends(how: str, **recovery: Any) -> list[End]:
         return team(3, lambda ranks: run(ranks, Path(name), how, **recovery))
 
 
+@functools.cache
+def undisturbed(policy: str) -> End:
+    """Where nothing fails."""
+    return ends("", **{policy: "skip"})[0]
+
+
 def assert_together(found: list[End]) -> None:
     first = found[0]
     assert [one.said for one in found] == ["finished"] * 3
@@ -155,8 +186,8 @@ def test_all_pass_over_the_step_in_which_one_fails(how: str, policy: str, error:
     assert step == STEP and logged.startswith(error)
     assert first.samples == [next(BatchPlan(26, 4, seed=3).batches(0, STEP - 1)).indices], "of all ranks"
     assert len(first.lines) == 1 and first.lines[0].startswith(f"skipped step {STEP} ")
-    without = ends("", **{policy: "skip"})
-    assert without[0].log == [] and without[0].weights != first.weights
+    without = undisturbed(policy)
+    assert without.log == [] and without.weights != first.weights
 
 
 def test_all_go_back_together() -> None:
@@ -164,6 +195,12 @@ def test_all_go_back_together() -> None:
     assert_together(found)
     assert found[0].progress[0] == 14 and [step for step, *_ in found[0].log] == [STEP]
     assert all(len(one.lines) == 1 and "back to checkpoint" in one.lines[0] for one in found)
+
+
+def test_all_go_back_together_past_a_checkpoint_that_is_damaged() -> None:
+    found = ends("nan", on_non_finite="rollback", hooks=[Damages()])
+    assert_together(found)
+    assert all(one.lines[0].endswith("of step 2, and its window is passed over") for one in found)
 
 
 def test_none_is_left_where_there_are_too_many() -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from roost.package.retention import Policy
 from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Averaging, Save
+from roost.train.staging import Staging
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Still, built, plain
@@ -88,6 +90,27 @@ class RenormsLater(Renorms):
         return super().loss(batch)
 
 
+class Follows(Wide):
+    """A teacher that no optimizer moves follows in the forward pass, unseen by torch."""
+
+    def build(self) -> None:
+        super().build()
+        self.teacher = nn.Linear(6, 2)
+        self.teacher.requires_grad_(False)
+
+    def loss(self, batch: Any) -> Any:
+        self.teacher.weight.data.mul_(0.9).add_(self.wide.weight.data[:2, :6])
+        return super().loss(batch)
+
+
+class Shrinks(Wide):
+    """Its forward pass changes what an optimizer moves, unseen by torch."""
+
+    def loss(self, batch: Any) -> Any:
+        self.wide.weight.data.mul_(0.999)
+        return super().loss(batch)
+
+
 class Looks(Hook):
     """Notes after which steps a state is still being copied."""
 
@@ -123,10 +146,19 @@ def digests(folder: Path) -> list[tuple[int, dict[str, str]]]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "late"), [(MLP, []), (Wide, [2, 4]), (Renorms, [])])
+def copies_late(staging: Staging, copy: Any = Staging.copy_rest) -> None:
+    """As on a busy machine: the forward pass is over by then."""
+    time.sleep(0.02)
+    copy(staging)
+
+
+@pytest.mark.parametrize(
+    ("kind", "late"), [(MLP, []), (Wide, [2, 4]), (Renorms, []), (Follows, [2, 4]), (Shrinks, [])]
+)
 def test_written_beside_the_training_every_byte_is_as_written_before_it_goes_on(
-    tmp_path: Path, kind: type[MLP], late: list[int]
+    tmp_path: Path, kind: type[MLP], late: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Staging, "copy_rest", copies_late)
     looks = Looks()
     run_of(kind, tmp_path / "beside", looks, asynchronous=True)
     run_of(kind, tmp_path / "before", asynchronous=False)

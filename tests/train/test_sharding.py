@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # here, as what follows, so that no forked rank imports it by itself
-import torch.distributed.fsdp
+import torch.distributed.fsdp  # here, as what follows, so that no forked rank imports it by itself
 import torch.distributed.tensor
 from torch import Tensor, nn
 from torch.nn import functional

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # the first optimizer imports it: a second in each rank otherwise
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import default_collate
 
 from roost.package import checkpoint, skipped
+from roost.train import notes, saving
 from roost.train.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.hook import Hook, Phase
@@ -222,6 +222,56 @@ def test_a_checkpoint_goes_on_with_other_ranks(tmp_path: Path) -> None:
     assert every[0][1] == pytest.approx(whole[1], rel=1e-12)
     newest = checkpoint.infos(tmp_path / "legs" / "Checkpoints")[-1]
     assert newest.step == STEPS and newest.ranks == 2
+
+
+class Fails(Hook):
+    """Rank 1 fails in the step after a save: in its loss, perhaps while the other one waits in its own."""
+
+    phase = Phase.SCHEDULE
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def on_start(self, trainer: Trainer) -> None:
+        vars(trainer.runner)["loss"] = functools.partial(self._loss, trainer)
+
+    def _loss(self, trainer: Trainer, batch: Any) -> Any:
+        if trainer.progress.step == 3:
+            if trainer.ranks.rank == 1:
+                raise SystemExit(3) if self.where == "exit" else KeyError(self.where)
+            if self.where == "together":
+                torch.distributed.barrier()
+        return type(trainer.runner).loss(trainer.runner, batch)
+
+
+class FailsBefore(Fails):
+    """Before that step. A state is copied by then: no hook runs beside that."""
+
+    def before_step(self, trainer: Trainer) -> None:
+        if trainer.progress.step == 3 and trainer.ranks.rank == 1:
+            raise KeyError(self.where)
+
+
+@pytest.mark.parametrize("where", ["before", "loss", "exit", "together"])
+def test_a_rank_that_fails_beside_a_save_does_not_wait_for_the_others(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for it in their step, and what they have not copied by then is given up."""
+    for module in (saving, notes):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
+
+    def work(ranks: Ranks) -> str:
+        fails = FailsBefore if where == "before" else Fails
+        trainer = made(ranks, fails(where), Save("3"), until=9, folder=tmp_path)
+        try:
+            with silent():
+                return trainer.fit()
+        except BaseException as error:  # noqa: BLE001  - what each rank ends by
+            return type(error).__name__
+
+    assert team(2, work, seconds=20)[1] == ("SystemExit" if where == "exit" else "KeyError")
+    stands = [info.step for info in checkpoint.infos(tmp_path / "Checkpoints")]
+    assert stands == ([] if where == "together" else [3])
 
 
 # --- asked from outside -----------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_what_rank_0_cannot_load_no_rank_loads(tmp_path: Path) -> None:
 
     said = team(2, work)
     assert said[0].startswith("CheckpointError: no good checkpoint is left")
-    assert said[1].startswith("PeerLost: rank 0 could not load: no good checkpoint is left")
+    assert said[1].startswith("PeerLost: rank 0: no good checkpoint is left")
 
 
 def test_what_one_rank_has_no_space_for_no_rank_begins_to_save() -> None:

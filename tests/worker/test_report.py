@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from roost.base.handover import REPORT_VARIABLE
-from roost.worker.report import Report
+from roost.worker.report import Report, tell_statuses
 
 
 @pytest.fixture
@@ -73,3 +73,12 @@ def test_what_a_launcher_has_started_finds_the_pipe_by_its_path(monkeypatch: pyt
         hello, said, *_ = map(json.loads, file.read().splitlines())
     assert hello == {"launched": os.getpid()}
     assert (said["rank"], said["state"], len(said["error"])) == (3, "stopped", 2000)
+
+
+def test_what_a_launcher_tells_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setenv(REPORT_VARIABLE, f"/proc/{os.getpid()}/fd/{writing}")
+    tell_statuses({1: -9, 3: 1})
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        assert [json.loads(line) for line in file] == [{"rank": 1, "status": -9}, {"rank": 3, "status": 1}]

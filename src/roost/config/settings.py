@@ -18,7 +18,7 @@ from roost.base.interval import Interval, parse_duration, parse_start, parse_ste
 from roost.base.suggest import nearest
 from roost.config import conflicts, described, options, sections, synonyms
 from roost.config.sections import Where as Where
-from roost.config.structs.about import Every, Natural, Patterns, Positive, about
+from roost.config.structs.about import HAS_UNIT, Every, Natural, Patterns, Positive, about
 from roost.config.structs.checkpoint import CheckpointSettings
 from roost.config.structs.configured import DatasetSettings, ObjectSettings, OptionSettings, RunnerSettings
 from roost.config.structs.data import DataSettings
@@ -89,10 +89,14 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     sync_batch_norm: Annotated[
         bool, about("whether batch norm takes its mean over all ranks' samples; on GPUs alone")
     ] = False
-    rank_timeout: Annotated[str, about("time that one rank waits for another before the run fails")] = "30min"
+    rank_timeout: Annotated[
+        str, about("time that one rank waits for another before the run fails", fix=HAS_UNIT)
+    ] = "30min"
     max_epochs: Annotated[Positive | None, about("epochs after which the run ends")] = None
     max_steps: Annotated[Positive | None, about("optimizer steps after which the run ends")] = None
-    max_time: Annotated[str | None, about("time after which the run ends, such as 1h30min")] = None
+    max_time: Annotated[
+        str | None, about("time after which the run ends, such as 1h30min", fix=HAS_UNIT)
+    ] = None
     precision: Annotated[Literal[32, "bf16", "fp16"], about("numbers of forward and backward")] = 32
     evaluation_precision: Annotated[
         Literal[32, "bf16", "fp16"] | None, about("numbers of validation and test; precision if left out")

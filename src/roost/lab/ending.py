@@ -56,6 +56,10 @@ def ending(
         return limit._replace(error="; ".join(filter(None, (limit.error, overdue))) or None)
     if ended_as_asked:
         return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
+    return _crash(worker_status)
+
+
+def _crash(worker_status: int) -> Ending:
     if worker_status < 0:
         name = status_name(worker_status)
         why = f" ({_PROBABLY_MEMORY})" if name == "SIGKILL" else ""
@@ -75,20 +79,29 @@ def without_supervisor(supervisor_status: int) -> Ending:
 
 def final_line(report: bytes) -> Ending | None:
     """The last line that means something; the pipe is open to all of the worker's code. Where several ranks
-    have written into one pipe, the line of the first that failed by itself, else of the first that failed."""
-    of_ranks, last = [], None
+    have written into one pipe, the line of the first that failed by itself, else of the first that failed. Of
+    a rank that did not come to its final line its launcher tells the exit code."""
+    of_ranks: dict[int, Ending] = {}
+    last = None
     for line in report.splitlines():
         try:
             said = json.loads(line)
+            rank = int(said.get("rank", -1))
+            if "status" in said:
+                found = _crash(int(said["status"]))
+                was = "was " if found.reason == "signal" else ""
+                of_ranks.setdefault(rank, found._replace(error=f"rank {rank} {was}{found.error}"))
+                continue
             found = Ending(said["state"], said["exit_code"], said["reason"], said["error"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
         typed = isinstance(found.exit_code, int) and isinstance(found.reason, str)
         if typed and found.state in _STATES and isinstance(found.error, str | None):
             last = found
-            if "rank" in said and found.state == "failed":
-                of_ranks.append(found._replace(error=f"rank {said['rank']} failed: {found.error}"))
-    return next((found for found in of_ranks if found.reason != PEER), next(iter(of_ranks), last))
+            if rank >= 0 and found.state == "failed":
+                of_ranks[rank] = found._replace(error=f"rank {rank} failed: {found.error}")
+    failed = of_ranks.values()
+    return next((found for found in failed if found.reason != PEER), next(iter(failed), last))
 
 
 def status_name(status: int) -> int | str:

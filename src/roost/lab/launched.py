@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from roost.lab.ending import PEER, Ending
 from roost.lab.record import Record
@@ -39,19 +40,18 @@ def cause_elsewhere(own: Record, *, seconds: float) -> Ending | None:
     deadline = time.monotonic() + seconds
     while True:
         others = dict(_others(own))
-        for node, fields in others.items():
-            is_own = fields["state"] in ("failed", "crashed") and fields["reason"] != PEER
-            if is_own and abs(fields["ended"] - own.fields["ended"]) < _SAME_SECONDS:
-                where = f"on {fields['host']}, its output is in _output_node_{node}.txt"
-                return Ending(
-                    fields["state"], fields["exit_code"], fields["reason"], f"{fields['error']}; {where}"
-                )
-        if time.monotonic() > deadline or all("ended" in fields for fields in others.values()):
+        for node, said in others.items():
+            by_itself = said["state"] in ("failed", "crashed") and said["reason"] != PEER
+            if by_itself and abs(said.get("ended", 0.0) - own.fields["ended"]) < _SAME_SECONDS:
+                error = f"{said['error']}; on {said['host']}, its output is in _output_node_{node}.txt"
+                return Ending(said["state"], said["exit_code"], said["reason"], error)
+        have_ended = all(said["state"] not in ("starting", "running") for said in others.values())
+        if have_ended or time.monotonic() > deadline:
             return None
         time.sleep(0.05)
 
 
-def _others(own: Record) -> Iterator[tuple[str, dict[str, object]]]:
+def _others(own: Record) -> Iterator[tuple[str, dict[str, Any]]]:
     folder, _, name = own.path.rpartition("/")
     prefix = f"{name.removesuffix('.json')}.node-"
     for entry in sorted(os.listdir(folder)):  # noqa: PTH208

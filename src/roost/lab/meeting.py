@@ -9,7 +9,7 @@ import socket
 
 from roost.base.handover import MEETING_VARIABLE
 
-_PREFIX = "/tmp/roost-meeting-"  # noqa: S108
+_PREFIX = "/tmp/roost-meeting-"
 """Not in TMPDIR: whoever removes what a killed session left may have another."""
 
 

@@ -91,7 +91,8 @@ def _write_request(spec: Spec, guard_pid: int) -> None:
 def _output_offsets(spec: Spec) -> dict[str, int]:
     """Where in the output of each rank, by the file's name, the next session begins."""
     paths = [output_of(spec.output, rank) for rank in range(max(1, len(spec.ranks)))]
-    return {os.path.basename(path): os.stat(path).st_size for path in paths}  # noqa: PTH116, PTH119
+    there = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
+    return {os.path.basename(path): os.stat(path).st_size for path in there}  # noqa: PTH116, PTH119
 
 
 def pause(spec: Spec, seconds: float) -> int | None:

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from roost.lab import record, scope, signals, spawn
-from roost.lab.ending import Ending
+from roost.lab.ending import PEER, Ending
 from roost.lab.output import open_output, say
 from roost.lab.spec import Spec
 from roost.lab.team import Team
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _GUARD_DIED = signal.SIGUSR2
 _LISTENED = (signal.SIGCHLD, _GUARD_DIED, *signals.ORDERS)
+_RECORD_SECONDS = 5.0
+"""What another machine may need to write down its end, once all of its ranks have ended."""
 
 
 class Supervisor:
@@ -263,6 +265,11 @@ class Supervisor:
         from roost.lab import restart
 
         end = self._team.ending(killed=self._killed, limit=self._limit, overdue=self._overdue)
+        if self.spec.is_launcher and end.reason == PEER:
+            from roost.lab import launched
+
+            wait = self.spec.limits.peer_seconds + _RECORD_SECONDS
+            end = launched.cause_elsewhere(self._record, seconds=wait) or end
         cause = self._team.cause_to_say(end)
         if cause is not None:
             self._say(cause)

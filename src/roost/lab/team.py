@@ -141,9 +141,8 @@ class Team:
             return
         self._asked = True
         for rank in self.ranks:
-            if rank.status is None:
-                if not self._ask_launched(rank):
-                    _ask(rank.worker.pid)
+            if rank.status is None and not self._ask_launched(rank):
+                _ask(rank.worker.pid)
 
     def take_report(self, rank: Rank) -> int:
         """Reads what a rank has written, see `Rank.read_report`."""
@@ -190,7 +189,7 @@ class Team:
 
     def _has_fallen(self, rank: Rank) -> bool:
         said = final_line(rank.report)
-        return rank.status is not None if said is None else said.state == "failed"
+        return rank.status is not None if said is None else said.state in ("failed", "crashed")
 
     # --- at the end ---------------------------------------------------------------------------------------
 
@@ -229,8 +228,8 @@ class Team:
     def cause_to_say(self, end: Ending) -> str | None:
         """The first cause, where the session's output does not hold it yet."""
         said = final_line(self.ranks[0].report)
-        is_told = len(self.ranks) == 1 or (said is not None and said.error == end.error)
-        is_told = is_told or end.reason == STALLED  # the watch has told it
+        is_told = said is not None and said.state == "failed" and said.error == end.error
+        is_told = is_told or not self._are_several or end.reason == STALLED  # the watch has told it
         is_told = is_told and end.reason != PEER  # of that no rank says anything itself
         return None if is_told or end.state not in ("failed", "crashed") else end.error
 

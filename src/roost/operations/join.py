@@ -42,35 +42,42 @@ def join(package: Path | str) -> Started:
     request = session.request
     settings = intact.checked_settings(opened, checks.project_of(opened, None))
     cards, ends = ranks.cards_here(request, settings), deadline_of(settings.limits)
-    running = _claimed(opened, session.number, int(request["num_nodes"]))
     own = ranks.environments(request, settings)[0]
     task = str(session.number)
-    process = supervise(
-        running,
-        task,
-        settings,
-        token=secrets.token_hex(16),
-        lock_fd=None,
-        cpu=request.get("device") == "cpu",
-        cards=cards,
-        deadline=ends.at,
-        limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
-        stacks=str(running.record.with_suffix(".stacks.txt")),
-        **nodes.launched([str(opened.path), task], request, own, token=str(request["token"]), is_host=False),
+    launched = nodes.launched(
+        [str(opened.path), task], request, own, token=str(request["token"]), is_host=False
     )
+    running = _claimed(opened, session.number, int(request["num_nodes"]))
+    try:
+        process = supervise(
+            running,
+            task,
+            settings,
+            token=secrets.token_hex(16),
+            lock_fd=None,
+            cpu=request.get("device") == "cpu",
+            cards=cards,
+            deadline=ends.at,
+            limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
+            stacks=str(running.record.with_suffix(".stacks.txt")),
+            **launched,
+        )
+    except BaseException as error:  # its place is free again
+        said = {"state": "failed", "reason": "start", "error": str(error)}
+        durable.write(running.record, sessions.to_json(said))
+        raise
     return Started(opened.path, running, process, notes=ends.notes)
 
 
 def _claimed(package: Package, number: int, num_nodes: int) -> Running:
-    """The first place among the machines that nobody has taken yet."""
-    for node in range(1, num_nodes):
+    """A place among the machines. Who takes it has a record of its own number; the place of one that has
+    ended is free again, its number is not."""
+    taken, node = 0, 0
+    while taken < num_nodes - 1:
+        node += 1
         record = package.path / "sessions" / f"{number}.node-{node}.json"
-        try:
-            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.identity()})])
-        except FileExistsError:
-            continue
         output = package.path / f"_output_node_{node}.txt"
-        return Running(
+        running = Running(
             package.path,
             number,
             request=package.path / "sessions" / f"{number}.request.json",
@@ -78,6 +85,12 @@ def _claimed(package: Package, number: int, num_nodes: int) -> Running:
             output=output,
             offset=size_of(output),
         )
+        try:
+            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.identity()})])
+        except FileExistsError:
+            taken += running.session().state in ("starting", "running")
+            continue
+        return running
     raise Refused(
         f"all {num_nodes} machines have come to session {number}",
         where=package.path,

@@ -58,7 +58,7 @@ def launched(
     host, _ = _place(request)
     waits = f"join_timeout={_JOIN_SECONDS},last_call_timeout=1,is_host={int(is_host)}"
     argv = [
-        *(sys.executable, "-P", "-m", "torch.distributed.run"),
+        *(sys.executable, "-P", "-m", "roost.worker.launch"),
         f"--nnodes={request['num_nodes']}",
         f"--nproc-per-node={request['ranks']}",
         "--max-restarts=0",

@@ -286,10 +286,8 @@ def _processes(choice: _Choice) -> int:
         raise choice.refused(f"these are numbers of GPUs, and {_no_gpu(choice)}", "say how many: --devices 2")
     if choice.devices == "auto":
         raise UsageError(
-            f"on the CPU strategy {choice.strategy} needs a number of processes, and {_no_gpu(choice)}",
-            setting="devices",
-            received="auto",
-            where=choice.where,
+            f"{choice.strategy} trains with several processes, and on the CPU roost cannot know how many "
+            f"({_no_gpu(choice)})",
             fix="say how many: -CPU --devices 2",
         )
     return int(choice.devices)

@@ -139,7 +139,7 @@ class Shown:
     git_commit: str | None
     git_dirty: bool | None
     settings: dict[str, Any]
-    """In effect: all sessions' overrides applied."""
+    """In effect: all sessions' overrides applied; the devices and the strategy of the newest session."""
     determinism: DeterminismShown | None
     """None until a worker has built the project."""
     sessions: list[SessionShown]
@@ -193,7 +193,7 @@ def show(package: Path | str) -> Shown:
         project=request.get("project"),
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
-        settings=intact.settings(opened),
+        settings={**intact.settings(opened), **_devices(found)},
         determinism=determinism.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
@@ -215,6 +215,12 @@ def show(package: Path | str) -> Shown:
         forks=_forks(opened),
         output=intact.printable(str(opened.output)),
     )
+
+
+def _devices(found: Sequence[Session]) -> dict[str, Any]:
+    """What the newest session that trained was asked for: by an option, where the config says nothing."""
+    request = next((one.request for one in reversed(found) if "strategy" in one.request), {})
+    return {key: intact.printable(request[key]) for key in ("devices", "strategy") if key in request}
 
 
 def _forks(package: Package) -> list[Row]:

@@ -41,7 +41,7 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """The ids that lead here, as ranges, this one included; parents may be gone from the disk."""
     session: int = 0
     reason: str = "scheduled"
-    """scheduled, best, held, requested, signal or final."""
+    """start, scheduled, best, held, requested, signal or final."""
     held: bool = False
     scheduled: int | None = None
     """Which scheduled save this was, from 0; None for the others. The slow track counts these."""

@@ -13,7 +13,7 @@ import msgspec
 from torch import Tensor
 
 from roost.base import durable
-from roost.base.errors import CheckpointError, PeerLost
+from roost.base.errors import CheckpointError
 from roost.package import checkpoint, packed, retention
 from roost.package.checkpoint import Info
 from roost.package.package import Package
@@ -101,10 +101,10 @@ class Checkpoints:
         if self._saved is not None:
             self._saved.hurry()
 
-    def wait(self) -> None:
-        """Waits until what was saved last stands, or has failed."""
-        if self._saved is not None:
-            self._saved.settle()
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until what was saved last stands, or has failed; at most so many seconds. Gives whether it
+        does."""
+        return self._saved is None or self._saved.settle(seconds)
 
     def save(
         self,
@@ -258,20 +258,16 @@ class Checkpoints:
 
     def _agreed(self, load: Callable[[Path], Read], id: int | None) -> tuple[Read | None, list[str]]:
         """Rank 0 looks for a good one, and compares every byte; the others read that one."""
-        if not self._ranks.are_several:
+        ranks = self._ranks
+        if not ranks.are_several:
             return self._found(load, id)
-        if not self._ranks.is_main:
-            chosen = self._ranks.saving.broadcast(None)
-            if isinstance(chosen, str):
-                raise PeerLost(f"rank 0 could not load: {chosen}")
-            return (load(self.store.path(chosen)), []) if chosen is not None else (None, [])
-        try:
-            found, said = self._found(load, id)
-        except Exception as error:
-            self._ranks.saving.broadcast(str(error) or type(error).__name__)
-            raise
-        self._ranks.saving.broadcast(found[0].id if found is not None else None)
-        return found, said
+        found, said = writing.read_together(
+            ranks, lambda: self._found(load, id) if ranks.is_main else (None, [])
+        )
+        chosen = ranks.saving.broadcast(found[0].id if found is not None else None)
+        if chosen is None:
+            return None, said
+        return writing.read_together(ranks, lambda: found or load(self.store.path(chosen))), said
 
     def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
         if id is not None:

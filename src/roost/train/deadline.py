@@ -10,6 +10,11 @@ _LAST_FEW = 5
 _UNKNOWN_SHARE = 4
 """A save that nobody has seen yet is taken to need a quarter of the session, and so is the longest step at
 most: one that hung for an hour tells nothing about the next."""
+_UNKNOWN_RESERVE = 2
+"""What is not known takes half of the session at most."""
+_FIRST_SHARE = 10
+"""After a tenth of the session, or a longer start, a save is made to find out what it takes, while there is
+time for two that need a quarter."""
 _END_SHARE, _MOST_END_SECONDS = 10, 10.0
 """What comes after the save (mirrors that hand over their last rows, processes that end): 10 s, in a short
 session a tenth of it."""
@@ -24,10 +29,10 @@ class Deadline:
 
     ::
 
-        begun            begun + 1/4                      latest            ends
-          |------------------|-------------------------------|-----------------|
-                       a save, if there was none,            |- 1.5 × (save + step) + end -|
-                       so that its time is known
+        begun   begun + 1/10                                 latest            ends
+          |----------|-----------------------------------------|-----------------|
+               a save, if there was none,                      |- 1.5 × (save + step) + end -|
+               so that its time is known
 
     Args:
         ends: When all must be over.
@@ -39,6 +44,8 @@ class Deadline:
     def __init__(self, ends: float, begun: float, *, saves: int = 1) -> None:
         self.ends, self._begun, self._saves = ends, begun, saves
         self._whole = max(0.0, ends - begun)
+        self.has_trained = False
+        """Whether a step was taken; set by whoever knows."""
         self._taken: deque[float] = deque(maxlen=_LAST_FEW)
         self._longest, self._longest_before, self._since = 0.0, 0.0, begun
 
@@ -72,19 +79,25 @@ class Deadline:
             self._longest, self._longest_before, self._since = 0.0, self._longest, now
         self._longest = max(self._longest, seconds)
 
-    def reserve(self, *, has_trained: bool = True) -> float:
+    def reserve(self) -> float:
         """Seconds before the deadline at which to ask for the end. Where nothing was trained so far, a save
         that comes too late loses nothing: then there is no margin."""
-        last = self._saves * (self.save_seconds + self.step_seconds)
-        return (MARGIN if has_trained else 1.0) * last + min(_MOST_END_SECONDS, self._whole / _END_SHARE)
+        found = self._last(MARGIN * self._saves if self.has_trained else 1.0)
+        return found if self.is_measured else min(found, self._whole / _UNKNOWN_RESERVE)
 
-    def is_due(self, now: float, *, has_trained: bool = True) -> bool:
+    def _last(self, times: float) -> float:
+        """What the last save takes, with what comes before and after it."""
+        end = min(_MOST_END_SECONDS, self._whole / _END_SHARE)
+        return times * (self.save_seconds + self.step_seconds) + end
+
+    def is_due(self, now: float) -> bool:
         """Whether the end must be asked for now."""
-        return now >= self.ends - self.reserve(has_trained=has_trained)
+        return now >= self.ends - self.reserve()
 
     def allows_two(self, now: float) -> bool:
         """Whether after a save that begins now another one can be made; else this is the last."""
-        return now + self.save_seconds < self.ends - self.reserve()
+        last = self.reserve() if self.is_measured else self._last(1.0)
+        return now + self.save_seconds < self.ends - last
 
     def is_near(self, now: float) -> bool:
         """Whether what is being written must take no rests: its time is to be known soon, or else it might be
@@ -93,5 +106,5 @@ class Deadline:
 
     def wants_save(self, now: float) -> bool:
         """Whether one must be made to find out what it takes."""
-        due = now >= self._begun + self._whole / _UNKNOWN_SHARE
+        due = self.has_trained and now >= self._begun + self._whole / _FIRST_SHARE
         return due and not self.is_measured and self.allows_two(now)

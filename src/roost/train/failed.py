@@ -13,7 +13,7 @@ from roost.package.blackbox import Note
 from roost.train.data.deaths import WorkerDied
 from roost.train.module_state import ModuleState
 from roost.train.notes import said
-from roost.train.ranks import Channel
+from roost.train.ranks import Channel, Ranks
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -55,6 +55,13 @@ def by_the_machine(error: Exception) -> str:
 def code_of(error: Exception | None) -> int:
     """How a rank tells the others of what it raised: 0 for nothing; see `of_peer`."""
     return 0 if error is None else 1 + bool(by_the_machine(error))
+
+
+def by_the_machine_of_any(ranks: Ranks, error: Exception) -> str:
+    """As `by_the_machine`, where several ranks may have failed in one step, each by another error; all must
+    call this."""
+    codes = [code for [code] in ranks.control.exchange([code_of(error)]).wait()]
+    return by_the_machine(error) or ("because another rank had failed" if max(codes) > 1 else "")
 
 
 def in_words(channel: Channel, error: Exception | None) -> str:

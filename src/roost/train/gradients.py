@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -56,6 +56,7 @@ class Gradients:
         reduces: Whether the gradients of the ranks are added up here; sharded models do it by themselves.
         agrees: Whether the ranks ask each other, before they add up, whether a forward or backward has
             failed, so that such a step can be passed over: one more wait in each.
+        before_waiting: Called before the ranks wait for each other.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Gradients:
         ranks: Ranks = ALONE,
         reduces: bool = True,
         agrees: bool = False,
+        before_waiting: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before_waiting = before_waiting
         self._device = torch.device(device)
         self._timing, self._autocast, self._scales, self._ranks = timing, autocast, scales, ranks
         self._reduces, self._agrees = reduces and ranks.are_several, agrees and ranks.are_several
@@ -173,6 +176,7 @@ class Gradients:
                 failed.in_words(self._ranks.control, error)
                 self.agreed = error
             raise
+        self._before_waiting()
         if self._agrees:
             self._refuse_failed()
         begun = perf_counter()

@@ -19,6 +19,7 @@ from roost.package.checkpoint import Info
 from roost.package.skipped import Kind, Skipped
 from roost.train import seeding
 from roost.train.blackbox import BlackBox, window_again
+from roost.train.saved import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from roost.train.optim import Optim
@@ -153,7 +154,8 @@ def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
     """The run's checkpoints from before a step, the newest first."""
     if trainer.checkpoints is None:
         return []
-    trainer.checkpoints.wait()  # the newest may be on its way
+    # The newest may be on its way; but in one of several ranks that fails, the others need not go on with it.
+    trainer.checkpoints.wait(PATIENCE_SECONDS if trainer.ranks.are_several else None)
     found = trainer.checkpoints.store.line()
     return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from roost.package.checkpoint import Info
 from roost.train import seeding
-from roost.train.events import Events
 from roost.train.ranks import ALONE
 
 if TYPE_CHECKING:
+    from roost.train.checkpoints import Checkpoints
     from roost.train.trainer import Trainer
 
 
@@ -28,7 +29,8 @@ class RankState:
         self.optional = not ranks.is_main
         """Whether a checkpoint, of fewer ranks, may be without."""
         self._events = trainer.events if trainer is not None and self.optional else None
-        self._loaded: dict[str, Any] | None = None
+        self.generators: dict[str, Any] | None = None
+        """Those that `restore` puts in place."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every generator."""
@@ -37,39 +39,69 @@ class RankState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Remembers the generators for `restore`."""
-        self._loaded = state["rng"]
+        self.load_generators(state)
         if self._events is not None:
             self._events.load_state_dict(state["events"])
 
+    def load_generators(self, state: dict[str, Any]) -> None:
+        """As `load_state_dict`, and nothing else."""
+        self.generators = state["rng"]
+
     def restore(self) -> list[str]:
         """Puts the generators to what was loaded, if anything was; gives why one of them could not be."""
-        return [] if self._loaded is None else seeding.set_rng_state(self._loaded)
+        return [] if self.generators is None else seeding.set_rng_state(self.generators)
 
 
-class _Merged:
-    """A rank's part of a checkpoint of which only the window of metrics is taken, by rank 0."""
+class _Of:
+    """What is taken of another rank's part of a checkpoint.
 
-    def __init__(self, events: Events) -> None:
-        self._events = events
+    Args:
+        take: Takes it, out of the whole part.
+    """
+
+    def __init__(self, take: Callable[[dict[str, Any]], None]) -> None:
+        self._take = take
 
     def state_dict(self) -> dict[str, Any]:
         """Never saved."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._events.merge(state["events"])
+        self._take(state)
 
 
-def of_other_ranks(trainer: Trainer, info: Info) -> None:
-    """After loading a checkpoint of another number of ranks: rank 0 takes over the open windows of all, so
-    that no value is lost, and a rank that was not there draws from a generator of its own."""
-    ranks, checkpoints = trainer.ranks, trainer.checkpoints
-    assert checkpoints is not None
-    if not ranks.is_main:
-        names = trainer.events.state_dict()["names"]
-        trainer.events.load_state_dict({"names": names, "sums": [], "waiting": []})
-        if ranks.rank >= info.ranks:
-            seeding.seed_all(seeding.mix(trainer.seed, "train", ranks.rank, info.step))
+def load(trainer: Trainer, checkpoints: Checkpoints, own: RankState, *, id: int | None) -> list[str]:
+    """Loads a checkpoint, also of another number of ranks, into all parts of a trainer; then ``own`` is to be
+    restored. See `Checkpoints.load`.
+
+    Args:
+        trainer: Of this rank.
+        checkpoints: Its checkpoints.
+        own: What belongs to this rank alone.
+        id: That one and no other; the newest good one when None.
+
+    Returns:
+        A line for each damaged one that was set aside.
+    """
+    info, said = checkpoints.load(trainer.parts(own), id=id)
+    if info is not None and info.ranks != trainer.ranks.world:
+        _adapt(trainer, checkpoints, own, info)
+    return said
+
+
+def _adapt(trainer: Trainer, checkpoints: Checkpoints, own: RankState, info: Info) -> None:
+    """Rank 0 takes over the open windows of all, so that no value is lost. A rank that was not there draws
+    from a generator of its own, or as rank 0 does where all draw the same."""
+    rank, events = trainer.ranks.rank, trainer.events
+    if trainer.ranks.is_main:
+        for other in range(1, info.ranks):
+            checkpoints.load_part(info.id, f"rank-{other}", _Of(lambda state: events.merge(state["events"])))
         return
-    for rank in range(1, info.ranks):
-        checkpoints.load_part(info.id, f"rank-{rank}", _Merged(trainer.events))
+    events.load_state_dict({"names": events.state_dict()["names"], "sums": [], "waiting": []})
+    if rank < info.ranks:
+        return
+    if trainer.draws_alone:
+        seeding.seed_all(seeding.mix(trainer.seed, "train", rank, info.step))
+        own.generators = seeding.rng_state()
+    else:
+        checkpoints.load_part(info.id, "rank-0", _Of(own.load_generators))

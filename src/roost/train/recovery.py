@@ -11,7 +11,7 @@ import torch
 from roost.base.errors import ContractError, Damaged, NotFound, PeerLost, RoostError, TrainingError
 from roost.package import checkpoint, skipped
 from roost.package.blackbox import Note
-from roost.train import failed
+from roost.train import failed, rank_state
 from roost.train.blackbox import BlackBox
 from roost.train.data.batches import Interrupted
 from roost.train.data.deaths import WorkerDied
@@ -186,7 +186,7 @@ class Recovery:
         for optim in trainer.stepper.optimizers.values():
             optim.clear()
         failed.free(error)
-        if why := failed.by_the_machine(error):
+        if why := failed.by_the_machine_of_any(trainer.ranks, error):
             trainer.note_inexact(f"step {note.step} was skipped {why}")
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
@@ -284,7 +284,7 @@ class Recovery:
             )
         progress, rank = trainer.progress, RankState(trainer)
         far, samples = progress.step, progress.samples
-        id = self._load(trainer, {**trainer.parts(), rank.name: rank}, before=step)
+        id = self._load(trainer, rank, before=step)
         self.passed_over.add(step)
         self._flags.clear()
         self._newest_good = 0
@@ -299,14 +299,15 @@ class Recovery:
             flush=True,
         )
 
-    def _load(self, trainer: Trainer, parts: Mapping[str, Any], *, before: int) -> int:
+    def _load(self, trainer: Trainer, own: RankState, *, before: int) -> int:
         for info in older_checkpoints(trainer, before):
             assert trainer.checkpoints is not None
             try:
-                trainer.checkpoints.load(parts, id=info.id)
+                rank_state.load(trainer, trainer.checkpoints, own, id=info.id)
             except Damaged as error:
-                aside = checkpoint.set_aside(trainer.checkpoints.store.path(info.id))
-                print(f"{error.message}; set aside as {aside.name}, the one before it is tried", flush=True)
+                if trainer.ranks.is_main:
+                    aside = checkpoint.set_aside(trainer.checkpoints.store.path(info.id)).name
+                    print(f"{error.message}; set aside as {aside}, the one before it is tried", flush=True)
             except (NotFound, OSError) as error:
                 print(f"not back to checkpoint {info.id}: {error}", flush=True)
             else:

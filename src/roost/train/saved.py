@@ -11,6 +11,8 @@ from roost.train.staging import Staging
 from roost.train.writing import Pace, Torn
 
 _LOOK_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+"""How long a rank that fails waits for a checkpoint that the others write with it."""
 
 
 class Saved:
@@ -85,11 +87,11 @@ class Saved:
         """From here on it is written at full speed; from any thread."""
         self._pace.hurry()
 
-    def settle(self) -> None:
-        """As `wait`, whatever becomes of it."""
+    def settle(self, seconds: float | None = None) -> bool:
+        """As `wait`, whatever becomes of it; at most so many seconds. Gives `is_done`."""
         self._pace.hurry()
         self.copied()
-        self._done.wait()
+        return self._done.wait(seconds)
 
     # ---- the thread that writes -------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from roost.base.errors import TrainingError
-from roost.train.saved import Saved
+from roost.train import sharded
+from roost.train.saved import PATIENCE_SECONDS, Saved
 from roost.train.timing import SAVE
 from roost.train.writing import Torn, prepare_together
 
@@ -45,14 +47,20 @@ class Saves:
         self._is_left_alone = False
         checkpoints = self._trainer.checkpoints
         if checkpoints is not None and checkpoints.asynchronous:
-            self._trainer.stepper.before_move = functools.partial(self._look_at_forward, self._versions())
+            self._trainer.stepper.before_move = functools.partial(self._look_at_forward, self._marks())
 
-    def _look_at_forward(self, before: list[int]) -> None:
+    def _look_at_forward(self, before: list[tuple[int, float]]) -> None:
         self._trainer.stepper.before_move = None
-        self._is_left_alone = before == self._versions()
+        self._is_left_alone = before == self._marks()
 
-    def _versions(self) -> list[int]:
-        return [parameter._version for parameter in self._trainer.runner.parameters()]
+    def _marks(self) -> list[tuple[int, float]]:
+        """Versions and norms: what changes through ``.data`` has no new version. A sync point."""
+        return [(parameter._version, _norm(parameter)) for parameter in self._moving()]
+
+    def _moving(self) -> list[Tensor]:
+        """The parameters that an optimizer moves."""
+        optims = self._trainer.stepper.optimizers.values()
+        return [parameter for optim in optims for parameter in optim.parameters if parameter.requires_grad]
 
     # ---- saving -----------------------------------------------------------------------------------------
 
@@ -122,9 +130,10 @@ class Saves:
             self.save("final" if trainer.finished else "signal")
 
     def _late(self) -> Iterator[Tensor]:
-        """What only an optimizer or a hook changes."""
+        """What only an optimizer or a hook changes. Other parameters, as those of a teacher that follows, the
+        project moves when it likes, and through ``.data`` unseen."""
         trainer = self._trainer
-        yield from trainer.runner.parameters()
+        yield from self._moving()
         for optim in trainer.stepper.optimizers.values():
             for state in optim.optimizer.state.values():
                 yield from (value for value in state.values() if isinstance(value, Tensor))
@@ -194,6 +203,16 @@ class Saves:
         trainer.publish("training")
         return True
 
+    def leave(self) -> None:
+        """The run fails: as `finish`, but what other ranks do not go on with is given up. They may wait in
+        the step for this one, which only its end can tell them."""
+        trainer = self._trainer
+        if trainer.ranks.are_several and trainer.checkpoints is not None:
+            self.copied()
+            if not trainer.checkpoints.wait(PATIENCE_SECONDS):
+                self._open = None
+        self.finish()
+
     def _wait_for_the_one_before(self) -> None:
         begun = perf_counter()
         self.finish()
@@ -215,3 +234,9 @@ class Saves:
         if not is_told:
             print(f"checkpoint not written: {error}; training goes on, older ones are untouched", flush=True)
         return False
+
+
+def _norm(parameter: Tensor) -> float:
+    """Of the rows that this rank holds; as sharp for types of 16 bits."""
+    own = sharded.local(parameter.detach())
+    return float(torch.linalg.vector_norm(own.float() if own.itemsize < 4 else own))

@@ -97,6 +97,7 @@ class Stepper:
             ranks=ranks,
             reduces=reduces,
             agrees=agrees,
+            before_waiting=self._before_moving,
         )
         self._ranks, self._around = ranks, around
         self._buffers: Buffers | None = None
@@ -178,8 +179,7 @@ class Stepper:
         if self._needs_closure(moving):
             return self._run_closure(fn, batches, target)
         values = self.gradients.of(fn, batches, target)
-        if self.before_move is not None:
-            self.before_move()
+        self._before_moving()
         begun = perf_counter()
         if self.mode != "no_optim":
             self._move(moving, values, target)
@@ -187,6 +187,12 @@ class Stepper:
         return values
 
     # ---- moving the weights -----------------------------------------------------------------------------
+
+    def _before_moving(self) -> None:
+        # With several ranks, before they wait for each other: one that fails meanwhile waits for the
+        # checkpoint of all, and so for whoever copies beside this rank's step.
+        if self.before_move is not None:
+            self.before_move()
 
     def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: Target) -> None:
         """Unscales, clips, and lets the optimizers move, unless the step is bad."""
@@ -248,8 +254,7 @@ class Stepper:
             found.update({name: value for name, value in values.items() if name not in found})
             return values[target.loss_name]
 
-        if self.before_move is not None:
-            self.before_move()
+        self._before_moving()
         self.has_moved = True
         begun, evaluated = perf_counter(), sum(self.timing.spent)
         with optim.scaled_rates():

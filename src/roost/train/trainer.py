@@ -95,11 +95,13 @@ class Trainer(Requests):
         self.calls = CallLists(hooks)
         self.results: dict[str, float] = {}
         self.inexact: list[str] = []
+        self._said_inexact: set[str] = set()
         self.row: dict[str, float] = {}
         """The newest row of metrics."""
         self.averages: dict[str, Average] = {}
         """Averaged weights by name, evaluated beside the runner's own; their hooks put them here."""
-        self._draws_alone = seed_mode == "per_rank" and not ranks.is_main
+        self.draws_alone = seed_mode == "per_rank" and not ranks.is_main
+        """Whether this rank draws random numbers of its own in training."""
         self.agenda = Agenda(
             self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
         )
@@ -219,9 +221,13 @@ class Trainer(Requests):
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 
-    def parts(self) -> dict[str, Stateful]:
-        """All that a checkpoint holds of this rank, by name."""
-        own = RankState(self)
+    def parts(self, own: RankState | None = None) -> dict[str, Stateful]:
+        """All that a checkpoint holds of this rank, by name.
+
+        Args:
+            own: What belongs to this rank alone; for whoever restores it after loading.
+        """
+        own = own or RankState(self)
         return {
             "model": ModuleState(self.runner),
             "optimizers": self.stepper,
@@ -264,13 +270,15 @@ class Trainer(Requests):
             if name in self.loaders:
                 self.loaders[name].keep_shares(num_shares)
         self.loaders["train"].load_state_dict(state.get("data", {}))
-        for reason in state["inexact"]:
-            self.note_inexact(reason)
+        # Those of earlier sessions are kept and not said again: what was then need not be so now.
+        self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
 
     def note_inexact(self, reason: str) -> None:
         """Says once, and records, why the run cannot be repeated bit for bit."""
         if reason not in self.inexact:
             self.inexact.append(reason)
+        if reason not in self._said_inexact:
+            self._said_inexact.add(reason)
             if self.ranks.is_main:
                 print(f"inexact: {reason}", flush=True)
 
@@ -278,17 +286,13 @@ class Trainer(Requests):
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
         """Restores or seeds, and tells the hooks of the start and of the end, whatever it is."""
         self.publish("starting")
-        own = [self.ranks.rank] if self._draws_alone else []
+        own = [self.ranks.rank] if self.draws_alone else []
         seeding.seed_all(seeding.mix(self.seed, "train", *own))
         self.runner.train()
         rank = RankState(self)
         if self.checkpoints is not None and resume:
-            parts = {**self.parts(), rank.name: rank}
-            info, said = self.checkpoints.load(parts, id=checkpoint)
-            for line in said:
+            for line in rank_state.load(self, self.checkpoints, rank, id=checkpoint):
                 print(line, flush=True)
-            if info is not None and info.ranks != self.ranks.world:
-                rank_state.of_other_ranks(self, info)
         self._zero = self.clock() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
         failure: BaseException | None = None
@@ -316,7 +320,7 @@ class Trainer(Requests):
         """Every hook hears of the end, whatever another one does; the first error is the one that counts."""
         reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
         errors = []
-        ends: list[Callable[[], object]] = [self.saves.finish]
+        ends: list[Callable[[], object]] = [self.saves.finish if failure is None else self.saves.leave]
         ends += [partial(hook.on_stop, self, reason) for hook in self.calls.stop]
         for end in ends:
             try:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
 from roost.base import durable
-from roost.base.errors import CheckpointError, PeerLost
+from roost.base.errors import CheckpointError, Damaged, NotFound, PeerLost
 from roost.package import checkpoint, packed
 from roost.package.checkpoint import Info
 from roost.package.packed import Packed
@@ -58,18 +58,21 @@ class _Failure:
     rank: int
     errno: int | None
     text: str
+    kind: type[Exception]
+    """What the others raise, where it is no error of the system."""
 
     @classmethod
-    def of(cls, ranks: Ranks, error: Exception) -> Self:
+    def of(cls, ranks: Ranks, error: Exception, *, otherwise: type[Exception] = CheckpointError) -> Self:
         """That of this rank."""
         if isinstance(error, OSError):
             where = f": {error.filename!r}" if error.filename else ""
-            return cls(ranks.rank, error.errno, f"{error.strerror}{where}")
-        return cls(ranks.rank, None, str(error) or type(error).__name__)
+            return cls(ranks.rank, error.errno, f"{error.strerror}{where}", OSError)
+        kind = next((kind for kind in (Damaged, NotFound) if isinstance(error, kind)), otherwise)
+        return cls(ranks.rank, None, str(error) or type(error).__name__, kind)
 
     def raised(self) -> Exception:
         text = f"rank {self.rank}: {self.text}"
-        return OSError(self.errno, text) if self.errno is not None else CheckpointError(text)
+        return OSError(self.errno, text) if self.errno is not None else self.kind(text)
 
 
 def write(
@@ -130,6 +133,29 @@ def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
     for one in ranks.control.gather(failure):
         if one is not None:
             raise one.raised()
+
+
+def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
+    """What each rank reads. Where one fails, all do, by the same kind of error: they go on in the same way.
+
+    Raises:
+        Damaged: As on the first rank that failed.
+        NotFound: Likewise.
+        OSError: Likewise.
+        PeerLost: That rank has failed by any other error, which it raises itself.
+        RuntimeError: Another rank is gone.
+    """
+    found, own, failure = None, None, None
+    try:
+        found = action()
+    except Exception as error:  # noqa: BLE001  - raised below, once the others know
+        own, failure = error, _Failure.of(ranks, error, otherwise=PeerLost)
+    first = next(filter(None, ranks.saving.gather(failure)), None)
+    if first is None:
+        return cast("T", found)
+    if own is not None and first.rank == ranks.rank:
+        raise own
+    raise first.raised() from own
 
 
 def end_together(ranks: Ranks) -> None:

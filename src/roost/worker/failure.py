@@ -109,7 +109,7 @@ def told(error: BaseException, *, own: Sequence[Path], package: Path | None, fil
     return failure
 
 
-# --- another rank is gone: for the supervisor -------------------------------------------------------------------------
+# --- another rank is gone: for the supervisor ---------------------------------------------------------------
 
 _OF_TORCH = ("DistBackendError", "DistNetworkError", "DistStoreError")
 _GONE = re.compile(

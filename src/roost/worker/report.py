@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from roost.base.handover import REPORT_VARIABLE
@@ -45,3 +46,11 @@ class Report:
             self._fd = None
         # For a launcher any other code than 0 is a failure, for which it ends the ranks that still save.
         return 0 if self._is_launched and state != "failed" else exit_code
+
+
+def tell_statuses(statuses: Mapping[int, int]) -> None:
+    """What a launcher tells of ranks that have failed: the exit code of each, or minus the signal that ended
+    it. What a rank has said itself holds more."""
+    lines = [json.dumps({"rank": rank, "status": status}) for rank, status in statuses.items()]
+    with open(os.environ[REPORT_VARIABLE], "wb", buffering=0) as pipe:
+        pipe.write("".join(f"{line}\n" for line in lines).encode())

@@ -46,7 +46,8 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
         joining.compare(package, ranks)
         trainer = build(package, session, project, device, ranks)
         if ranks.is_main:
-            compare_stack(package, trainer, device, settings, first, strategy=_strategy(session, ranks))
+            strategy = _strategy(session, ranks)
+            compare_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
         for reason in [*_reasons(session), *determinism.inexact(device)]:
             trainer.note_inexact(reason)
         stop.attach(trainer)
@@ -100,8 +101,10 @@ def compare_stack(
     first: dict[str, Any] | None,
     *,
     strategy: str = "single",
+    id: int | None = None,
 ) -> None:
-    """Writes environment.json in the first session; later ones note what differs from it."""
+    """Writes environment.json in the first session; later ones note what differs from it, and from the ranks
+    that saved what they go on from, checkpoint ``id`` or the newest."""
     world = trainer.ranks.world
     if first is None:
         now = environment.capture(
@@ -112,5 +115,17 @@ def compare_stack(
         durable.write(package.path / environment.NAME, data)
     else:
         now = environment.stack(device, ranks=world, strategy=strategy)
-        for reason in environment.differences(first["stack"], now):
+        for reason in environment.differences({**first["stack"], **_ranks_before(package, id)}, now):
             trainer.note_inexact(reason)
+
+
+def _ranks_before(package: Package, id: int | None) -> dict[str, Any]:
+    """How many ranks saved a checkpoint, or the newest, and how they shared the work, where that is known."""
+    info = next((one for one in reversed(package.store().line()) if id in (None, one.id)), None)
+    request = next((one.request for one in package.sessions() if info and one.number == info.session), None)
+    if info is None or request is None:
+        return {}
+    if info.ranks == 1:
+        return {"ranks": 1, "strategy": "single"}
+    asked = str(request.get("strategy") or "single")
+    return {"ranks": info.ranks, "strategy": "ddp" if asked == "single" else asked}

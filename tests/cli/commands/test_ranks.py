@@ -87,6 +87,9 @@ def test_nothing_is_made_where_it_cannot_be(tmp_path: Path) -> None:
     assert not (made.path / "_desc: x").exists() and list(made.path.parent.iterdir()) == [made.path]
     said = roost("run", config, "-CPU", "--devices", "2", "+backend=nccl")
     assert said.returncode == 4 and "ranks on the CPU by gloo, as NCCL has none" in said.stderr
+    said = roost("run", config, "--device", "2")
+    assert said.returncode == 2 and "--device: is auto, cpu or cuda; received '2'" in said.stderr
+    assert "write --devices 2" in said.stderr
     said = roost("run", config, "--time-limit", "soon", "-CPU")
     assert said.returncode == 4 and "limits.wall_time: is no duration; received 'soon'" in said.stderr
     assert not (tmp_path / "p" / "runs").exists() and not (made.path.parent / "f").exists()

@@ -16,7 +16,8 @@ from roost.package import checkpoint
 from roost.package.retention import Policy
 from roost.train.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
-from roost.train.hook import Hook
+from roost.train.deadline import Deadline
+from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save, TimeLimit, Validate
 from roost.train.plans.plan import BatchPlan
 from roost.train.plans.shares import Shared
@@ -56,9 +57,14 @@ class StopAfterSave(Hook):
     """Stops once the hook knows what a save takes."""
 
     def on_step(self, trainer: Trainer) -> None:
-        (limit,) = [hook for hook in trainer.calls.hooks if isinstance(hook, TimeLimit)]
-        if limit._deadline is not None and limit._deadline.is_measured:
+        if limit_of(trainer).is_measured:
             trainer.request_stop("seen")
+
+
+def limit_of(trainer: Trainer) -> Deadline:
+    (limit,) = [hook for hook in trainer.calls.hooks if isinstance(hook, TimeLimit)]
+    assert limit._deadline is not None
+    return limit._deadline
 
 
 def test_a_run_without_an_end_ends_saved_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,8 +94,8 @@ def test_one_that_is_far_changes_nothing(tmp_path: Path) -> None:
     assert saves(tmp_path) == [(5, "final")]
 
 
-def test_after_a_quarter_of_the_time_it_asks_for_a_save(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, StopAfterSave(), Limit(ago=1000, left=3000))
+def test_after_a_tenth_of_the_time_it_asks_for_a_save(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, StopAfterSave(), Limit(ago=2, left=4))
     assert trainer.fit() == "seen"
     assert saves(tmp_path)[0][1] == "requested"
 
@@ -109,11 +115,19 @@ def test_where_a_save_was_made_before_it_asks_for_none(
 def test_a_save_that_leaves_no_time_for_another_is_the_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer = trainer_of(tmp_path, Limit(ago=100, left=100), SaveAt50())
+    trainer = trainer_of(tmp_path, Limit(ago=0, left=100), SlowDisk(), SaveAt50())
     assert trainer.fit() == TIME_LIMIT
     assert saves(tmp_path) == [(50, "scheduled")]
-    said = capsys.readouterr().out
-    assert "(no save was measured yet, taken for 50.0s, a step up to " in said
+    assert "(a save takes 40.0s, a step up to " in capsys.readouterr().out
+
+
+class SlowDisk(Hook):
+    """A save took forty seconds."""
+
+    phase = Phase.REPORT  # told once there is a limit
+
+    def on_start(self, trainer: Trainer) -> None:
+        limit_of(trainer).note_save(40.0)
 
 
 class SaveAt50(Save):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,13 @@ from roost.train.data.batches import Interrupted
 from roost.train.data.foreign import Foreign
 from roost.train.data.stream import Stream
 from roost.train.hooks import Save, Visualize
+from roost.train.ranks import Ranks
+from roost.train.sharding import Sharded
+from roost.train.stepper import Stepper
+from roost.train.trainer import Trainer
 from tests.train.hooks.test_save import Asks
 from tests.train.parts import MLP, Points, Still, bits, built, loader, plain
+from tests.train.team import silent, team
 
 
 class Shows(MLP):
@@ -211,6 +218,36 @@ def test_a_failure_is_told_with_the_users_own_lines(
     err = capsys.readouterr().err
     assert "torch.zeros(2) @ torch.zeros(3)" in err and "RuntimeError" in err
     assert "hooks/visualize.py" not in err
+
+
+class FailsOnOne(MLP):
+    ranks: Ranks
+
+    def visualize(self, batch: Any) -> Any:
+        if self.ranks.rank == 1:
+            raise KeyError("no")
+        return {}
+
+
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_a_failure_on_one_rank_ends_it_where_others_may_wait_for_its_weights(
+    tmp_path: Path, is_sharded: bool
+) -> None:
+    def work(ranks: Ranks) -> str:
+        runner = built(FailsOnOne)
+        runner.ranks = ranks
+        if is_sharded:
+            Sharded(runner, ranks)
+        stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks)
+        trainer = Trainer(runner, {"train": loader(Still())}, stepper, until=1, ranks=ranks)
+        with silent(), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                Visualize(tmp_path, 1).on_step(trainer)
+            except KeyError:
+                return "ends"
+        return "goes on"
+
+    assert team(2, work) == ["goes on", "ends" if is_sharded else "goes on"]
 
 
 def test_two_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_one_sample_is_the_share_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
         monkeypatch.setenv(name, value)
     cause = known(of(lambda: nn.BatchNorm2d(3)(torch.ones(1, 3, 1, 1))))
-    assert cause.words.endswith(": the share of rank 3 of 4") and "data.drop_last: true" in cause.fix
+    assert cause.words.endswith(": the share of one of 4 ranks") and "data.drop_last: true" in cause.fix
 
 
 def test_the_steps_of_one_cycle_come_from_the_config() -> None:

@@ -12,6 +12,17 @@ from roost.base.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Device(click.Choice[str]):
+    """Where to compute; a number of GPUs is asked for by another option, where there is one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value[:1].isdecimal() and ctx is not None and any(p.name == "devices" for p in ctx.command.params):
+            raise UsageError(
+                "is auto, cpu or cuda", setting="--device", received=value, fix=f"write --devices {value}"
+            )
+        return super().convert(value, param, ctx)
+
+
 def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
     """Adds both options to a command, which gets what was asked by `asked_device`.
 
@@ -24,7 +35,7 @@ def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
         short = click.option("-CPU", "cpu", is_flag=True, help="Short for --device cpu.")
         return click.option(
             "--device",
-            type=click.Choice(["auto", "cpu", "cuda"]),
+            type=_Device(["auto", "cpu", "cuda"]),
             help=f"Where to {verb}; auto: on the GPU if there is one. Without it: {otherwise}.",
         )(short(command))
 

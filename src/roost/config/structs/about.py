@@ -13,6 +13,9 @@ Patterns = str | list[str]
 Every = str | int
 """An interval: 500 (steps), 2ep, 10/ep, 10min."""
 
+HAS_UNIT = "give it a unit: 40s, 10min, 1h30min or 2d"
+"""What to do about a duration that is a number."""
+
 
 def about(text: str, *, fix: str | None = None) -> Meta:
     """A field's line of help, and what to do about a value that it does not take, where that is not plain."""

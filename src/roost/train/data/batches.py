@@ -104,7 +104,7 @@ class Batches(ABC):
         return []
 
     def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        """The indices in the set of so many batches' samples, those of all ranks, in their order; none without
+        """The indices in the set of so many batches' samples, of all ranks, in their order; none without
         indices."""
         return []
 

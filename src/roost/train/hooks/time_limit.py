@@ -20,7 +20,7 @@ class TimeLimit(Hook):
     """Asks the run to stop so early that it is saved and over by a moment, whatever it does then: it trains,
     validates, or waits for data. A thread looks at the clock; the loop is not held up.
 
-    How early is measured (`roost.train.deadline`). Where no save was made in the first quarter of the session
+    How early is measured (`roost.train.deadline`). Where no save was made in the first tenth of the session
     it asks for one, so that there is a checkpoint, and a measure.
 
     Of several ranks the first of each machine looks, which may have an end of its own; the others hear of it
@@ -106,8 +106,9 @@ class TimeLimit(Hook):
 
     def _stop_if_due(self, trainer: Trainer, deadline: Deadline, *, saves: bool = False) -> None:
         """Asks for the end if it is time; ``saves``: or if there is none for a save now and another later."""
-        now, has_trained = time.time(), trainer.progress.step > self._first_step
-        is_due = deadline.is_due(now, has_trained=has_trained) or (saves and not deadline.allows_two(now))
+        now = time.time()
+        deadline.has_trained = trainer.progress.step > self._first_step
+        is_due = deadline.is_due(now) or (saves and not deadline.allows_two(now))
         if trainer.finished or trainer.wants_to_stop or not is_due:
             return
         trainer.request_stop(TIME_LIMIT)

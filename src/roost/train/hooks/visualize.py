@@ -12,7 +12,7 @@ import torch
 
 from roost.base import durable
 from roost.base.errors import ContractError, RoostError
-from roost.train import evaluation, media, seeding
+from roost.train import evaluation, media, seeding, sharded
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.hook import Hook, Phase
 from roost.train.lockstep import ENDS, GOES_ON, Lockstep
@@ -28,7 +28,7 @@ class Visualize(Hook):
     gives under ``<step>/``.
 
     A picture that fails is reported, and training goes on. Of several ranks all compute it, because the
-    weights may lie on all of them, and rank 0 stores it.
+    weights may lie on all of them, and rank 0 stores it. Where they do, `visualize` must not fail.
 
     Args:
         folder: The package's ``media``.
@@ -46,13 +46,19 @@ class Visualize(Hook):
         # Without an interval it would be due at every step.
         self.every = [] if every is None else every
         self._said = self._said_unwritten = False
+        self._is_shared = False
+        """Whether weights are gathered just now, by all ranks that hold some."""
 
     def on_step(self, trainer: Trainer) -> None:
         try:
             found = self._shown(trainer)
         except Interrupted:
             raise
-        except Exception as error:  # noqa: BLE001  - a user's picture must not end a user's training
+        except Exception as error:
+            if self._is_shared:
+                error.add_note("training ends: other ranks may wait for this one's weights in visualize()")
+                raise
+            # A user's picture must not end a user's training.
             print(f"visualize failed at step {trainer.progress.step}, training goes on:", flush=True)
             print(_in_short(error), end="", file=sys.stderr, flush=True)
             return
@@ -84,8 +90,10 @@ class Visualize(Hook):
             first = self._first(trainer.loaders[names[0]], names[0], says=trainer.ranks.is_main)
             lockstep.meet(GOES_ON)
             batch = trainer.runner.to_device(first.value)
+            self._is_shared = trainer.ranks.are_several and sharded.any_sharded(trainer.runner.parameters())
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
+            self._is_shared = False
             found = _files(shown) if trainer.ranks.is_main else {}
             lockstep.meet(ENDS)
         return found

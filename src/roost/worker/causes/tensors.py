@@ -68,7 +68,7 @@ def one_sample(raised: Raised, scene: Scene) -> Cause | None:
     if not raised.is_a("ValueError") or not raised.text.startswith(known):
         return None
     own = place()
-    share = f": the share of rank {own.rank} of {own.world}" if own is not None else ""
+    share = f": the share of one of {own.world} ranks" if own is not None else ""
     return Cause(
         f"a batch norm in training got one sample, which has no variance{share}",
         "data.drop_last: true leaves out the short last batch of an epoch; else a larger data.batch_size",
