@@ -327,7 +327,10 @@ WRONG = [
     ({"averages": {"ema": {"evry": 3}}}, "did you mean 'every'?"),
     ({"max_time": "soon"}, "max_time: is no duration; received 'soon' (at config.yaml:8)"),
     ({"max_time": "0s"}, "max_time: is no duration"),
-    ({"max_time": 3600}, "max_time: expected a text or null; received 3600 (at config.yaml:8). To mend it: give"),
+    (
+        {"max_time": 3600},
+        "max_time: expected a text or null; received 3600 (at config.yaml:8). To mend it: give",
+    ),
     ({"limits": {"wall_time": 40}}, "To mend it: give it a unit: 40s, 10min"),
     ({"max_steps": None}, "nothing ends the run. To mend it: set max_epochs, max_steps or max_time"),
     (

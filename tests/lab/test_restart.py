@@ -25,13 +25,12 @@ FAILS = "end('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)"
 REQUEST = {"kind": "train", "overrides": ["a=1"], "checkpoint": 4, "device": "cpu"}
 
 
-def start(
-    session: Session, code: str, *, restart: int = 2, restarted: int = 0, limits: Limits = Limits()
-) -> None:
+def start(session: Session, code: str, *, restart: int = 2, restarted: int = 0, **limits: Any) -> None:
     (session.folder / "sessions" / "1.request.json").write_text(json.dumps({**REQUEST, "session": 1}))
     spec = session.spec(NUMBER + code)
     argv = [*spec.argv, "1"]
-    session.start_spec(spec._replace(argv=argv, restart=restart, restarted=restarted, limits=limits))
+    spec = spec._replace(argv=argv, restart=restart, restarted=restarted, limits=Limits(**limits))
+    session.start_spec(spec)
 
 
 def exit_code(session: Session) -> int:
@@ -107,7 +106,7 @@ def test_who_was_asked_to_stop_is_not_begun_again(session: Session) -> None:
 def test_a_stop_after_the_workers_have_ended_counts_too(session: Session) -> None:
     """While their output, here 64 MB, is shortened."""
     code = "here('ready'); os.write(1, b'0123456789abcde\\n' * 2**22); os._exit(3)"
-    start(session, code, restart=1, limits=Limits(output_bytes=63 * 2**20))
+    start(session, code, restart=1, output_bytes=63 * 2**20)
     session.wait_until("ready")
     worker, supervisor = record(session, 1)["worker_pid"], session.supervisor_pid
     wait_for(lambda: process.read_stat(worker) is None)

@@ -135,7 +135,7 @@ SEEN = "0: H100, 9.8 GB of 78.1 GB free (used by pid 7 of anna, 68.4 GB)"
          ["there is no GPU 4, 9 among the visible ones, counted from 0: 0: H100"]),
         ({"devices": [1, 1]}, "auto", {}, Refused, ["every GPU is named once"]),
         ({"strategy": "ddp"}, "cpu", {}, UsageError,
-         ["ddp trains with several processes, and on the CPU roost cannot know how many (the CPU is asked for)", "-CPU --devices 2"]),
+         ["ddp trains with several processes, and on the CPU", "(the CPU is asked for)", "-CPU --devices 2"]),
         ({"devices": [0, 1]}, "cpu", {}, Refused, ["numbers of GPUs, and the CPU is asked for"]),
         ({"devices": 2, "strategy": "single"}, "cpu", {}, Refused, ["can only be GPUs"]),
         ({"devices": 2}, "auto", {"data": {"batch_size": 1}}, ConfigError,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from roost.base.errors import PeerLost
+from roost.base.errors import ContractError, PeerLost
 from roost.train.loss import Window
 from roost.train.ranks import ALONE, Ranks
 from roost.train.stepper import Stepper
@@ -131,3 +131,31 @@ def test_two_losses_in_one_step_each_have_their_own_parameters() -> None:
     for own in team(3, work):
         for one, other in zip(own, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_weight_on_one_rank_alone_is_an_error_and_no_wait() -> None:
+    def work(ranks: Ranks) -> str:
+        module = net()
+        stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), ranks=ranks)
+
+        def loss(batch: Tensor) -> dict[str, Tensor]:
+            mean = module(batch).square().mean()
+            return {"loss": mean, "weight": torch.tensor(3.0)} if ranks.is_main else {"loss": mean}
+
+        with pytest.raises(ContractError) as raised:
+            stepper.run(loss, window_of(ranks))
+        return raised.value.message
+
+    assert team(2, work) == ["loss() gives a weight on rank 0, and none on rank 1"] * 2
+
+
+def test_a_step_without_weight_has_no_gradient() -> None:
+    def work(ranks: Ranks) -> bool:
+        module = net()
+        stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), ranks=ranks)
+        stepper.run(
+            lambda batch: {"loss": module(batch).square().mean(), "weight": torch.zeros(())}, window_of(ranks)
+        )
+        return all(bool((p.grad == 0).all()) for p in module.parameters() if p.grad is not None)
+
+    assert team(2, work) == [True, True]

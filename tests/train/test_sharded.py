@@ -6,8 +6,7 @@ import math
 
 import pytest
 import torch
-import torch._dynamo  # here, as what follows, so that no forked rank imports it by itself
-import torch.distributed.tensor
+import torch.distributed.tensor  # here, so that no forked rank imports it by itself
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor

@@ -131,17 +131,21 @@ def test_ranks_are_compared_with_those_of_the_checkpoint_it_goes_on_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = project(tmp_path, runner=STOPS, stop_at=2)
-    train(package, strategy="fsdp")
+    train(package)
     file = package.path / "environment.json"
     body = json.loads(file.read_bytes())
     body["stack"].update(ranks=2, strategy="ddp")  # there was a session before
     file.write_text(json.dumps(body))
-    train(package, strategy="single", overrides=["stop_at=-1"])
+    train(package, strategy="fsdp", overrides=["stop_at=-1"])
     assert "number of ranks" not in capsys.readouterr().out and package.derived["inexact"] == []
-    infos = [msgspec.structs.replace(one, ranks=3) for one in checkpoint.infos(package.checkpoints)]
+    *_, old, new = checkpoint.infos(package.checkpoints)
+    infos = [
+        msgspec.structs.replace(old, ranks=3, session=1, line=[]),
+        msgspec.structs.replace(new, ranks=3, line=[]),
+    ]
     monkeypatch.setattr(checkpoint, "infos", lambda folder: infos)
-    assert training._ranks_before(package, infos[0].id) == {"ranks": 3, "strategy": "fsdp"}
-    assert training._ranks_before(package, None) == {"ranks": 3, "strategy": "ddp"}, "by another launcher"
+    assert training._ranks_before(package, None) == {"ranks": 3, "strategy": "fsdp"}
+    assert training._ranks_before(package, old.id) == {"ranks": 3, "strategy": "ddp"}, "by another launcher"
     assert training._ranks_before(package, 99) == {}
 
 

@@ -94,9 +94,9 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     ] = "30min"
     max_epochs: Annotated[Positive | None, about("epochs after which the run ends")] = None
     max_steps: Annotated[Positive | None, about("optimizer steps after which the run ends")] = None
-    max_time: Annotated[
-        str | None, about("time after which the run ends, such as 1h30min", fix=HAS_UNIT)
-    ] = None
+    max_time: Annotated[str | None, about("time after which the run ends, such as 1h30min", fix=HAS_UNIT)] = (
+        None
+    )
     precision: Annotated[Literal[32, "bf16", "fp16"], about("numbers of forward and backward")] = 32
     evaluation_precision: Annotated[
         Literal[32, "bf16", "fp16"] | None, about("numbers of validation and test; precision if left out")

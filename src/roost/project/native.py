@@ -21,7 +21,7 @@ from roost.package.package import Package
 from roost.package.places import places
 from roost.project import configured, initial, loading
 from roost.project.contract import Data, Dataset, Runner
-from roost.train import replicas, seeding
+from roost.train import alike, replicas, seeding
 from roost.train.freezing import freeze
 from roost.train.hook import Hook
 from roost.train.ranks import ALONE, Ranks
@@ -87,6 +87,7 @@ def load(
     runner = build_runner(made, values, settings, info=data.info, device=device)
     began_with = begin(runner, settings, package.path, project, where, begins=begins)
     if ranks.are_several:
+        alike.require_model(runner, ranks)
         replicas.unify(runner)
     return Experiment(runner, data, hooks, settings, package.path, began_with, ranks=ranks, strategy=strategy)
 

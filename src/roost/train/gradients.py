@@ -77,6 +77,7 @@ class Gradients:
         self._reduces, self._agrees = reduces and ranks.are_several, agrees and ranks.are_several
         self._reducers: dict[tuple[int, ...], Reducer] = {}
         self._checked: set[str] = set()
+        self._compared: set[str] = set()
         self.agreed: Exception | None = None
         """The error of the newest step that all ranks know of."""
 
@@ -179,6 +180,9 @@ class Gradients:
         self._before_waiting()
         if self._agrees:
             self._refuse_failed()
+        if target.loss_name not in self._compared:
+            self._compare_weights(sums.are_weighted)
+            self._compared.add(target.loss_name)
         begun = perf_counter()
         if reducer is not None:
             if self._agrees:
@@ -186,7 +190,8 @@ class Gradients:
             reducer.finish()
         if sums.are_weighted:
             total = self._here(sums.total)
-            _divide(target, self._sum(total))
+            every = self._sum(total)
+            _divide(target, torch.where(every != 0, every, 1.0))  # a step without weight has no gradient
             # A rank may hold nothing but padding, while others do not.
             sums.values = {
                 name: torch.where(total != 0, value / total, 0.0) for name, value in sums.values.items()
@@ -200,6 +205,19 @@ class Gradients:
             words = failed.in_words(self._ranks.control, None)
             self.agreed = failed.of_peer(codes, f"failed in this step: {words}")
             raise self.agreed
+
+    def _compare_weights(self, are_weighted: bool) -> None:
+        """Before the ranks add up the first gradients of a loss.
+
+        Raises:
+            ContractError: It gives a weight on some ranks alone.
+        """
+        said = [bool(one) for [one] in self._ranks.control.exchange([are_weighted]).wait()]
+        if len(set(said)) > 1:
+            raise ContractError(
+                f"loss() gives a weight on rank {said.index(True)}, and none on rank {said.index(False)}",
+                fix="give it always, or never",
+            )
 
     def _samples_of_all(self, batches: Sequence[Any], own: float) -> float:
         """The samples of the window on all ranks: known with the window, or asked where it is not whole."""

@@ -19,6 +19,7 @@ from roost.train.writing import Torn, prepare_together
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
+_Marks = list[tuple[int, Tensor]]
 _LONG_SECONDS = 10.0
 
 
@@ -37,8 +38,11 @@ class Saves:
         self._trainer = trainer
         self._open: Saved | None = None
         """What is being written."""
-        self._is_left_alone = False
-        """Whether forward and backward are known to leave the parameters as they are."""
+        self._first_step: tuple[_Marks, _Marks] | None = None
+        """Marks of what moves, before and after the forward and backward of the first step."""
+        self._is_left_alone: bool | None = False
+        """Whether forward and backward are known to leave the parameters as they are; None until a save reads
+        what was found."""
         self._waited, self._has_said = 0.0, False
 
     def begin(self) -> None:
@@ -49,13 +53,20 @@ class Saves:
         if checkpoints is not None and checkpoints.asynchronous:
             self._trainer.stepper.before_move = functools.partial(self._look_at_forward, self._marks())
 
-    def _look_at_forward(self, before: list[tuple[int, float]]) -> None:
+    def _look_at_forward(self, before: _Marks) -> None:
         self._trainer.stepper.before_move = None
-        self._is_left_alone = before == self._marks()
+        self._first_step, self._is_left_alone = (before, self._marks()), None
 
-    def _marks(self) -> list[tuple[int, float]]:
-        """Versions and norms: what changes through ``.data`` has no new version. A sync point."""
+    def _marks(self) -> _Marks:
+        """Versions and norms: what changes through ``.data`` has no new version. No sync point."""
         return [(parameter._version, _norm(parameter)) for parameter in self._moving()]
+
+    def _may_defer(self) -> bool:
+        """Whether what moves may be copied late. A sync point the first time."""
+        if self._is_left_alone is None and self._first_step is not None:
+            self._is_left_alone = _are_alike(*self._first_step)
+            self._first_step = None
+        return bool(self._is_left_alone)
 
     def _moving(self) -> list[Tensor]:
         """The parameters that an optimizer moves."""
@@ -84,7 +95,7 @@ class Saves:
             return False
         self._wait_for_the_one_before()
         waits = trainer.at_end or reason == "start"
-        defer = [] if waits or not self._is_left_alone else list(self._late())
+        defer = [] if waits or not self._may_defer() else list(self._late())
         begun = perf_counter()
         trainer.publish("saving")
         trainer.recovery.look_before_save(trainer)
@@ -236,7 +247,14 @@ class Saves:
         return False
 
 
-def _norm(parameter: Tensor) -> float:
-    """Of the rows that this rank holds; as sharp for types of 16 bits."""
+def _norm(parameter: Tensor) -> Tensor:
+    """() of the rows that this rank holds; as sharp for types of 16 bits."""
     own = sharded.local(parameter.detach())
-    return float(torch.linalg.vector_norm(own.float() if own.itemsize < 4 else own))
+    norm: Tensor = torch.linalg.vector_norm(own.float() if own.itemsize < 4 else own)
+    return norm
+
+
+def _are_alike(before: _Marks, after: _Marks) -> bool:
+    if len(before) != len(after):
+        return False
+    return all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in zip(before, after, strict=True))

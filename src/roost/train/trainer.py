@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from roost.package.progress import Board
-from roost.train import measuring, precision, rank_state, seeding
+from roost.train import alike, measuring, precision, rank_state, seeding
 from roost.train.agenda import Agenda
 from roost.train.average import Average
 from roost.train.checkpoints import Checkpoints, Stateful
@@ -297,6 +297,8 @@ class Trainer(Requests):
         self._finished = self.until.reached(self.progress)
         failure: BaseException | None = None
         try:
+            if self.ranks.are_several:
+                alike.require_training(self)
             for hook in self.calls.start:
                 hook.on_start(self)
             for reason in self.loaders["train"].inexact():

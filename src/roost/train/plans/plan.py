@@ -21,6 +21,7 @@ class Draw(NamedTuple):
     """Which drawing of a sample this is, of all or of each: with the index it decides what the sample draws
     at random. Where each sample comes once an epoch it is the epoch."""
 
+
 class StandIn(Draw):
     """Drawn only because a rank must compute something: it counts as no sample."""
 
