@@ -54,9 +54,7 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
         return trainer.fit(checkpoint=session.checkpoint)
 
 
-def build(
-    package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE
-) -> Trainer:
+def build(package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE) -> Trainer:
     """The trainer of a package, built on ``device``."""
     begins = not checkpoint.ids(package.checkpoints)
     if not begins and package.settings().get("init_from") != package.args.get("init_from"):
