@@ -140,8 +140,8 @@ def test_ranks_are_compared_with_those_of_the_checkpoint_it_goes_on_from(
     assert "number of ranks" not in capsys.readouterr().out and package.derived["inexact"] == []
     *_, old, new = checkpoint.infos(package.checkpoints)
     infos = [
-        msgspec.structs.replace(old, ranks=3, session=1, line=[]),
-        msgspec.structs.replace(new, ranks=3, line=[]),
+        msgspec.structs.replace(old, ranks=3, session=1),
+        msgspec.structs.replace(new, ranks=3),
     ]
     monkeypatch.setattr(checkpoint, "infos", lambda folder: infos)
     assert training._ranks_before(package, None) == {"ranks": 3, "strategy": "fsdp"}
