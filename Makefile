@@ -22,7 +22,7 @@ demo: .venv/.demo
 
 # Two processes, a file of tests in one of them; they must agree on the tests, and some names come out of sets.
 test: lint types
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -270,7 +270,10 @@ class Trainer(Requests):
             if name in self.loaders:
                 self.loaders[name].keep_shares(num_shares)
         self.loaders["train"].load_state_dict(state.get("data", {}))
-        # Those of earlier sessions are kept and not said again: what was then need not be so now.
+        # What was so in earlier sessions need not be so now: that is said in one line, and kept.
+        earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
+        if earlier and self.ranks.is_main:
+            print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
         self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
 
     def note_inexact(self, reason: str) -> None:
