@@ -17,6 +17,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from roost.base import durable
 from roost.base.errors import PeerLost, RoostError
 from roost.package import checkpoint
+from roost.train import writing
 from roost.train.checkpoints import Checkpoints
 from roost.train.progress import Progress
 from roost.train.ranks import Ranks
@@ -226,3 +227,13 @@ class Rests(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         self.rests.append(timeout or 0.0)
         return self.is_set()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "interval", "rest"),
+    [(0.0, 10.0, 4.0), (1.0, 100.0, 4.0), (1.0, 5.0, 2.0), (1.0, 1.0, 0.0), (3.0, 0.1, 0.0)],
+)
+def test_what_is_saved_often_is_written_with_fewer_rests(
+    seconds: float, interval: float, rest: float
+) -> None:
+    assert writing.rest_of(seconds, interval) == pytest.approx(rest)

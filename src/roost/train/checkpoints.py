@@ -88,6 +88,8 @@ class Checkpoints:
         self._saved: Saved | None = None
         self._parent: Info | None = None
         self._swept = False
+        self._last = time.monotonic()
+        """When the last was saved."""
         self.seconds = 0.0
         """What the newest that was saved took to be written, without rests."""
 
@@ -162,10 +164,16 @@ class Checkpoints:
         files = packed.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
         self._staging.launch()
         write = functools.partial(self._write, files, info)
-        self._saved = Saved(self._staging, write, asynchronous=self.asynchronous, tells=tells)
+        rest = writing.rest_of(self.seconds, self._since_last())
+        self._saved = Saved(self._staging, write, asynchronous=self.asynchronous, tells=tells, rest=rest)
         if not defer:
             self._saved.copied()
         return self._saved
+
+    def _since_last(self) -> float:
+        now = time.monotonic()
+        interval, self._last = now - self._last, now
+        return interval
 
     def _write(self, files: list[Packed], info: Info, pace: Pace, torn: bool) -> Path:
         """Called by one thread at a time; by all ranks."""

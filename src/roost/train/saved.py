@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roost.base.errors import PeerLost
 from roost.train.staging import Staging
-from roost.train.writing import Pace, Torn
+from roost.train.writing import MOST_REST, Pace, Torn
 
 _LOOK_SECONDS = 1.0
 PATIENCE_SECONDS = 5.0
@@ -24,13 +24,20 @@ class Saved:
         write: Writes it at a pace, unless the copy is torn; gives its folder.
         asynchronous: Whether that is done in a thread of its own.
         tells: Whether an error is printed if nobody waits for it.
+        rest: See `Pace`.
     """
 
     def __init__(
-        self, staging: Staging, write: Callable[[Pace, bool], Path], *, asynchronous: bool, tells: bool
+        self,
+        staging: Staging,
+        write: Callable[[Pace, bool], Path],
+        *,
+        asynchronous: bool,
+        tells: bool,
+        rest: float = MOST_REST,
     ) -> None:
         self._staging, self._write, self._tells = staging, write, tells
-        self._pace, self._owner = Pace(), threading.current_thread()
+        self._pace, self._owner = Pace(rest), threading.current_thread()
         self._is_copied, self._is_looked_at, self._done = (threading.Event() for _ in range(3))
         self._path: Path | None = None
         self._error: BaseException | None = None

@@ -20,8 +20,20 @@ from roost.package.packed import Packed
 from roost.train.ranks import Ranks
 
 T = TypeVar("T")
-_IDLE = 4.0
+MOST_REST = 4.0
 """Rest by work while nobody waits: hashing and writing take a core and a share of the memory's bandwidth."""
+_SHARE = 0.6
+"""The part of the time between two saves in which one is written, so that the next need not wait for it."""
+
+
+def rest_of(seconds: float, interval: float) -> float:
+    """Rest by work, so that a checkpoint is written well before the next is due.
+
+    Args:
+        seconds: What the one before took to be written, without rests; 0: there was none.
+        interval: Between the last two saves.
+    """
+    return MOST_REST if not seconds else max(0.0, min(MOST_REST, _SHARE * interval / seconds - 1.0))
 
 
 class Torn(Exception):
@@ -29,9 +41,14 @@ class Torn(Exception):
 
 
 class Pace:
-    """How fast files are written: with rests, so that the training hardly notices, until somebody waits."""
+    """How fast files are written: with rests, so that the training hardly notices, until somebody waits.
 
-    def __init__(self) -> None:
+    Args:
+        rest: By work.
+    """
+
+    def __init__(self, rest: float = MOST_REST) -> None:
+        self._rest = rest
         self._hurry = threading.Event()
         self.rested = 0.0
         """Seconds."""
@@ -47,7 +64,7 @@ class Pace:
             yield piece
             if not self._hurry.is_set():
                 rests = perf_counter()
-                self._hurry.wait((rests - begun) * _IDLE)
+                self._hurry.wait((rests - begun) * self._rest)
                 self.rested += perf_counter() - rests
 
 
