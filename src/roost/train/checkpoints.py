@@ -140,8 +140,7 @@ class Checkpoints:
             What knows when it stands.
 
         Raises:
-            OSError: It could not be written (disk full, …) and is not asynchronous; the older checkpoints are
-                untouched.
+            OSError: It could not be written (disk full, …) and is not asynchronous; older ones are untouched.
             CheckpointError: A part holds something that cannot be saved.
         """
         self.wait()
