@@ -126,7 +126,7 @@ def by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
             ranks=ranks,
         )
         trainer.fit()
-        ranks.control.barrier()  # the folder of rank 0 takes the parts of all
+        ranks.control.barrier("the bench")  # the folder of rank 0 takes the parts of all
     return clocked.outcome(runner)
 
 
@@ -201,7 +201,7 @@ def _rounds(ranks: Ranks, work: Work, rounds: int) -> dict[str, list[float]]:
     for number in range(rounds + 1):
         weights = {}
         for name in itertools.islice(itertools.cycle(LOOPS), number % len(LOOPS), number % len(LOOPS) + 4):
-            ranks.control.barrier()
+            ranks.control.barrier("the bench")
             outcome = LOOPS[name](ranks, work, batches)
             weights[name] = outcome.weights
             if number:

@@ -21,7 +21,15 @@ MARKERS = (
     "needs_cgroup: makes a cgroup; skipped with a reason where the machine has none (why_no_cgroup)",
     "soak: takes longer than CI may; only `make soak` runs it",
 )
-LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROOST_DEADLINE", "SLURM_JOB_ID", "SLURM_JOB_END_TIME")
+LAUNCHERS = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "ROOST_DEADLINE",
+    "ROOST_LEASE",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_END_TIME",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -97,4 +105,6 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PYTHONBREAKPOINT", *LAUNCHERS):
             patch.delenv(name, raising=False)
         patch.setenv("MPLBACKEND", "Agg")
+        patch.setenv("ROOST_LEASES", str(home / "leases"))
+        patch.setenv("ROOST_STATE", str(home / "state" / "roost"))
         yield

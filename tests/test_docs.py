@@ -62,7 +62,7 @@ def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
 
 COMMAND_LINES = [
     line
-    for page in ("README.md", "docs/guide.md", "docs/ranks.md")
+    for page in ("README.md", "docs/guide.md", "docs/lab.md", "docs/ranks.md")
     for block in re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     for line in re.findall(r"roost [a-z][^\n)]*", block)
 ]
@@ -179,7 +179,14 @@ def test_the_contents_name_every_section() -> None:
 
 
 def test_what_is_linked_is_there() -> None:
-    for page in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/guide.md", "docs/ranks.md"):
+    for page in (
+        "README.md",
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+        "docs/guide.md",
+        "docs/lab.md",
+        "docs/ranks.md",
+    ):
         file = ROOT / page
         missing = [link for link in LINKS.findall(file.read_text()) if not (file.parent / link).exists()]
         assert not missing, page
@@ -189,9 +196,21 @@ def test_what_is_linked_is_there() -> None:
 def test_the_commands_that_take_json_are_those_that_say_so() -> None:
     folder = ROOT / "src" / "roost" / "cli" / "commands"
     reads = {file.stem for file in folder.glob("*.py") if '"--json"' in file.read_text()}
-    assert reads - {"run"} == {"analyze", "check", "export", "ls", "predict", "show", "verify"}, (
-        "change README, CONTRIBUTING and guide too"
-    )
+    assert reads - {"run"} == {
+        "analyze",
+        "check",
+        "devices",
+        "export",
+        "lab",
+        "ls",
+        "predict",
+        "show",
+        "simulate",
+        "submit",
+        "tasks",
+        "verify",
+        "why",
+    }, "change README, CONTRIBUTING and guide too"
 
 
 def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:

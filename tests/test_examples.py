@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import roost
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -51,6 +53,7 @@ def package(folder: Path, *, kill_at: str | None = None) -> list[str]:
     return ran("package.py", folder, kill_at=kill_at)
 
 
+@pytest.mark.soak
 def test_the_package_goes_on_after_kill_9_and_from_the_middle(tmp_path: Path) -> None:
     whole = package(tmp_path / "whole")
     assert whole[0] == "begin at step 0" and whole[7] == "back to checkpoint 3, step 4000"

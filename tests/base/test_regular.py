@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,19 +20,63 @@ def test_a_plain_file_is_read_whole(tmp_path: Path) -> None:
     assert regular.read(path) == b""
 
 
+@pytest.mark.parametrize("size", [0, 5, 1 << 20, (1 << 22) + 12_345])
+def test_a_file_is_hashed_while_it_is_read(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "file"
+    data = os.urandom(size)
+    path.write_bytes(data)
+    read, digest = regular.read_hashed(path, at_most=size)
+    assert read == data and digest == hashlib.sha256(data).hexdigest() == regular.sha256(path)
+    read[:1] = b"x"[:size]  # it may be written to, and that is nobody else's
+    path.unlink()
+    assert read[1:] == data[1:]
+    if size:
+        assert read[0] == ord("x")
+
+
+def test_what_was_read_outlives_a_file_that_is_cut_off(tmp_path: Path) -> None:
+    """Memory that is mapped from the file would end the process here."""
+    path = tmp_path / "file"
+    data = os.urandom(5 << 20)
+    path.write_bytes(data)
+    read, _ = regular.read_hashed(path, at_most=len(data))
+    os.truncate(path, 0)
+    assert read == data
+
+
+def test_a_process_that_is_forked_does_not_change_what_was_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(5 << 20))
+    program = (
+        "import os, pathlib, sys\n"
+        "from roost.base import regular\n"
+        "data, _ = regular.read_hashed(pathlib.Path(sys.argv[1]))\n"
+        "if not (child := os.fork()):\n"
+        "    data[0] = 3\n"
+        "    os._exit(data[0])\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), data[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "file")], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["3", "0"], done.stderr
+
+
 def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(OSError, match="1099511627776 bytes, more than 10"):
         regular.read(path, at_most=10)
+    with pytest.raises(OSError, match="1099511627776 bytes, more than 10"):
+        regular.read_hashed(path, at_most=10)
 
 
 def test_what_is_no_file_is_refused_and_nothing_hangs(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/dev/zero")
-    for name in ("fifo", "link", "."):
-        with pytest.raises(OSError, match="no plain file"):
-            regular.read(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
-        regular.read(tmp_path / "missing")
+    for read in (regular.read, regular.read_hashed, regular.sha256):
+        for name in ("fifo", "link", "."):
+            with pytest.raises(OSError, match="no plain file"):
+                read(tmp_path / name)
+        with pytest.raises(FileNotFoundError):
+            read(tmp_path / "missing")

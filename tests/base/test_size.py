@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.size import memory, size
+from roost.base.errors import UsageError
+from roost.base.size import memory, parse_memory, size
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,16 @@ def test_sizes(num_bytes: float, text: str) -> None:
 @pytest.mark.parametrize(("mb", "text"), [(0, "0 MB"), (511.6, "512 MB"), (1536, "1.5 GB")])
 def test_memory(mb: float, text: str) -> None:
     assert memory(mb) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "mb"), [("20000", 20_000), ("20GB", 20_480), ("1.5 gb", 1536), ("512MB", 512), ("1", 1)]
+)
+def test_memory_is_read(text: str, mb: int) -> None:
+    assert parse_memory(text, setting="-m") == mb
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.1", "-5", "lots", "5TB", "1e3", "inf", "9" * 12, "GB"])
+def test_what_is_no_memory(text: str) -> None:
+    with pytest.raises(UsageError, match="-m: is no memory; received"):
+        parse_memory(text, setting="-m")

@@ -17,7 +17,7 @@ from roost.cli import live
 from roost.cli.live import Screen, _metrics
 from roost.cli.plain import Plain
 from roost.operations.running import Running, session_of
-from roost.package import progress, skipped
+from roost.package import progress, sessions, skipped
 from roost.package.package import Package
 from roost.package.skipped import Skipped
 from tests.cli.programs import ROOST, Terminal, roost
@@ -92,6 +92,18 @@ def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path)
     assert roost("continue", made, "--force").returncode == 0
     told = roost("verify", made)
     assert told.returncode == 0 and "was forced to go on so; recorded as inexact" in told.stdout
+
+
+def test_what_is_mended_is_what_the_failed_rank_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = "rank 2 failed: ValueError: x"
+    made = package(tmp_path / "runs", state="failed", reason="exception", error=error, exit_code=1)
+    for rank, name in ((0, "Dataset/Dataset.py"), (2, "Model/Runner.py")):
+        sessions.traceback_file(made.path, 1, rank).write_text(f'  File "{made.path / name}", line 3, in f\n')
+    assert live.watch(session_of(made, 1), live.stop_or_end, "") == 1
+    assert "own copy, " in (said := capsys.readouterr().err)
+    assert "Model/Runner.py" in said and "Dataset.py" not in said
 
 
 def test_ctrl_c_counts_anew_in_a_restarted_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

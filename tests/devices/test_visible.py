@@ -1,129 +1,110 @@
-"""The GPUs of a machine, as NVIDIA's library tells of them. It is the real one but for what the driver would
-answer: no driver is here."""
+"""The GPUs that CUDA_VISIBLE_DEVICES leaves. Their driver is a file, the process that asks it is real."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
 
-import pynvml
 import pytest
 import torch
 
 from roost.base.errors import Refused
 from roost.devices import visible
-from roost.devices.visible import Card, cards, freest
+from roost.devices.card import Card
+from roost.devices.visible import cards, freest
+from tests.devices.nvidia import GB, TWO, Driver
 
-GB = 2**30
-
-
-@dataclass
-class Gpu:
-    """What a driver answers about one card."""
-
-    uuid: str
-    name: str = "NVIDIA H100"
-    free: int = 79
-    running: list[Any] = field(default_factory=list)
-    lacks: tuple[str, ...] = ()
+PARTED = {"uuid": "GPU-cc3", "mig": [{"uuid": "MIG-1234", "fails": {"Attributes_v2": "NotSupported"}}]}
+PARTED["mig"] += [{"uuid": "MIG-5678", "fails": {"Attributes_v2": "NotSupported"}}]
 
 
-def driver(monkeypatch: pytest.MonkeyPatch, gpus: list[Gpu]) -> list[str]:
-    """Lets the library find these; gives the list of its opens and closes."""
-    calls: list[str] = []
-
-    def answer(what: str, of: Callable[[Gpu], Any]) -> None:
-        def ask(gpu: Gpu) -> Any:
-            if what in gpu.lacks:
-                raise pynvml.NVMLError_NotSupported()
-            return of(gpu)
-
-        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{what}", ask)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: calls.append("open"))
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: calls.append("close"))
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(gpus))
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda at: gpus[at])
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: Gpu(uuid, "MIG 1g.10gb", 9))
-    answer("UUID", lambda gpu: gpu.uuid)
-    answer("Name", lambda gpu: gpu.name)
-    answer("MemoryInfo", lambda gpu: SimpleNamespace(total=80 * GB, free=gpu.free * GB))
-    answer("ComputeRunningProcesses", lambda gpu: gpu.running)
-    return calls
-
-
-TWO = [Gpu("GPU-aa1"), Gpu("GPU-bb2", free=3)]
+def seen(asked: str | None) -> list[str]:
+    found = cards({"CUDA_VISIBLE_DEVICES": asked} if asked is not None else {})
+    assert [card.number for card in found] == [*range(len(found))]
+    return [card.id for card in found]
 
 
 def test_a_machine_without_a_driver_has_none() -> None:
     """As it is, where no driver is loaded: the library itself says so."""
     if not torch.cuda.is_available():
-        assert cards() == []
+        assert cards({}) == []
 
 
-def test_all_are_visible_by_their_uuids(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = driver(monkeypatch, TWO)
-    assert cards({}) == [
-        Card(0, "GPU-aa1", "NVIDIA H100", 80 * 1024, 79 * 1024),
-        Card(1, "GPU-bb2", "NVIDIA H100", 80 * 1024, 3 * 1024),
+def test_all_are_visible_by_their_uuids(driver: Driver) -> None:
+    assert [(card.id, card.name, card.total_mb, card.free_mb) for card in cards({})] == [
+        ("GPU-aa1", "NVIDIA H100", 80 * 1024, 79 * 1024),
+        ("GPU-bb2", "NVIDIA H100", 80 * 1024, 3 * 1024),
     ]
-    assert calls == ["open", "close"]
 
 
 @pytest.mark.parametrize(
     ("asked", "ids"),
     [
-        ("1", ["1"]),
-        ("1, 0", ["1", "0"]),
-        ("GPU-bb2,0", ["GPU-bb2", "0"]),
-        ("GPU-b", ["GPU-b"]),
-        ("MIG-1234", ["MIG-1234"]),
-        ("0,7,1", ["0"]),
-        ("0,GPU-,1", ["0"]),
+        ("1", ["GPU-bb2"]),
+        ("1, 0", ["GPU-bb2", "GPU-aa1"]),
+        ("GPU-bb2,0", ["GPU-bb2", "GPU-aa1"]),
+        ("GPU-b", ["GPU-bb2"]),
+        ("0,7,1", ["GPU-aa1"]),
+        ("0,GPU-,1", ["GPU-aa1"]),
+        ("0,MIG-1234", ["GPU-aa1"]),
         ("-1", []),
         ("", []),
     ],
     ids=repr,
 )
-def test_the_variable_says_which_are_visible(
-    asked: str, ids: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver(monkeypatch, TWO)
-    found = cards({"CUDA_VISIBLE_DEVICES": asked})
-    assert [card.id for card in found] == ids and [card.number for card in found] == [*range(len(ids))]
+def test_the_variable_says_which_are_visible(asked: str, ids: list[str], driver: Driver) -> None:
+    assert seen(asked) == ids
 
 
-def test_who_uses_a_card_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = [
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=70 * GB),
-        SimpleNamespace(pid=2**22 + 1, usedGpuMemory=None),
-    ]
-    driver(monkeypatch, [Gpu("GPU-a", free=2, running=running)])
+@pytest.mark.parametrize(
+    ("asked", "ids"),
+    [
+        (None, ["MIG-1234"]),
+        ("MIG-5678", ["MIG-5678"]),
+        ("MIG-5678,MIG-1234", ["MIG-5678"]),
+        ("2", ["MIG-1234"]),
+        ("GPU-c,0", ["MIG-1234"]),
+        ("0,1", ["GPU-aa1", "GPU-bb2"]),
+    ],
+    ids=repr,
+)
+def test_of_the_parts_of_cards_one_is_visible(asked: str | None, ids: list[str], driver: Driver) -> None:
+    driver.says(*TWO, PARTED)
+    assert seen(asked) == ids
+
+
+def test_a_whole_name_is_no_beginning() -> None:
+    many = {"ROOST_DEVICES": "sim:12x24GB"}
+    assert [card.id for card in cards({**many, "CUDA_VISIBLE_DEVICES": "SIM-1,11"})] == ["SIM-1", "SIM-11"]
+
+
+def test_who_uses_a_card_is_told(driver: Driver) -> None:
+    driver.says({"uuid": "GPU-a", "free": 2 * GB, "running": [[os.getpid(), 70 * GB], [2**22 + 1, None]]})
     (card,) = cards({})
     mine = f"pid {os.getpid()} of {getpass.getuser()}, 70.0 GB"
     assert str(card) == f"0: NVIDIA H100, 2.0 GB of 80.0 GB free (used by {mine}; pid {2**22 + 1})"
 
 
-def test_what_a_driver_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, [Gpu("GPU-a", "NVIDIA GB10", lacks=("MemoryInfo", "ComputeRunningProcesses"))])
+def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
+    lacks = ["MemoryInfo", "ComputeRunningProcesses_v3", "ComputeRunningProcesses_v2"]
+    driver.says({"uuid": "GPU-a", "name": "NVIDIA GB10", "fails": dict.fromkeys(lacks, "NotSupported")})
     (card,) = cards({})
     assert str(card) == "0: NVIDIA GB10"
 
 
-@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount"])
-def test_a_driver_that_fails(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, TWO)
-
-    def fail() -> None:
-        raise pynvml.NVMLError_GpuIsLost()
-
-    monkeypatch.setattr(pynvml, call, fail)
+@pytest.mark.parametrize("call", ["Init", "Count"])
+def test_a_driver_that_fails(call: str, driver: Driver) -> None:
+    driver.says(*TWO, fails={call: "GpuIsLost"})
     with pytest.raises(Refused, match=r"does not tell what GPUs there are: GPU is lost.*nvidia-smi"):
         cards({})
+
+
+def test_a_card_that_has_failed_is_left_out_or_refused(driver: Driver) -> None:
+    driver.says(TWO[0], {"uuid": "GPU-bb2", "fails": {"UUID": "GpuIsLost"}})
+    says = r"GPU 1 \(.*\) cannot be used: the driver says: GPU is lost.*leave it out by CUDA_VISIBLE_DEVICES"
+    with pytest.raises(Refused, match=says):
+        cards({})
+    assert seen("0") == ["GPU-aa1"]
 
 
 def test_the_freest_are_taken_and_the_first_of_equals() -> None:

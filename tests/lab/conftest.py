@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.labs import Lab
 from tests.lab.sessions import Session
 
 
@@ -13,3 +14,10 @@ def session(tmp_path: Path) -> Iterator[Session]:
     session = Session(tmp_path)
     yield session
     session.close()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()

@@ -66,3 +66,27 @@ def test_the_supervisor_s_own_end() -> None:
     assert status_name(-9) == "SIGKILL"
     assert status_name(-40) == "signal 40"
     assert status_name(7) == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "killed", "expected"),
+    [
+        (0, False, False, Ending("succeeded", 0, "done", None)),
+        (3, False, False, Ending("failed", 3, "exit", "the command exited with 3")),
+        (75, False, False, Ending("failed", 75, "exit", "the command exited with 75")),
+        (-signal.SIGSEGV, False, False, Ending("crashed", 1, "signal", "killed by SIGSEGV")),
+        (0, True, False, Ending("stopped", 75, "signal", None)),
+        (-signal.SIGTERM, True, False, Ending("stopped", 75, "signal", None)),
+        (-signal.SIGKILL, False, True, Ending("stopped", 130, "killed", None)),
+    ],
+)
+def test_a_command_says_by_its_exit_code_how_it_ended(
+    status: int, asked: bool, killed: bool, expected: Ending
+) -> None:
+    report = line("succeeded", error="a program that writes into a pipe which is not its own")
+    assert ending(report, status, asked_to_stop=asked, killed=killed, is_command=True) == expected
+
+
+def test_a_command_that_its_limit_ended_is_told_so() -> None:
+    found = ending(b"", 0, asked_to_stop=True, killed=False, limit=TIME, is_command=True)
+    assert found == TIME

@@ -20,6 +20,7 @@ def test_the_spec_round_trips() -> None:
         "f" * 32,
         Limits(wall_seconds=1.5, end_stalled=True),
         lock_fd=4,
+        lease_fds=(5, 6),
     )
     assert Spec.from_json(spec.to_json()) == spec
     with pytest.raises(TypeError):

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
+from roost.lab import ticket
 from roost.operations.logs import logs
+from tests.lab.labs import Lab
 from tests.operations.packages import package, session
 from tests.waiting import wait_for
 
@@ -88,3 +90,30 @@ def test_a_rank_is_followed_into_the_next_session(tmp_path: Path) -> None:
     asked.write_text(json.dumps(json.loads(asked.read_bytes()) | offsets))
     ended.write_text(json.dumps(json.loads(ended.read_bytes()) | {"state": "failed", "restarted_as": number}))
     assert b"".join(pieces) == b"second\n"
+
+
+def test_a_task_that_waits_is_followed_from_its_start(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    task = lab.queue("echo begun; sleep 0.1; echo done")
+    ticket.write(task)
+    try:
+        with lab.here():
+            assert b"".join(logs(task.id)) == b""
+            pieces = logs(task.id, follow=True)
+            assert next(pieces) == b""
+            lab.start()
+            assert b"".join(pieces) == b"begun\ndone\n"
+            assert b"".join(logs(task.package, lines=1)) == b"done\n"
+    finally:
+        lab.close()
+
+
+def test_a_task_that_was_stopped_before_it_began_has_printed_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    task = lab.queue("true")
+    ticket.write(task)
+    with lab.here():
+        pieces = logs(task.name, follow=True)
+        assert next(pieces) == b""
+        lab.ask(task.id, "stop")
+        assert b"".join(pieces) == b""

@@ -11,7 +11,7 @@ from roost.base import cores
 from roost.base.errors import ConfigError, Refused, RoostError, UsageError
 from roost.config.settings import Settings, typed
 from roost.devices import visible
-from roost.devices.visible import Card, User
+from roost.devices.card import Card, User
 from roost.operations.ranks import (
     Asked,
     Decided,
@@ -176,6 +176,19 @@ def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch) 
         Refused, match=r"--device: no GPU is visible: CUDA_VISIBLE_DEVICES is ''.*-CPU --devices"
     ):
         decided(Asked(strategy="ddp"), device="cuda")
+
+
+@pytest.mark.parametrize("strategy", [None, "ddp", "single"])
+def test_a_gpu_that_is_named_where_there_is_none(
+    strategy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told to do instead does it."""
+    monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
+    with pytest.raises(Refused) as caught:
+        decided(Asked(devices=[0], strategy=strategy))
+    assert str(caught.value).startswith("devices: this is the number of a GPU, and no GPU is visible: torch ")
+    assert "(at command line). To mend it: say how many processes: --devices 1" in str(caught.value)
+    assert decided(Asked(devices=1, strategy=strategy)).request["ranks"] == 1
 
 
 def test_a_terminal_is_for_one_process() -> None:

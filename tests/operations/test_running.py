@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from roost.base import process
 from roost.base.errors import Refused
+from roost.lab.orders import ask
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.run import RunRequest, run
-from roost.operations.running import Running, ask, follow, newest
+from roost.operations.running import Running, follow, newest
 from roost.operations.starting import Started
 from roost.package.sessions import Session
+from tests.lab.sessions import Session as SmallSession
 from tests.operations.packages import package, project
+from tests.waiting import wait_for
 
 
 def followed(started: Started) -> tuple[Running, bytes, Session]:
@@ -60,6 +66,55 @@ def test_one_that_dies_without_a_word_reads_as_crashed(tmp_path: Path) -> None:
     )
     *_, ended = follow(place)
     assert isinstance(ended, Session) and ended.state == "crashed"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[SmallSession]:
+    made = SmallSession(tmp_path)
+    (made.folder / "sessions" / "1.request.json").write_text("{}")
+    yield made
+    if made.child is not None and made.child.poll() is None:
+        made.child.kill()  # where the test failed it may be paused
+    made.close()
+
+
+def without_supervisor(session: SmallSession, *, restart: int) -> tuple[bytes, list[int], Session]:
+    """What is seen of a session whose supervisor is killed: the output, who follows, and the end. The second
+    one succeeds."""
+    code = "if sys.argv[1] == '2': print('again', flush=True); end('succeeded', 0); sys.exit(0)\n"
+    spec = session.spec(f"{code}here('ready'); forever()")
+    guard = session.start_spec(spec._replace(argv=[*spec.argv, "1"], restart=restart))
+    session.wait_until("ready")
+    guard.send_signal(signal.SIGSTOP)
+    os.kill(session.supervisor_pid, signal.SIGKILL)
+    wait_for(lambda: (stat := process.read_stat(session.supervisor_pid)) is None or stat.ended)
+    folder, seen = session.folder, b""
+    numbers: list[int] = []
+    request = folder / "sessions" / "1.request.json"
+    events = follow(Running(folder, 1, request=request, record=session.file, output=session.output))
+    assert [next(events) for _ in range(3)] == [b""] * 3, "the guard has not told the end yet"
+    guard.send_signal(signal.SIGCONT)
+    for event in events:
+        if isinstance(event, Session):
+            return seen, numbers, event
+        if isinstance(event, Running):
+            numbers.append(event.number)
+        else:
+            seen += event
+    raise AssertionError
+
+
+def test_a_killed_supervisor_is_no_end_where_the_guard_begins_the_next_session(session: SmallSession) -> None:
+    seen, numbers, ended = without_supervisor(session, restart=1)
+    assert (numbers, ended.number, ended.state) == ([2], 2, "succeeded")
+    assert b"session 2 begins in 1 s (restart 1 of 1)" in seen and b"again" in seen
+
+
+def test_the_guard_tells_the_end_of_a_killed_supervisor(session: SmallSession) -> None:
+    seen, numbers, ended = without_supervisor(session, restart=0)
+    assert (numbers, ended.number, ended.state) == ([], 1, "crashed")
+    assert ended.error == "the supervisor was killed by SIGKILL, and the run with it"
+    assert ended.error.encode() in seen
 
 
 def test_another_machine_is_not_asked(tmp_path: Path) -> None:

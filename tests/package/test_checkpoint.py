@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from roost.base import durable
+from roost.base import durable, tree
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint
 from roost.package.checkpoint import Info
@@ -92,6 +92,48 @@ def test_one_part_is_read_without_the_others(copy: Path) -> None:
     assert states == {"progress": TREES["progress"]}
     with pytest.raises(CheckpointError, match="holds no 'rng'; it holds model, optimizer, progress"):
         checkpoint.read(copy, only=["rng"], to="numpy")
+
+
+def test_tensors_that_were_read_are_a_programs_own(tmp_path: Path) -> None:
+    """Large ones are views of what was read: never of the file, and never of one another."""
+    trees = {"model": {"w": torch.ones(512, 256), "v": torch.ones(256, 256), "n": torch.tensor(3)}}
+    checkpoint.write(tmp_path, trees, info())
+    path = checkpoint.folder_of(tmp_path, 0)
+    model = checkpoint.read(path)[1]["model"]
+    assert all(one.data_ptr() % 64 == 0 for one in model.values())
+    assert model["w"].data_ptr() - model["v"].data_ptr() == model["v"].nbytes, "no copy: as in the file"
+    before = checkpoint.digest_of_manifest(path)
+    for one in model.values():
+        one.zero_()
+    again = checkpoint.read(path)[1]["model"]
+    assert all(again[name].equal(one) for name, one in trees["model"].items())
+    model["w"].fill_(5)
+    assert not model["v"].any() and checkpoint.digest_of_manifest(path) == before
+    os.truncate(path / "model.safetensors", 0)
+    assert all(again[name].equal(one) for name, one in trees["model"].items())
+
+
+def test_a_file_whose_tensors_lie_anywhere_is_read(tmp_path: Path) -> None:
+    """As roost wrote them once: the header filled up to 8 bytes, the widest first."""
+    skeleton, leaves = tree.pack({"n": torch.tensor(3), "w": torch.randn(512, 256)})
+    spans = {"n": ("I64", [], 0, 8), "w": ("F32", [512, 256], 8, 8 + (1 << 19))}
+    header = {name: {"dtype": t, "shape": s, "data_offsets": [a, b]} for name, (t, s, a, b) in spans.items()}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    body = b"".join(bytes(leaves[name].data) for name in spans)
+    files = {
+        "model.json": json.dumps(skeleton).encode(),
+        "model.safetensors": len(text).to_bytes(8, "little") + text + body,
+    }
+    entries = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+    }
+    with checkpoint.made(checkpoint.folder_of(tmp_path, 0)) as staging:
+        for name, data in files.items():
+            (staging / name).write_bytes(data)
+        checkpoint.seal(staging, info(files=entries))
+    model = checkpoint.read(checkpoint.folder_of(tmp_path, 0))[1]["model"]
+    assert model["n"] == 3 and model["w"].numpy().tobytes() == bytes(leaves["w"].data)
 
 
 def test_the_manifest_is_readable_json_and_says_what_was_asked(good: Path) -> None:

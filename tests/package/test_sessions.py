@@ -49,6 +49,21 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     assert sessions.read_all(tmp_path) == []
 
 
+def test_the_guard_of_this_machine_and_boot_lives() -> None:
+    pid = os.getpid()
+    guarded = record(guard_pid=pid, guard_start_ticks=process.start_ticks(pid))
+    assert Session(1, {}, guarded).guard_lives
+    assert not Session(1, {}, guarded | {"guard_start_ticks": 1}).guard_lives
+    assert not Session(1, {}, guarded | {"boot_id": "another"}).guard_lives
+    assert not Session(1, {}, guarded | {"host": "elsewhere"}).guard_lives
+    assert not Session(1, {}, record()).guard_lives and not Session(1, {}, None).guard_lives
+
+
+def test_each_rank_keeps_its_own_traceback(tmp_path: Path) -> None:
+    names = [sessions.traceback_file(tmp_path, 3, rank).name for rank in (0, 12)]
+    assert names == ["3.traceback.txt", "3.rank-12.traceback.txt"]
+
+
 @pytest.mark.parametrize("state", ["starting", "running"])
 def test_a_live_process_is_believed(state: str) -> None:
     session = Session(1, {}, record(state=state))

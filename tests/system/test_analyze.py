@@ -13,8 +13,8 @@ import pytest
 
 from roost.analysis import folder
 from roost.base import process
+from roost.lab.orders import ask
 from roost.operations.run import RunRequest, run
-from roost.operations.running import ask
 from roost.package import checkpoint
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
@@ -56,6 +58,7 @@ def test_a_branch_that_was_killed_before_its_first_save_goes_on(tmp_path: Path) 
     assert line(made) == [0, 3, 4]
 
 
+@pytest.mark.soak
 def test_a_branch_that_could_not_begin_changes_nothing(tmp_path: Path) -> None:
     made = trained(tmp_path)
     weights = made.path / "Checkpoints" / "state_0.ckpt" / "model.safetensors"

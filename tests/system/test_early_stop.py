@@ -17,6 +17,7 @@ def step(package: Path) -> int:
     return Package.open(package).store().line()[-1].step
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_it_stays_finished_unless_patience_is_raised(tmp_path: Path) -> None:
     """The metric is negative, and no value improves so much on the first: validated at 11, 12 and 22."""

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from roost.base import process
+from roost.lab.orders import ask
 from roost.operations.run import RunRequest, run
-from roost.operations.running import ask
 from roost.package import checkpoint, sessions
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost

@@ -18,6 +18,8 @@ from roost.package.package import Package
 from tests.cli.programs import roost
 from tests.operations.packages import project
 
+pytestmark = pytest.mark.soak  # minutes; CI has the modules' own tests
+
 ALL = "checkpoint={every: 5, fast: 99, best: [{monitor: valid/loss, mode: min, top_k: 2}]}"
 KINDS = ("gan", "plateau", "fp16", "skip")
 

@@ -36,6 +36,7 @@ def test_a_full_disk_is_said_loses_nothing_and_goes_on_once_there_is_space(tmp_p
     for line in ("run: 1", "verify: 0", "continue: 0", "verify again: 0"):
         assert f"{line}\n" in said, said
     assert "error: the last checkpoint could not be written: [Errno 28] No space left on device" in said
+    assert said.count("the last checkpoint could not be written") == 1
     assert "going on from step" in said and "Traceback" not in said
 
 

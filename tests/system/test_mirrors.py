@@ -21,6 +21,7 @@ def values(rows: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     return {step: {k: v for k, v in row.items() if exact.is_exact(k)} for step, row in rows.items()}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_killed_twice_and_mirrored_without_a_hole_or_a_double(tmp_path: Path) -> None:
     whole = exact.start(tmp_path / "whole", ["pause=0", *ON])

@@ -44,6 +44,7 @@ def stand(run: roost.Package) -> float:
     return float(run.load()["w"][0])
 
 
+@pytest.mark.soak
 def test_a_kill_at_every_call_of_a_save_leaves_one_that_loads(tmp_path: Path) -> None:
     def killed(at: int) -> tuple[roost.Package, subprocess.CompletedProcess[str]]:
         run = roost.Package.new({"checkpoint": {"fast": 2}}, root=tmp_path)

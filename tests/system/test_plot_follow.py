@@ -12,6 +12,8 @@ from roost.operations.stop import stop
 from tests.cli.programs import ROOST, Terminal
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.soak  # half a minute each; CI has the modules' own tests
+
 LONG = ["max_epochs=999", "pause=0.05", "~optimizers.main.scheduler", "checkpoint={every: 5}"]
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from roost.base import process
+from roost.lab.orders import ask
 from roost.operations.run import RunRequest, run
-from roost.operations.running import ask
 from roost.package import checkpoint, predictions, sessions
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost

@@ -117,6 +117,8 @@ def test_a_rank_raises(tmp_path: Path) -> None:
     assert_told_once(ended, words)
     assert "raise ValueError(f" in ended.output(1) and "Traceback" not in ended.output() + ended.output(2)
     assert [rank["reason"] for rank in ended.record["ranks"]] == ["peer", "exception", "peer"]
+    kept = [path.name for path in ended.package.glob("sessions/*traceback*")]
+    assert kept == ["1.rank-1.traceback.txt"], "what another rank keeps is not overwritten"
     assert_nothing_left(ended.package)
 
 
@@ -142,6 +144,26 @@ def test_a_rank_that_is_silent_is_named(tmp_path: Path) -> None:
     assert (ended.code, ended.record["reason"]) == (1, "peer") and ended.seconds < BOUND_SECONDS + 3
     words = "rank 1 does not answer: gone, or not heard of for 3s (rank_timeout)"
     assert_told_once(ended, words)
+    assert_nothing_left(ended.package)
+
+
+@pytest.mark.soak
+def test_a_rank_that_does_what_the_others_do_not_is_told(tmp_path: Path) -> None:
+    ended = start(tmp_path, 2, "save alone", "raises").end()
+    assert (ended.code, ended.record["state"], ended.record["reason"]) == (1, "failed", "error")
+    places = "rank 0 at step 8, rank 1 at the save of a checkpoint"
+    said = f"rank 1 failed: the ranks wait for each other at different places: {places}. To mend it: save, "
+    assert_told_once(ended, said)
+    assert "project.py:" in ended.output(1) and 'trainer.save("requested")' in ended.output(1)
+    assert_nothing_left(ended.package)
+
+
+@pytest.mark.soak
+def test_ranks_that_wait_for_different_things_are_told_where(tmp_path: Path) -> None:
+    ended = start(tmp_path, 2, "hook", "waits", rank_timeout="3s").end()
+    assert (ended.code, ended.record["reason"]) == (1, "error") and ended.seconds < BOUND_SECONDS + 3
+    assert "after 3s (rank_timeout) the ranks are at different places: rank 0 at " in ended.record["error"]
+    assert ", rank 1 at faults.py:" in ended.record["error"]
     assert_nothing_left(ended.package)
 
 

@@ -18,6 +18,7 @@ import exact
 import pytest
 
 from roost.package.checkpoint import ids
+from roost.package.package import Package
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.processes import kill_all_in, living_in
@@ -34,10 +35,12 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextlib.contextmanager
-def started(home: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A command that works in this folder; where the test fails it ends, with all that it has started."""
+def started(home: Path, *arguments: object, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that works in this folder, with more in its environment; where the test fails it ends, with
+    all that it has started."""
     command, pipes = [*ROOST, *map(str, arguments)], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, cwd=home, **pipes, text=True, start_new_session=True) as process:
+    place: dict[str, Any] = {"cwd": home, "env": {**os.environ, **more}}
+    with subprocess.Popen(command, **place, **pipes, text=True, start_new_session=True) as process:
         try:
             yield process
         except BaseException:
@@ -86,23 +89,30 @@ def test_a_killed_rank_ends_all_and_the_next_session_goes_on_exactly(tmp_path: P
     assert living_in(tmp_path) == []
 
 
-def test_a_rank_killed_on_another_machine_ends_both(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here two supervisors with a torchrun each on one machine."""
+@contextlib.contextmanager
+def two_machines(config: Path, **of_the_second: str) -> Iterator[tuple[Path, list[subprocess.Popen[str]]]]:
+    """A run of two supervisors with a torchrun each, here on one machine, once it has saved; its package, and
+    the commands that have started it."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         meeting = f"127.0.0.1:{found.getsockname()[1]}"
-    package = endless.parent / "runs" / "one"
+    home, package = config.parent, config.parent / "runs" / "one"
     nodes = ["--devices", "1", "--num-nodes", "2", "--rendezvous", meeting]
-    with started(endless.parent, "run", endless, "-CPU", "-DDP", *nodes, "--name", "one") as first:
+    with started(home, "run", config, "-CPU", "-DDP", *nodes, "--name", "one") as first:
         wait_for((package / "sessions" / "1.json").exists, 60)
-        monkeypatch.setenv("ROOST_DEADLINE", str(int(time.time()) + 3600))
-        with started(endless.parent, "join", package) as second:
+        with started(home, "join", package, **of_the_second) as second:
             wait_for(lambda: has_saved(package, 1), 60)
-            assert roost("join", package).returncode == 5, "all have come"
-            os.kill(pid_of_rank(package, 1), signal.SIGKILL)
-            shown, joined = (one.communicate(timeout=60)[0] for one in (first, second))
-    assert (first.returncode, second.returncode) == (1, 1), shown + joined
-    assert f"roost join {package}" in shown
+            yield package, [first, second]
+
+
+def test_a_rank_killed_on_another_machine_ends_both(endless: Path) -> None:
+    deadline = str(int(time.time()) + 3600)
+    with two_machines(endless, ROOST_DEADLINE=deadline) as (package, machines):
+        assert roost("join", package).returncode == 5, "all have come"
+        os.kill(pid_of_rank(package, 1), signal.SIGKILL)
+        shown, joined = (one.communicate(timeout=60)[0] for one in machines)
+    assert [one.returncode for one in machines] == [1, 1], shown + joined
+    assert shown.count(f"roost join {package}") == 1 and "roost join" not in joined
     assert "its time limit is from ROOST_DEADLINE" in joined and "ends by" in joined, "of that machine alone"
     assert "ends by" not in shown
     for name, told in (("1", shown), ("1.node-1", joined)):
@@ -111,4 +121,17 @@ def test_a_rank_killed_on_another_machine_ends_both(endless: Path, monkeypatch: 
         assert end["error"].startswith("rank 1 was killed by SIGKILL")
         assert told.count("rank 1 was killed by SIGKILL") == 1
         assert "Traceback" not in told, "neither torchrun's"
+    assert living_in(endless.parent) == []
+
+
+def test_a_stop_is_saved_and_ends_both_machines(endless: Path) -> None:
+    """Their ranks are asked by themselves: torchrun would end them before they have saved."""
+    with two_machines(endless) as (package, machines):
+        assert roost("stop", package).returncode == 0
+        told = [one.communicate(timeout=60)[0] for one in machines]
+    assert [one.returncode for one in machines] == [75, 75], told
+    assert [record(package, name)["state"] for name in ("1", "1.node-1")] == ["stopped", "stopped"]
+    newest = Package.open(package).store().line()[-1]
+    assert newest.reason == "signal" and f" at step {newest.step}\n" in told[0]
+    assert not any("Traceback" in text for text in told)
     assert living_in(endless.parent) == []

@@ -133,6 +133,7 @@ def test_killed_and_continued_it_is_the_same_run(walk: Walk) -> None:
     assert exact.fingerprint(walk.package("killed").path) == exact.fingerprint(walk.package("whole").path)
 
 
+@pytest.mark.soak
 def test_its_weights_are_a_plain_file(walk: Walk, tmp_path: Path) -> None:
     file = tmp_path / "net.pt"
     said = walk.type("export", "runs/killed", "--weights", file)

@@ -74,6 +74,7 @@ def newest(package: Path) -> dict[str, Any]:
     return checkpoint.read(store.path(checkpoint.ids(package / "Checkpoints")[-1]))[1]["model"]["state"]
 
 
+@pytest.mark.soak
 def test_runs_is_killed_and_goes_on(config: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "runs" / "whole", tmp_path / "runs" / "cut"
     said = program("run", config, "width=8", "--name", "whole", "-CPU")

@@ -28,20 +28,23 @@ class RankFailed(AssertionError):
     """A rank raised; its traceback is the message."""
 
 
-def team(world: int, work: Callable[[Ranks], Any], *, seconds: float = SECONDS) -> list[Any]:
+def team(
+    world: int, work: Callable[[Ranks], Any], *, seconds: float = SECONDS, timeout_seconds: float = SECONDS
+) -> list[Any]:
     """Calls ``work(ranks)`` in ``world`` new processes that are one group; gives what each returned.
 
     Args:
         world: Number of ranks.
         work: What each does, on one thread (a pool of threads does not survive a fork).
         seconds: After which all are killed.
+        timeout_seconds: How long one waits for another.
 
     Raises:
         RankFailed: The first rank that raised, or what is known of one that ended or never did.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        pids = [_fork(rank, world, work, folder) for rank in range(world)]
+        pids = [_fork(rank, world, work, folder, timeout_seconds) for rank in range(world)]
         _wait(pids, seconds)
         found = []
         for rank in range(world):
@@ -54,7 +57,7 @@ def team(world: int, work: Callable[[Ranks], Any], *, seconds: float = SECONDS) 
         return found
 
 
-def _fork(rank: int, world: int, work: Callable[[Ranks], Any], folder: Path) -> int:
+def _fork(rank: int, world: int, work: Callable[[Ranks], Any], folder: Path, timeout_seconds: float) -> int:
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -62,7 +65,7 @@ def _fork(rank: int, world: int, work: Callable[[Ranks], Any], folder: Path) -> 
     try:
         torch.set_num_threads(1)
         store = dist.FileStore(str(folder / "store"), world)
-        own = ranks.join(store, rank, world, local_rank=rank, timeout_seconds=SECONDS)
+        own = ranks.join(store, rank, world, local_rank=rank, timeout_seconds=timeout_seconds)
         result = pickle.dumps(work(own))
         (folder / f"{rank}.part").write_bytes(result)
         (folder / f"{rank}.part").rename(folder / f"{rank}.result")

@@ -3,12 +3,18 @@ from __future__ import annotations
 import threading
 
 from roost.train.agreement import Agreement, Verdict
-from roost.train.ranks import Channel, Ranks
+from roost.train.channel import Channel
+from roost.train.ranks import Ranks
 from tests.train.team import team
 
 
-def said(agreement: Agreement, *, failed: int = 0, num_batches: int = 1, num_samples: int = 4) -> Verdict:
-    return agreement.hear(agreement.tell(failed=failed, num_batches=num_batches, num_samples=num_samples))
+def said(
+    agreement: Agreement, *, failed: int = 0, num_batches: int = 1, num_samples: int = 4, options: int = 0
+) -> Verdict:
+    told = agreement.tell(
+        step=1, failed=failed, num_batches=num_batches, num_samples=num_samples, options=options
+    )
+    return agreement.hear(told)
 
 
 def test_every_rank_hears_the_same() -> None:
@@ -28,7 +34,7 @@ def test_every_rank_hears_the_same() -> None:
     found = team(3, work)
     assert found[0] == found[1] == found[2]
     first, second, third, fourth = (verdict._replace(seconds=0.0) for verdict in found[0])
-    nothing = Verdict(None, [], 0.0, (0, 0, 0), False, 12, "no")
+    nothing = Verdict(None, [], 0.0, (0, 0, 0), False, 12, "no", options_differ=False)
     assert first == nothing
     assert second == nothing._replace(requests=["save", "hold"])
     assert third == nothing  # it is asked for once
@@ -42,12 +48,17 @@ def test_windows_of_other_lengths_cannot_be_taken_together() -> None:
     assert team(2, work) == [True, True]
 
 
+def test_options_of_optimizers_that_differ_are_seen() -> None:
+    found = team(2, lambda ranks: said(Agreement(ranks.control), options=ranks.rank).options_differ)
+    assert found == [True, True]
+
+
 def test_what_was_asked_and_not_heard_is_told_again() -> None:
     """A window that is dropped (a rollback) takes its message with it."""
     agreement = Agreement(Channel())
     threading.Thread(target=agreement.ask, args=["validate"]).start()
     while not agreement._asked:
         continue
-    agreement.tell(failed=0, num_batches=1, num_samples=1)
+    agreement.tell(step=1, failed=0, num_batches=1, num_samples=1)
     assert said(agreement).requests == ["validate"]
     assert said(agreement).requests == []

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from roost.base.errors import ContractError, PeerLost
-from roost.train.alike import require_model, require_training
+from roost.train.alike import digest_of_options, require_model, require_training
 from roost.train.data.loader import Loader
+from roost.train.optim import Optim
 from roost.train.plans.plan import BatchPlan
 from roost.train.plans.shares import Shared
 from roost.train.ranks import Ranks
@@ -56,6 +57,14 @@ def test_models_that_differ(other: Callable[[], nn.Module], difference: str) -> 
         assert first == second == ""
 
 
+def test_a_model_that_has_no_shape_yet() -> None:
+    def lazy(ranks: Ranks) -> None:
+        require_model(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()), ranks)
+
+    for each in said(lazy):
+        assert each.startswith("ContractError: 0.weight, 0.bias, ") and "before the first batch" in each
+
+
 def trainer(ranks: Ranks, *, lr: float = 0.1, backwards: bool = False, **plan: Any) -> Trainer:
     runner = built(MLP)
     parameters = list(runner.parameters())
@@ -83,3 +92,17 @@ def test_data_and_optimizers_that_differ(other: dict[str, Any], what: str) -> No
     first, second = said(work)
     assert first.startswith(f"ContractError: rank 1 has {what} of its own: ") if what else not first
     assert second == (f"PeerLost: rank 1 has {what} of its own" if what else "")
+
+
+def test_the_digest_of_options_is_that_of_all_plain_numbers() -> None:
+    """Those of tensors would have to be waited for."""
+
+    def digest(**options: Any) -> int:
+        optimizer = torch.optim.Adam([{"params": [torch.zeros(1)], "lr_scale": 1.0, **options}])
+        return digest_of_options([Optim(torch.optim.SGD([torch.zeros(1)], lr=0.1)), Optim(optimizer)])
+
+    nan = float("nan")
+    assert digest() == digest() and digest(lr=nan) == digest(lr=-nan)
+    assert digest(lr=torch.tensor(0.1), capturable=True) == digest(lr=torch.tensor(0.2), capturable=True)
+    others = [digest(), digest(lr=0.2), digest(betas=(0.9, 0.99)), digest(lr_scale=2.0), digest(amsgrad=True)]
+    assert len(set(others)) == len(others)

@@ -56,6 +56,7 @@ def stepper_of(runner: nn.Module, mode: Any = "compile", **options: Any) -> Step
 # --- the bits ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.needs_program("g++")
 def test_equals_torch_compile_by_hand_and_goes_on_exactly(tmp_path: Path) -> None:
     """In bf16, with dropout, accumulation 3 and a short window at the end of each epoch. A run that goes on

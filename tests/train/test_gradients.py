@@ -86,6 +86,23 @@ def test_a_stand_in_counts_nothing() -> None:
             torch.testing.assert_close(one, parameter.grad, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_of_stand_ins_alone_the_gradient_is_zero(world: int) -> None:
+    """As of a part of a window that an `update` takes by itself."""
+
+    def work(ranks: Ranks) -> list[Any]:
+        module = net()
+        stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.0), ranks=ranks)
+        window = Window()
+        window.extend(DATA)
+        window.num_samples = [0, 0, 4]
+        values = stepper.run(lambda batch: module(batch).square().mean(), window[:2])
+        return [[p.grad for p in module.parameters()], float(values["loss"]), float(values["weight"])]
+
+    for own, loss, weight in team(world, work) if world > 1 else [work(ALONE)]:
+        assert not any(one.any() for one in own) and loss == weight == 0
+
+
 def test_where_ranks_ask_each_other_all_hear_of_a_step_that_failed() -> None:
     """And the next one goes on as if it had not been."""
 

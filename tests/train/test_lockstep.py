@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roost.base.errors import ContractError, PeerLost
+from roost.base.errors import ContractError, PeerLost, RanksApart
 from roost.train.data.batches import Interrupted
 from roost.train.lockstep import ENDS, GOES_ON, STOPS, Lockstep
 from roost.train.ranks import ALONE, Ranks
@@ -19,7 +19,7 @@ def outcome(ranks: Ranks, work: Any) -> str:
         said = "done"
     except (Interrupted, PeerLost, ContractError, KeyError) as error:
         said = f"{type(error).__name__}: {error}"
-    assert ranks.control.gather(ranks.rank) == list(range(ranks.world))
+    assert ranks.control.gather(ranks.rank, "the end") == list(range(ranks.world))
     return said
 
 
@@ -65,6 +65,20 @@ def test_all_leave_it_together_and_can_go_on() -> None:
     assert second[:4] == ["done", "KeyError: 'mine'", "Interrupted: ", "Interrupted: "]
     assert [one[4].startswith(unlike) for one in (first, second, third)] == [True] * 3
     assert [one[5] for one in (first, second, third)] == ["done", "KeyError: 'late'", "done"]
+
+
+def test_a_rank_that_does_something_else_is_told() -> None:
+    """Nobody takes what it says for a state."""
+
+    def work(ranks: Ranks) -> str:
+        with pytest.raises(RanksApart) as raised, Lockstep(ranks, "the work") as lockstep:
+            if ranks.rank == 1:
+                ranks.control.exchange([7, 5], "step 3").wait()
+            lockstep.meet(GOES_ON)
+        return raised.value.message
+
+    said = "the ranks wait for each other at different places: rank 0 at the work, rank 1 at step 3"
+    assert team(2, work) == [said] * 2
 
 
 def test_alone_nothing_is_waited_for() -> None:

@@ -132,7 +132,7 @@ def raised(ranks: Ranks, made: Batches, runner: roost.Runner, **options: Any) ->
     """What an evaluation raises; afterwards the ranks can go on."""
     with pytest.raises((ContractError, ConfigError, PeerLost, Interrupted, ZeroDivisionError)) as found:
         evaluation.run(runner, made, "valid", ranks=ranks, **options)
-    assert ranks.control.gather(1) == [1] * ranks.world
+    assert ranks.control.gather(1, "the end") == [1] * ranks.world
     return f"{type(found.value).__name__}: {found.value}"
 
 

@@ -4,35 +4,13 @@ import time
 
 import pytest
 
-from roost.train.ranks import ALONE, Channel, Ranks
-from tests.train.team import RankFailed, team
+from roost.train.ranks import ALONE, Ranks
+from tests.train.team import team
 
 
 def test_alone_nobody_is_waited_for() -> None:
     assert ALONE.is_main and ALONE.is_first_here and not ALONE.are_several
-    channel = Channel()
-    assert channel.exchange([1, 2]).wait() == [[1, 2]]
-    assert channel.gather("x") == ["x"] and channel.broadcast("x") == "x"
-    channel.barrier()
     ALONE.after_first_here()
-
-
-def test_what_is_said_reaches_all() -> None:
-    def work(ranks: Ranks) -> object:
-        first = ranks.control.exchange([ranks.rank, 5])
-        second = ranks.control.exchange([7 * ranks.rank, 0])
-        return [
-            second.wait(),  # in whatever order they are waited for
-            first.wait(),
-            ranks.saving.gather({"rank": ranks.rank}),
-            ranks.control.broadcast(ranks.rank, source=2),
-        ]
-
-    assert (
-        team(3, work)
-        == [[[[0, 0], [7, 0], [14, 0]], [[0, 5], [1, 5], [2, 5]], [{"rank": 0}, {"rank": 1}, {"rank": 2}], 2]]
-        * 3
-    )
 
 
 def test_the_first_of_a_machine_comes_before_the_others() -> None:
@@ -47,10 +25,13 @@ def test_the_first_of_a_machine_comes_before_the_others() -> None:
     assert all(other >= first for other in others)
 
 
-def test_a_rank_that_is_gone_is_an_error_and_no_hang() -> None:
-    def work(ranks: Ranks) -> None:
-        if ranks.is_main:
-            ranks.control.gather(1)
+def test_a_value_that_not_all_ranks_give_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """A rank that has had no batch lacks none."""
 
-    with pytest.raises(RankFailed, match="rank 0"):
-        team(2, work)
+    def work(ranks: Ranks) -> None:
+        for _ in range(2):
+            ranks.note_given_by_some("train/", [{"loss", "a"}, {"loss"}, set()])
+
+    team(3, work)
+    said = "train/a is not given by rank 1: recorded is the mean over what the other ranks give\n"
+    assert capfd.readouterr().out == said

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from roost.train.channel import Channel
 from roost.train.ranks import Ranks
 from roost.train.replicas import Buffers, spread, unify
 from tests.train.parts import bits
@@ -19,12 +23,28 @@ def test_tensors_of_any_type_are_those_of_rank_0() -> None:
             torch.arange(6.0).reshape(2, 3).t() + ranks.rank,
             torch.empty(0),
         ]
-        spread(own)
+        spread(own, ranks, "the test")
         return own
 
     first, *others = team(3, work)
     assert first[0].eq(0.5).all() and first[2] == 7
     assert all(bits(other) == bits(first) for other in others)
+
+
+def test_what_lies_on_the_cpu_of_ranks_on_gpus_is_spread_too() -> None:
+    """NCCL takes nothing from the CPU; neither does the group that stands for it here, without an error."""
+
+    def work(ranks: Ranks) -> list[Tensor]:
+        control = dist.group.WORLD  # gloo, as the ranks on GPUs have it beside NCCL
+        import torch.testing._internal.distributed.fake_pg
+
+        dist.distributed_c10d._update_default_pg(dist.new_group(backend="fake"))
+        own = [torch.full((3,), float(ranks.rank)), torch.tensor([ranks.rank])]
+        spread(own, replace(ranks, control=Channel(ranks.rank, ranks.world, control)), "the test")
+        return own
+
+    first, second = team(2, work)
+    assert first[0].eq(0).all() and bits(first) == bits(second)
 
 
 def test_a_module_begins_alike_and_its_buffers_follow_rank_0() -> None:
@@ -39,8 +59,8 @@ def test_a_module_begins_alike_and_its_buffers_follow_rank_0() -> None:
         net = Net(ranks.rank)
         with torch.no_grad():
             net.norm.weight.uniform_()
-        unify(net)
-        buffers = Buffers(net)
+        unify(net, ranks)
+        buffers = Buffers(net, ranks)
         net.own = torch.tensor(ranks.rank)
         net.norm(torch.randn(4, 2))
         buffers.spread()

@@ -20,7 +20,7 @@ from roost.package import checkpoint
 from roost.package.retention import Policy
 from roost.train.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
-from roost.train.hooks import Averaging, Save
+from roost.train.hooks import Averaging, Console, Save
 from roost.train.staging import Staging
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
@@ -48,8 +48,11 @@ def test_a_full_disk_is_said_and_forgets_what_was_asked(
     assert "checkpoint not written: [Errno 28]" in capsys.readouterr().out
     assert not trainer.requested("hold"), "a later save is not held in its place"
     trainer.request_stop("test")
-    with pytest.raises(TrainingError, match=r"the last checkpoint could not be written.*make space"):
+    with pytest.raises(
+        TrainingError, match=r"the last checkpoint could not be written.*make space"
+    ) as caught:
         trainer.save("signal")
+    assert str(caught.value).endswith("it begins anew: no checkpoint stands")
     monkeypatch.setattr(durable, "fault", None)
     assert trainer.save("signal") is True
     assert [(info.reason, info.held) for info in checkpoint.infos(place)] == [("signal", False)]
@@ -201,6 +204,26 @@ def test_the_last_save_fails_the_run_also_where_one_before_it_has_failed(
     with pytest.raises(TrainingError, match="the last checkpoint could not be written"):
         run_of(MLP, tmp_path / "Checkpoints", asynchronous=True)
     assert capsys.readouterr().out.count("checkpoint not written: [Errno 28]") == 2
+
+
+def test_the_last_save_that_fails_names_the_step_to_go_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is told once, by whoever catches it: the run has failed, though it took its last step."""
+
+    class Fills(Hook):
+        phase = Phase.SCHEDULE
+
+        def on_step(self, trainer: Trainer) -> None:
+            if trainer.progress.step == 3:
+                monkeypatch.setattr(durable, "fault", full_disk)
+
+    hooks = [Save("2"), Fills(), Console()]
+    place = Checkpoints(tmp_path / "Checkpoints", asynchronous=False)
+    trainer = plain(built(MLP), Still(), hooks, until=3, checkpoints=place)
+    with pytest.raises(TrainingError, match=r"`roost continue`; it goes on from step 2$"):
+        trainer.fit()
+    assert trainer.has_failed and "last checkpoint" not in capsys.readouterr().out
 
 
 def test_a_run_that_fails_while_it_saves_leaves_what_it_saved(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_rank_that_never_comes_is_an_error(tmp_path: Path, monkeypatch: pytest
 
 def lost(ranks: Ranks, end: Callable[[Ranks], None]) -> str:
     try:
-        with joining.watching(ranks, settings(rank_timeout="9s")):
+        with joining.watching(ranks, settings(rank_timeout="9s"), Path(__file__).parent):
             end(ranks)
     except (PeerLost, KeyError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"

@@ -181,7 +181,7 @@ def overwrite(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
-def make_folder(path: Path, *, exist_ok: bool = False) -> None:
+def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> None:
     """Makes one folder and syncs its parent.
 
     Raises:
@@ -189,7 +189,7 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
     """
     try:
         _before("mkdir", path)
-        path.mkdir()
+        path.mkdir(mode)
     except FileExistsError:
         if not exist_ok:
             raise

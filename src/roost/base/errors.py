@@ -68,6 +68,10 @@ class ContractError(RoostError):
     """The project's code does not keep the native contract (DESIGN, section 4)."""
 
 
+class RanksApart(ContractError):
+    """The ranks do not do the same: they can talk to each other no more, so it ends the run."""
+
+
 class CheckpointError(RoostError):
     """A checkpoint cannot be used: it is damaged, needs a newer roost or torch, or does not fit what it is
     loaded into. Only `Damaged` speaks against its bytes."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
+import io
+import mmap
 import os
 import stat
+import sys
 from pathlib import Path
+from typing import Any
 
 SMALL = 64 * 2**20
 """Bytes; JSON that roost writes is far below."""
+_PIECE_BYTES = 1 << 20
+"""Still in the processor's cache when it is hashed."""
+_LARGE_BYTES = 1 << 22
 
 
 def open_fd(path: Path) -> int:
@@ -30,13 +39,51 @@ def read(path: Path, *, at_most: int = SMALL) -> bytearray:
     Raises:
         OSError: It cannot be read, is no plain file, or has more than ``at_most`` bytes.
     """
-    fd = open_fd(path)
-    with open(fd, "rb", buffering=0) as file:
-        size = os.fstat(fd).st_size
-        if size > at_most:
-            raise OSError(errno.EFBIG, f"has {size} bytes, more than {at_most}", os.fspath(path))
-        data = bytearray(size)
+    with open(open_fd(path), "rb", buffering=0) as file:
+        data = bytearray(_size(file, path, at_most))
         view = memoryview(data)
         while view and (count := file.readinto(view)):
             view = view[count:]
-        return data[: size - len(view)] if view else data
+        return data[: len(data) - len(view)] if view else data
+
+
+def read_hashed(path: Path, *, at_most: int = SMALL) -> tuple[memoryview[Any], str]:
+    """All bytes of a plain file, in memory of their own that may be written to, and their sha256.
+
+    Raises:
+        OSError: As `read`.
+    """
+    digest, end = hashlib.sha256(), 0
+    with open(open_fd(path), "rb", buffering=0) as file:
+        data = _memory(_size(file, path, at_most))
+        while end < len(data) and (count := file.readinto(data[end : end + _PIECE_BYTES])):
+            digest.update(data[end : end + count])
+            end += count
+    return data[:end], digest.hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """That of a plain file, of which nothing stays in memory.
+
+    Raises:
+        OSError: It cannot be read, or is no plain file.
+    """
+    with open(open_fd(path), "rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size(file: io.FileIO, path: Path, at_most: int) -> int:
+    size = os.fstat(file.fileno()).st_size
+    if size > at_most:
+        raise OSError(errno.EFBIG, f"has {size} bytes, more than {at_most}", os.fspath(path))
+    return size
+
+
+def _memory(size: int) -> memoryview[Any]:
+    """New memory. Small pages, each zeroed when it is first touched, take longer than reading and hashing."""
+    if size < _LARGE_BYTES or sys.platform != "linux":
+        return memoryview(bytearray(size))
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without large pages
+        mapped.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(mapped)

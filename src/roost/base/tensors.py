@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roost.base.errors import CheckpointError
+from roost.base.from_bytes import ALIGNMENT
 from roost.base.tree import Leaf
 
 _NAMES = {
@@ -49,8 +50,11 @@ def chunks(
         leaves: By name.
         metadata: For its header; other programs may read it.
     """
-    # Widest first, as the library does: every leaf is then aligned without holes.
-    ordered = sorted(leaves.items(), key=lambda item: (-_width(item[1]), item[0]))
+    # Those that fill whole lines of the alignment first, the others widest first, as the library does: every
+    # leaf is then aligned for its type, and the large ones for torch, without holes.
+    ordered = sorted(
+        leaves.items(), key=lambda item: (item[1].data.nbytes % ALIGNMENT > 0, -_width(item[1]), item[0])
+    )
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, leaf in ordered:
@@ -62,7 +66,7 @@ def chunks(
         }
         offset += leaf.data.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
     yield len(text).to_bytes(8, "little") + text
     for _, leaf in ordered:
         yield leaf.data
@@ -75,7 +79,7 @@ def _width(leaf: Leaf) -> int:
     return leaf.data.nbytes // count if count else 0
 
 
-def parse(data: bytearray) -> dict[str, Leaf]:
+def parse(data: bytearray | memoryview[Any]) -> dict[str, Leaf]:
     """The leaves of a file's bytes, as views of them. Types and shapes are those of the header.
 
     Raises:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from roost.base import from_bytes
 from roost.base.errors import CheckpointError
 
 Skeleton = Any
@@ -256,8 +257,8 @@ def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = leaf) -> tuple[Skeleton,
 
 
 class _Unpacker:
-    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"]) -> None:
-        self._leaves, self._to = leaves, to
+    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"], may_view: bool) -> None:
+        self._leaves, self._to, self._may_view = leaves, to, may_view
         self._made: dict[tuple[str, str], Any] = {}
 
     def unpack(self, skeleton: Skeleton, depth: int = 0) -> Any:
@@ -294,7 +295,7 @@ class _Unpacker:
             return Path(value)
         if kind in ("torch.dtype", "torch.device") and self._to == "torch":
             torch = sys.modules["torch"]
-            return torch.device(value) if kind == "torch.device" else _torch_dtype(torch, value)
+            return torch.device(value) if kind == "torch.device" else from_bytes.torch_dtype(value)
         if kind in ("torch.dtype", "torch.device"):
             return str(value)
         raise CheckpointError(f"the state has the unknown kind {kind!r}", fix="read it with a newer roost")
@@ -307,52 +308,13 @@ class _Unpacker:
                 raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
             shape = tuple(int(n) for n in body["shape"])
             if kind == "tensor" and self._to == "torch":
-                self._made[key] = _to_tensor(leaf.data, str(body["dtype"]), shape, body.get("order"))
+                self._made[key] = from_bytes.tensor(
+                    leaf.data, str(body["dtype"]), shape, order=body.get("order"), may_view=self._may_view
+                )
             else:
-                array = _to_array(leaf.data, str(body["dtype"]), shape)
+                array = from_bytes.array(leaf.data, str(body["dtype"]), shape)
                 self._made[key] = array[()] if kind == "scalar" else array
         return self._made[key]
-
-
-def _torch_dtype(torch: Any, name: str) -> Any:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise CheckpointError(f"this torch has no dtype {name!r}", fix="read it with a newer torch")
-    return dtype
-
-
-def _to_tensor(
-    data: memoryview[Any], dtype_name: str, shape: tuple[int, ...], order: list[int] | None
-) -> Any:
-    import torch
-
-    dtype = _torch_dtype(torch, dtype_name)
-    count = math.prod(shape)
-    if data.nbytes != count * dtype.itemsize:
-        raise CheckpointError(f"a tensor of shape {shape} and type {dtype_name} has {data.nbytes} bytes")
-    if count == 0:
-        return torch.empty(shape, dtype=dtype)
-    # Copied as bytes into memory of torch's own alignment: on another one the libraries behind it may round
-    # differently, and some types crash the process (complex128 at an address that is no multiple of 16).
-    tensor = torch.empty(count, dtype=dtype)
-    tensor.view(torch.uint8).copy_(torch.frombuffer(data, dtype=torch.uint8))
-    tensor = tensor.reshape(shape)
-    if order is None:
-        return tensor
-    inverse = sorted(range(len(order)), key=lambda n: order[n])
-    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(inverse)
-
-
-def _to_array(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Types that NumPy lacks (bfloat16, float8) come as unsigned integers of the same width."""
-    try:
-        dtype = np.dtype(dtype_name)
-    except TypeError:  # NumPy has no such type
-        width = data.nbytes // max(1, math.prod(shape))
-        dtype = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else np.uint8)
-    if data.nbytes != math.prod(shape) * dtype.itemsize:
-        raise CheckpointError(f"an array of shape {shape} and type {dtype_name} has {data.nbytes} bytes")
-    return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
 def unpack(
@@ -360,8 +322,15 @@ def unpack(
     leaves: Mapping[str, Leaf],
     *,
     to: Literal["torch", "numpy"] = "torch",
+    may_view: bool = False,
 ) -> Any:
     """The tree again. With ``to="numpy"`` tensors come as arrays and torch is not imported.
+
+    Args:
+        skeleton: What `pack` gave.
+        leaves: Likewise.
+        to: What tensors become. Arrays are views of the leaves.
+        may_view: Whether the leaves belong to nobody else, and large tensors may be views of them, too.
 
     Raises:
         CheckpointError: The skeleton and the leaves do not belong together.
@@ -369,7 +338,7 @@ def unpack(
     if to == "torch":
         import torch  # noqa: F401  - the lookups in sys.modules need it
     try:
-        return _Unpacker(leaves, to).unpack(skeleton)
+        return _Unpacker(leaves, to, may_view).unpack(skeleton)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error
 

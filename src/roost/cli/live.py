@@ -15,9 +15,10 @@ from typing import Protocol, Self, TypeVar
 from roost.base.handover import TIME_LIMIT
 from roost.cli import terminal
 from roost.cli.plain import Plain
-from roost.operations.running import Running, ask, follow
+from roost.lab.orders import ask
+from roost.operations.running import Running, follow
 from roost.operations.starting import Started
-from roost.package import checkpoint, lineage, progress, skipped
+from roost.package import checkpoint, lineage, progress, sessions, skipped
 from roost.package.package import Package
 from roost.package.sessions import INITIALIZED, Session
 
@@ -235,6 +236,8 @@ def _screen(running: Running) -> Screen:
 
 
 _TAIL_BYTES = 1 << 16
+_OF_RANK = re.compile(r"rank (\d+) failed: ")
+"""An error that the session's supervisor says of another rank than 0."""
 _FRAME = re.compile(r'^  File "(.+)", line \d', re.MULTILINE)
 _BEGINNING = 60
 """Characters of an error by which it is found again; a long one is printed in several lines."""
@@ -314,8 +317,9 @@ def _is_of_another_model(package: Package, session: Session) -> bool:
 
 def _failed_in(package: Package, session: Session, shown: str) -> str:
     """The innermost file of the package on the way to the error."""
+    rank = int(found[1]) if (found := _OF_RANK.match(session.error or "")) else 0
     try:
-        whole = (package.path / "sessions" / f"{session.number}.traceback.txt").read_text(errors="replace")
+        whole = sessions.traceback_file(package.path, session.number, rank).read_text(errors="replace")
     except OSError:
         whole = ""
     files = [Path(file) for file in _FRAME.findall(whole)]

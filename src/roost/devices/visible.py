@@ -1,86 +1,43 @@
-"""The GPUs that a process of this machine may use, and who uses them: NVML tells, torch is not imported."""
+"""The GPUs that a process of this machine may use, and who uses them; torch is not imported."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import pwd
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from roost.base.errors import Refused
-from roost.base.size import memory
-
-T = TypeVar("T")
+from roost.devices import providers
+from roost.devices.card import Card
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-_MB = 2**20
 _GB_OF_MB = 1024
-
-
-@dataclass(frozen=True)
-class User:
-    """A process that computes on a card."""
-
-    pid: int
-    name: str | None
-    """Whose it is; None for one of another container, whose pid means nothing here."""
-    memory_mb: int | None
-    """None where the driver does not tell."""
-
-    def __str__(self) -> str:
-        held = f", {memory(self.memory_mb)}" if self.memory_mb is not None else ""
-        return f"pid {self.pid}{f' of {self.name}' if self.name else ''}{held}"
-
-
-@dataclass(frozen=True)
-class Card:
-    """A GPU that is visible."""
-
-    number: int
-    """Among those that are visible, as torch counts: ``cuda:0``."""
-    id: str
-    """What CUDA_VISIBLE_DEVICES calls it."""
-    name: str
-    total_mb: int
-    free_mb: int
-    """0, as the total, where the driver does not tell: the memory is then the machine's own."""
-    users: tuple[User, ...] = ()
-
-    def __str__(self) -> str:
-        room = f", {memory(self.free_mb)} of {memory(self.total_mb)} free" if self.total_mb else ""
-        used = f" (used by {'; '.join(map(str, self.users))})" if self.users else ""
-        return f"{self.number}: {self.name}{room}{used}"
 
 
 def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all without it, in the order of nvidia-smi.
 
     A number there counts as nvidia-smi does. CUDA itself counts so where CUDA_DEVICE_ORDER is PCI_BUS_ID, or
-    the cards are alike.
+    the cards are alike. Of MIG instances a process sees the first alone, and then no whole GPU: so it is
+    with older drivers, and newer ones show this one too.
 
     Raises:
-        Refused: There is a driver, but it cannot tell.
+        Refused: There is a driver, but it cannot tell, or one of these cards has failed.
+        RoostError: As `roost.devices.providers.look`.
     """
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
-        return []
-    except pynvml.NVMLError as error:
-        raise _broken(error) from None
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
-        found = _visible(handles, environment.get(VARIABLE), pynvml)
-        return [_card(number, id, handle, pynvml) for number, (id, handle) in enumerate(found)]
-    except pynvml.NVMLError as error:
-        raise _broken(error) from None
-    finally:
-        pynvml.nvmlShutdown()
+    found = _visible(providers.look(environment), environment.get(VARIABLE))
+    parts = [card for card in found if card.part_of]
+    seen = [replace(card, number=number) for number, card in enumerate(parts[:1] or found)]
+    for card in seen:
+        if card.trouble:
+            raise Refused(
+                f"GPU {card.number} ({card.name}, {card.id}) cannot be used: {card.trouble}",
+                fix=f"see what nvidia-smi says, leave it out by {VARIABLE}, or compute on the CPU: -CPU",
+            )
+    return seen
 
 
 def why_none(environment: Mapping[str, str] = os.environ) -> str:
@@ -107,57 +64,21 @@ def freest(found: Sequence[Card], count: int) -> list[Card]:
     return sorted(by_memory[:count], key=lambda card: card.number)
 
 
-def _visible(handles: Sequence[Any], asked: str | None, nvml: Any) -> Iterator[tuple[str, Any]]:
-    """(what it is called, its handle) of each; as in CUDA, what is no card ends the list."""
-    uuids = [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+def _visible(found: Sequence[Card], asked: str | None) -> list[Card]:
+    """Those that the variable names; as in CUDA, what is no card ends the list."""
     if asked is None:
-        yield from zip(uuids, handles, strict=True)
-        return
+        return list(found)
+    whole = list(dict.fromkeys(card.part_of or card.id for card in found))
+    names = {*whole, *(card.id for card in found)}
+    seen: list[Card] = []
     for entry in (one.strip() for one in asked.split(",")):
+        named = entry
         if entry.isdecimal():
-            alike = [int(entry)] if int(entry) < len(handles) else []
-        else:
-            alike = [at for at, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
-        if len(alike) == 1:
-            yield entry, handles[alike[0]]
-        elif entry.startswith("MIG-"):
-            yield entry, nvml.nvmlDeviceGetHandleByUUID(entry)
-        else:
-            return
-
-
-def _card(number: int, id: str, handle: Any, nvml: Any) -> Card:
-    def told(ask: Callable[[Any], T]) -> T | None:
-        try:
-            return ask(handle)
-        except (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
-            return None
-
-    room, running = told(nvml.nvmlDeviceGetMemoryInfo), told(nvml.nvmlDeviceGetComputeRunningProcesses)
-    return Card(
-        number,
-        id,
-        str(nvml.nvmlDeviceGetName(handle)),
-        room.total // _MB if room is not None else 0,
-        room.free // _MB if room is not None else 0,
-        tuple(_user(one) for one in running or ()),
-    )
-
-
-def _user(process: Any) -> User:
-    held = process.usedGpuMemory
-    return User(process.pid, _owner(process.pid), held // _MB if held is not None else None)
-
-
-def _owner(pid: int) -> str | None:
-    try:
-        return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name
-    except (OSError, KeyError):
-        return None
-
-
-def _broken(error: Exception) -> Refused:
-    return Refused(
-        f"the NVIDIA driver does not tell what GPUs there are: {error}",
-        fix="see what nvidia-smi says, or compute on the CPU: -CPU",
-    )
+            if int(entry) >= len(whole):
+                break
+            named = whole[int(entry)]
+        alike = [named] if named in names else [one for one in names if named and one.startswith(named)]
+        if len(alike) != 1:
+            break
+        seen.append(next(card for card in found if alike[0] in (card.id, card.part_of)))
+    return seen

@@ -34,6 +34,7 @@ def ending(
     killed: bool,
     limit: Ending | None = None,
     overdue: str | None = None,
+    is_command: bool = False,
 ) -> Ending:
     """Judges a session by the worker's final line, and without one by what is known from outside.
 
@@ -44,8 +45,9 @@ def ending(
         killed: Whether the tree was killed on request.
         limit: How a session ends that was asked to end by this limit of its own.
         overdue: What to say of one that had to be killed because it did not end when the limit asked.
+        is_command: Whether it was no worker, but a command of the user: its exit code is what it says.
     """
-    said = final_line(report)
+    said = _of_command(worker_status, asked_to_stop) if is_command else final_line(report)
     if said is not None and (limit is None or said.state != "stopped"):
         return said
     if killed and said is None:
@@ -57,6 +59,17 @@ def ending(
     if ended_as_asked:
         return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
     return _crash(worker_status)
+
+
+def _of_command(status: int, asked_to_stop: bool) -> Ending | None:
+    """What a command says by its end; nothing if a signal has ended it that nobody has asked for."""
+    if asked_to_stop:
+        return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
+    if status < 0:
+        return None
+    if status == 0:
+        return Ending("succeeded", 0, "done", None)
+    return Ending("failed", status, "exit", f"the command exited with {status}")
 
 
 def _crash(worker_status: int) -> Ending:

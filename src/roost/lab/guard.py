@@ -2,7 +2,7 @@
 supervisor would leave behind.
 
 Started as ``python -I -S guard.py`` in its own session, with one `Spec` as JSON on stdin (`lab.start` does
-it). It holds the package's lock too, so that the lock is free only when nothing of the run lives, and as a
+it). It holds the lock and the leases too, so that they are free only when nothing of the run lives, and as a
 child subreaper it inherits whatever the supervisor had adopted. It does so little that it has no reason to
 fail. If it is itself killed the supervisor goes on and says so: ending the run would lose more.
 """
@@ -47,7 +47,7 @@ def run(spec: Spec) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _LISTENED)
     # Some systems drop a signal whose default is to do nothing even while it is blocked.
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for fd in (spec.lock_fd, spec.ready_fd):
+    for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds):
         if fd is not None:
             os.set_inheritable(fd, False)
     scope.adopt_orphans()
@@ -136,6 +136,7 @@ def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) ->
     from roost.lab.ending import without_supervisor
 
     left = scope.end_all(group)
+    scope.mark_leases(spec)
     meeting.remove(spec.token)
     found = Record.load(spec.session_file)
     if found is None:  # it was killed before it had recorded the session: nobody was told that it runs

@@ -33,8 +33,13 @@ class Spec(NamedTuple):
     """A terminal that the worker gets as stdin, stdout and stderr; else /dev/null and the output file."""
     lock_fd: int | None = None
     """An inherited descriptor that holds the package's flock; None for what takes no lock."""
+    lease_fds: tuple[int, ...] = ()
+    """Inherited descriptors that hold the leases of its cards. Guard and supervisor keep them; the worker
+    gets none, for what it leaves behind must not keep a card."""
     ranks: tuple[dict[str, str], ...] = ()
     """What each rank of this machine has in its environment beside ``env``; empty: there is one worker."""
+    is_command: bool = False
+    """Whether what runs is a command of the user, and no worker: it says by its exit code how it ended."""
     is_launcher: bool = False
     """Whether the worker only starts the ranks, as torchrun does, with descriptors of its own: they report by
     the path of the pipe."""
@@ -53,5 +58,6 @@ class Spec(NamedTuple):
         """Raises ValueError or TypeError if the text is no spec."""
         said = json.loads(text)
         said["limits"] = Limits(**said.get("limits", {}))
-        said["ranks"] = tuple(said.get("ranks", ()))
+        for name in ("ranks", "lease_fds"):
+            said[name] = tuple(said.get(name, ()))
         return cls(**said)

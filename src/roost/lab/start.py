@@ -34,7 +34,8 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
     Both outlive the caller.
 
     Args:
-        spec: The session; its descriptors are filled in here, its paths made absolute.
+        spec: The session; lock and pipe are filled in here, its paths made absolute. Of the leases the
+            caller closes its own descriptors, as of the lock.
         lock_fd: Holds the package's flock. The caller then closes its own copy (``close``, never
             ``LOCK_UN``, which would take the lock from the supervisor too): a copy that stays open keeps
             the package locked after the run.
@@ -78,7 +79,7 @@ def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         cwd="/",
         start_new_session=True,
-        pass_fds=[fd for fd in (spec.lock_fd, spec.ready_fd) if fd is not None],
+        pass_fds=[fd for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds) if fd is not None],
     )
 
 

@@ -128,7 +128,7 @@ class Supervisor:
     def _announce(self) -> None:
         self._take_output(self._output_fd)
         if self.spec.is_launcher:  # which says nothing until all machines have come
-            self._say(f"waiting for the other machines: roost join {self.spec.package}")
+            self._say("waiting for the other machines")
         if self.spec.ready_fd is None:
             return
         try:
@@ -248,6 +248,7 @@ class Supervisor:
         from roost.lab.capture import shorten_at_end
 
         left = self._kill_all()
+        scope.mark_leases(self.spec)
         self._leave_meeting()
         if left:
             self._say(f"these processes could not be ended and may still write: {left}")

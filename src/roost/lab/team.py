@@ -199,7 +199,13 @@ class Team:
         rank = self._decisive()
         assert rank.status is not None
         found = ending(
-            rank.report, rank.status, asked_to_stop=self._asked, killed=killed, limit=limit, overdue=overdue
+            rank.report,
+            rank.status,
+            asked_to_stop=self._asked,
+            killed=killed,
+            limit=limit,
+            overdue=overdue,
+            is_command=self._spec.is_command,
         )
         is_own = found.state in ("failed", "crashed") and found.reason != (limit.reason if limit else None)
         return found._replace(error=self._sentence(rank, found)) if is_own else found
@@ -218,12 +224,13 @@ class Team:
         is_of_rank_0 = rank.number == 0 and end.state == "failed"
         if len(self.ranks) == 1 or end.error is None or is_of_rank_0 or end.reason == PEER:
             return end.error
+        what = "traceback" if end.reason == "exception" else "output"
+        where = os.path.basename(output_of(self._spec.output, rank.number))  # noqa: PTH119
+        place = f"; its {what} is in {where}" if rank.number else ""
         if end.state == "failed":
-            what = "traceback" if end.reason == "exception" else "output"
-            where = os.path.basename(output_of(self._spec.output, rank.number))  # noqa: PTH119
-            return f"rank {rank.number} failed: {end.error}; its {what} is in {where}"
+            return f"rank {rank.number} failed: {end.error}{place}"
         was = "was " if end.reason == "signal" else ""
-        return f"rank {rank.number} {was}{end.error}"
+        return f"rank {rank.number} {was}{end.error}{place}"
 
     def cause_to_say(self, end: Ending) -> str | None:
         """The first cause, where the session's output does not hold it yet."""

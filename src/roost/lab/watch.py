@@ -1,4 +1,4 @@
-"""What a supervisor does at each tick of its clock: time limit, size of the output, stalls, memory."""
+"""What a supervisor does at each tick of its clock: time limit, leases, output, stalls, memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 from roost.base.errors import STOPPED_EXIT_CODE
 from roost.base.handover import TIME_LIMIT
-from roost.lab import stall
+from roost.lab import scope, stall
 from roost.lab.capture import OutputCap
 from roost.lab.ending import STALLED, Ending
 from roost.lab.memory import TreePeak
@@ -16,6 +16,9 @@ from roost.lab.record import Record
 from roost.lab.spec import Spec
 from roost.lab.team import Team
 from roost.lab.tree import descendants
+
+_MARK_SECONDS = 60.0
+"""How exactly it is known how long a run had its cards that was killed with its supervisor and guard."""
 
 
 class Watch:
@@ -31,7 +34,7 @@ class Watch:
         self._spec, self._record, self._team = spec, record, team
         output_fds = [rank.output_fd for rank in team.ranks]
         limits = spec.limits
-        now = self.next = time.monotonic()
+        now = self.next = self._mark_at = time.monotonic()
         self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
         self._peak = TreePeak(os.getpid())
@@ -47,6 +50,8 @@ class Watch:
             return None
         self._peak.look(now)
         self.next = now + min(map(self._look_at_output, [*self._caps]), default=1.0)
+        if self._spec.lease_fds:
+            self._mark_leases(now)
         if self._wall_end is not None and now >= self._wall_end:
             self._wall_end = None
             return Ending("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
@@ -73,6 +78,12 @@ class Watch:
     def finish(self) -> None:
         """Adds what was measured to the record."""
         self._record.fields["peak_tree_memory_mb"] = round(self._peak.mb, 1)
+
+    def _mark_leases(self, now: float) -> None:
+        if now >= self._mark_at:
+            self._mark_at = now + _MARK_SECONDS
+            scope.mark_leases(self._spec)
+        self.next = min(self.next, self._mark_at)
 
     def _look_at_output(self, cap: OutputCap) -> float:
         try:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.operations.running import Running, ask, session_of
+from roost.lab.orders import ask
+from roost.operations.running import Running, session_of
 from roost.operations.scratch import scratch, sweep
 from roost.operations.starting import limits_awaited, supervise
 from roost.package.prepared import PreparedTraining

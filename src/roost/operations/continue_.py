@@ -12,6 +12,7 @@ from typing import Any
 from roost.analysis import checks
 from roost.base.listed import listed
 from roost.config import layers
+from roost.config.settings import Settings, Where
 from roost.operations import intact
 from roost.operations.ranks import Asked, as_before, decide
 from roost.operations.starting import Started, begin, require_possible, take
@@ -74,12 +75,84 @@ def continue_(request: ContinueRequest) -> Started:
 
 
 def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> Started:
+    ready = next_session(package, request)
+    if ready is None:
+        return Started(package.path, notes=[finished(package)])
+    decided = decide(
+        as_before(request.ranks, package, request.overrides),
+        ready.settings,
+        device=request.device or device_before(package),
+        terminal=request.terminal,
+        where=ready.where,
+    )
+    needed = require_possible(decided.request, ready.settings)
+    notes = [*ready.announce(), *decided.notes]
+    started = begin(package, lock_fd, ready.body(decided.request), ready.settings, needed=needed)
+    started.notes = [*notes, *started.notes]
+    return started
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Another session of a package, against which nothing speaks; nothing was made for it."""
+
+    package: Package
+    request: ContinueRequest
+    settings: Settings
+    """Those that will be in effect."""
+    project: Path
+    where: Where
+    _found: gate.Gate
+
+    def body(self, computing: Mapping[str, Any]) -> dict[str, Any]:
+        """Its request.
+
+        Args:
+            computing: The part of it that tells what it computes with.
+        """
+        return {
+            "kind": "train",
+            "command": list(self.request.command),
+            "overrides": list(self.request.overrides),
+            "checkpoint": self.request.checkpoint,
+            "project": str(self.project),
+            **computing,
+            "description": self.request.description,
+            "force": self._found.needs_force,
+            "inexact": self._found.reasons(),
+            "changed": self._found.changed_files,
+            "initialize": self.request.initialize,
+            "terminal": self.request.terminal,
+        }
+
+    def announce(self) -> list[str]:
+        """Gets the package ready for it: its links, its description; gives what a person should hear."""
+        notes = [
+            *_notes(self._found),
+            *_differing_code(self.package, self.project),
+            *_renew_links(self.package, self.project),
+        ]
+        if self.request.description:
+            self.package.describe(self.request.description)
+        return notes
+
+
+def next_session(package: Package, request: ContinueRequest) -> Ready | None:
+    """Another session, checked but for what it computes with; None: the run is finished. The caller holds
+    the package's lock.
+
+    Raises:
+        CheckpointError: The one that is asked for is damaged.
+        Refused: A change needs ``force``.
+        ConfigError: An override is wrong.
+        NotFound: There is no such project.
+    """
     require_runner(package)
     found = gate.check(package, request.overrides)
     if request.checkpoint is not None:
         checkpoint.verify(package.store().path(request.checkpoint))  # or the session would fail on it
     if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
-        return Started(package.path, notes=[finished(package)])
+        return None
     found.require(force=request.force)
     lineage.require_loadable(found.refused)
     project = checks.project_of(package, request.project)
@@ -89,35 +162,7 @@ def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> S
     named_files(settings, root=package.path, where=where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
     mirror_places.check(settings.mirrors, copied=copied, where=where)
-    decided = decide(
-        as_before(request.ranks, package, request.overrides),
-        settings,
-        device=request.device or device_before(package),
-        terminal=request.terminal,
-        where=where,
-    )
-    require_possible(decided.request, settings)
-    body = {
-        "kind": "train",
-        "command": list(request.command),
-        "overrides": list(request.overrides),
-        "checkpoint": request.checkpoint,
-        "project": str(project),
-        **decided.request,
-        "description": request.description,
-        "force": found.needs_force,
-        "inexact": found.reasons(),
-        "changed": found.changed_files,
-        "initialize": request.initialize,
-        "terminal": request.terminal,
-    }
-    notes = [*_notes(found), *_differing_code(package, project), *_renew_links(package, project)]
-    notes += decided.notes
-    if request.description:
-        package.describe(request.description)
-    started = begin(package, lock_fd, body, settings)
-    started.notes = [*notes, *started.notes]
-    return started
+    return Ready(package, request, settings, project, where, found)
 
 
 def finished(package: Package) -> str:

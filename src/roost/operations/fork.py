@@ -108,7 +108,7 @@ def fork(request: ForkRequest) -> Started:
     plan = _planned(source, request)
     if (info := _goal(plan, request)) is not None:
         raise _nothing_to_do(source, info)
-    require_possible(plan.decided.request, plan.settings)
+    needed = require_possible(plan.decided.request, plan.settings)
     with alone(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(plan.root / request.name):
             fix = f"choose another name, or go on with it: roost continue {plan.root / request.name}"
@@ -116,7 +116,7 @@ def fork(request: ForkRequest) -> Started:
         made, info, said = _made(plan, request)
     lock_fd = take(made)
     try:
-        started = begin(made, lock_fd, _session(plan, request), plan.settings)
+        started = begin(made, lock_fd, _session(plan, request), plan.settings, needed=needed)
     finally:
         os.close(lock_fd)
     started.is_new = True

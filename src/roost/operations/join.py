@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 from pathlib import Path
 
 from roost.analysis import checks
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.operations import intact, nodes, ranks
+from roost.operations import holding, intact, nodes, ranks
 from roost.operations.deadline import deadline_of
 from roost.operations.running import Running, newest
 from roost.operations.starting import Started, limits, size_of, supervise
@@ -27,7 +28,7 @@ def join(package: Path | str) -> Started:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
         Refused: No session of several machines runs in it, or all machines have come; or this one lacks the
-            GPUs, or its time is over.
+            GPUs, somebody else holds them, or its time is over.
         OSError: Its record cannot be written.
         RoostError: The supervisor did not start.
     """
@@ -42,6 +43,8 @@ def join(package: Path | str) -> Started:
     request = session.request
     settings = intact.checked_settings(opened, checks.project_of(opened, None))
     cards, ends = ranks.cards_here(request, settings), deadline_of(settings.limits)
+    needed = holding.needed({**request, "cards": cards})
+    holding.require_free(needed.cards)
     own = ranks.environments(request, settings)[0]
     task = str(session.number)
     launched = nodes.launched(
@@ -49,19 +52,21 @@ def join(package: Path | str) -> Started:
     )
     running = _claimed(opened, session.number, int(request["num_nodes"]))
     try:
-        process = supervise(
-            running,
-            task,
-            settings,
-            token=secrets.token_hex(16),
-            lock_fd=None,
-            cpu=request.get("device") == "cpu",
-            cards=cards,
-            deadline=ends.at,
-            limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
-            stacks=str(running.record.with_suffix(".stacks.txt")),
-            **launched,
-        )
+        with closing(holding.hold(needed.cards, opened.path)) as leases:
+            process = supervise(
+                running,
+                task,
+                settings,
+                token=secrets.token_hex(16),
+                lock_fd=None,
+                cpu=request.get("device") == "cpu",
+                cards=cards,
+                leases=leases,
+                deadline=ends.at,
+                limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
+                stacks=str(running.record.with_suffix(".stacks.txt")),
+                **launched,
+            )
     except BaseException as error:  # its place is free again
         said = {"state": "failed", "reason": "start", "error": str(error)}
         durable.write(running.record, sessions.to_json(said))

@@ -17,7 +17,7 @@ from roost.base.errors import NotFound
 from roost.operations.caches import cache_folder
 from roost.operations.row import Row
 
-_FORMAT = 3
+_FORMAT = 4
 _CHANGING = frozenset(["starting", "running", "damaged"])
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from roost.base.errors import NotFound
 from roost.lab.output import output_of
-from roost.operations import intact, running
+from roost.lab.task import PENDING, STARTING
+from roost.operations import intact, meant, running
 from roost.operations.output import Output, tail_offset
 from roost.package.package import Package
+
+_TICK_SECONDS = 0.05
 
 
 def logs(
@@ -19,8 +23,8 @@ def logs(
     """The output of a package, byte for byte; where it was too long to be kept whole, a line says so.
 
     Args:
-        package: The package.
-        follow: Go on until the running session has ended.
+        package: The package, or what its task is called by (`roost.operations.meant`).
+        follow: Go on until the running session has ended; of a task that waits, until it was started and has.
         lines: Begin with the last so many lines; None: at the beginning.
         rank: Whose output.
 
@@ -28,11 +32,15 @@ def logs(
         Pieces as they come; with ``follow`` also empty ones while nothing does, so that a caller may stop.
 
     Raises:
-        NotFound: There is no such package, or no such rank has printed in it.
+        NotFound: There is no such package or task, or no such rank has printed in it.
+        UsageError: Several tasks are meant.
         DamagedPackage: With ``follow``: nobody can tell whether the session has ended.
         OSError: The output cannot be read.
     """
-    opened = intact.opened(package) if follow else Package.open(package)
+    found = meant.package_of(package)
+    if follow:
+        yield from _until_begun(found)
+    opened = intact.opened(found) if follow else Package.open(found)
     path = Path(output_of(str(opened.output), rank))
     if rank and not path.exists():
         raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_elsewhere(opened))
@@ -45,6 +53,13 @@ def logs(
     else:
         with Output(path, offset=offset) as output:
             yield from output.new()
+
+
+def _until_begun(package: Path) -> Iterator[bytes]:
+    """Empty pieces while a task of the package waits."""
+    while (task := meant.unended(package)) is not None and task.state in (PENDING, STARTING):
+        yield b""
+        time.sleep(_TICK_SECONDS)
 
 
 def _elsewhere(package: Package) -> str:

@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from roost.base import cores
 from roost.base.errors import Refused, UsageError
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
 from roost.devices import visible
-from roost.devices.visible import Card
+from roost.devices.card import Card
+from roost.operations.holding import free_first
 from roost.package.package import Package
 from roost.package.places import key_of
 
@@ -224,11 +225,12 @@ def _one_process(choice: _Choice) -> Decided:
     found = _cards(choice)
     if found:
         return Decided(choice.request("cuda", _chosen(choice, found), 1), notes)
-    if choice.are_several or isinstance(choice.devices, list):
+    if choice.are_several:
         raise choice.refused(
             f"strategy single is one process, and several devices can only be GPUs there; {_no_gpu(choice)}",
             "for several processes leave out strategy: single (or -mc), or set ddp",
         )
+    _number(choice)
     return Decided(choice.request(choice.device, None, 1), notes)
 
 
@@ -255,7 +257,8 @@ def _cards(choice: _Choice) -> list[Card]:
 
 
 def _chosen(choice: _Choice, found: Sequence[Card]) -> list[Card]:
-    """Which of the GPUs are taken: those that are named, or as many as asked, with the most memory free."""
+    """Which of the GPUs are taken: those that are named, or as many as asked, with the most memory free among
+    those that nobody holds."""
     here = "; ".join(map(str, found))
     number = len(found)
     if isinstance(choice.devices, list):
@@ -271,7 +274,7 @@ def _chosen(choice: _Choice, found: Sequence[Card]) -> list[Card]:
     if count > number:
         what = f"more GPUs than there are: {number} {'is' if number == 1 else 'are'} visible: {here}"
         raise choice.refused(what, _fewer(number))
-    return visible.freest(found, count)
+    return free_first(found, count)
 
 
 def _fewer(number: int) -> str:
@@ -282,15 +285,24 @@ def _fewer(number: int) -> str:
 
 def _processes(choice: _Choice) -> int:
     """Processes on the CPU, of which nobody but the caller knows how many it should be."""
-    if isinstance(choice.devices, list):
-        raise choice.refused(f"these are numbers of GPUs, and {_no_gpu(choice)}", "say how many: --devices 2")
-    if choice.devices == "auto":
+    number = _number(choice)
+    if number == "auto":
         raise UsageError(
             f"{choice.strategy} trains with several processes, and on the CPU roost cannot know how many "
             f"({_no_gpu(choice)})",
             fix="say how many: -CPU --devices 2",
         )
-    return int(choice.devices)
+    return int(number)
+
+
+def _number(choice: _Choice) -> int | Literal["auto"]:
+    """How many are asked for on the CPU, where they have no numbers: ``[0]`` is the first GPU."""
+    if isinstance(choice.devices, list):
+        count = len(choice.devices)
+        what = "this is the number of a GPU" if count == 1 else "these are numbers of GPUs"
+        fix = f"say how many processes: --devices {count}"
+        raise choice.refused(f"{what}, and {_no_gpu(choice)}", fix)
+    return choice.devices
 
 
 def _no_gpu(choice: _Choice) -> str:

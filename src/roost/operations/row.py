@@ -32,3 +32,5 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The package that it goes on from, if it is a fork."""
     parent_step: int | None = None
     """The step at which it does."""
+    group: str | None = None
+    """Of a run of a sweep: the same for those that differ in their seed alone."""

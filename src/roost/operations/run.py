@@ -137,11 +137,11 @@ def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Sta
         terminal=request.terminal,
         where=plan.config.where,
     )
-    require_possible(decided.request, plan.settings)
+    needed = require_possible(decided.request, plan.settings)
     package = plan.create(name, command=request.command)
     lock_fd = take(package)
     try:
-        started = begin(package, lock_fd, _session(request, plan, decided), plan.settings)
+        started = begin(package, lock_fd, _session(request, plan, decided), plan.settings, needed=needed)
     finally:
         os.close(lock_fd)
     started.is_new = True

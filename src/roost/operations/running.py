@@ -3,15 +3,12 @@ whoever comes by later."""
 
 from __future__ import annotations
 
-import signal
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from roost.base import process
-from roost.base.errors import Refused, RoostError
+from roost.base.errors import RoostError
 from roost.operations.output import Output
 from roost.package import sessions
 from roost.package.package import Package
@@ -68,12 +65,15 @@ def follow(running: Running) -> Iterator[bytes | Running | Session]:
     """
     while True:
         with Output(running.output, offset=running.offset) as output:
+            guard_is_gone = False
             while True:
                 # In this order: what was printed before the end was seen must still be read.
                 session = running.session()
                 yield from output.new()
-                if session.state not in ("starting", "running"):
+                has_ended = session.state not in ("starting", "running")
+                if has_ended and (guard_is_gone or not _is_left_to_guard(session)):
                     break
+                guard_is_gone = has_ended and not session.guard_lives  # then once more: it may have told all
                 yield b""
                 time.sleep(_TICK_SECONDS)
             following = _following(running, session, output)
@@ -82,6 +82,13 @@ def follow(running: Running) -> Iterator[bytes | Running | Session]:
             return
         running = following
         yield running
+
+
+def _is_left_to_guard(session: Session) -> bool:
+    """Whether its guard, if it lives, has still to say more of its end: that the supervisor was killed, for
+    example, and that another session follows."""
+    record = session.record or {}
+    return session.state == "crashed" and "guard_pid" in record and "restarted_as" not in record
 
 
 def _following(running: Running, session: Session, output: Output) -> Running | None:
@@ -95,31 +102,6 @@ def _following(running: Running, session: Session, output: Output) -> Running | 
     if output.was_replaced():  # by a shorter one
         offset = int((sessions.load(request) or {}).get("output_offsets", {}).get(running.output.name, 0))
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
-
-
-def ask(session: Session, *, now: bool = False) -> None:
-    """Asks a session to save at its next step edge and end, or ends it at once; nothing if it does not run.
-
-    Raises:
-        Refused: It runs on another machine, or is a program that opened the package from Python.
-        RoostError: It does not belong to you.
-    """
-    record = session.record or {}
-    if session.state != "running":
-        return  # it has ended, or has not begun
-    if session.is_python:
-        raise Refused(
-            f"session {session.number} is a Python program (pid {record['pid']}) that has the package open",
-            fix="end the program, or let it leave its `with` block",
-        )
-    if record["host"] != socket.gethostname():
-        raise Refused(f"it runs on host {record['host']}", fix="stop it there")
-    who = int(record["pid"]), record.get("start_ticks"), str(record.get("boot_id"))
-    try:
-        process.send(signal.SIGQUIT if now else signal.SIGTERM, *who)
-        process.send(signal.SIGCONT, *who)  # a supervisor that was paused could not hear it
-    except PermissionError as error:
-        raise RoostError(f"the run of pid {record['pid']} is not yours", fix="ask its owner") from error
 
 
 def newest(package: Package) -> Session | None:

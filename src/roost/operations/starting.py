@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,19 @@ from roost.base.interval import parse_duration
 from roost.config.settings import Settings
 from roost.config.structs.limits import LimitSettings
 from roost.devices import visible
+from roost.devices.leases import Leases
 from roost.lab import start
+from roost.lab.abandoned import end_abandoned
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec
-from roost.operations import nodes, ranks
-from roost.operations.abandoned import end_abandoned
-from roost.operations.deadline import deadline_of
+from roost.operations import holding, nodes, ranks
+from roost.operations.deadline import SessionEnd, deadline_of
+from roost.operations.holding import Needed
 from roost.operations.running import Running, session_of
 from roost.package.package import Package
 
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", MEETING_VARIABLE)
-"""What the caller may have as one of several ranks; what it starts is none of these."""
+"""What the caller may have as one of several ranks."""
 
 
 @dataclass
@@ -49,23 +52,35 @@ class Started:
         return self.running.number if self.running is not None else None
 
 
-def require_possible(request: Mapping[str, Any], settings: Settings) -> None:
-    """Makes sure that a session can begin; to be called before anything is made for it.
+def require_possible(request: Mapping[str, Any], settings: Settings) -> Needed:
+    """Makes sure that a session can begin; to be called before anything is made for it. Gives the GPUs that
+    it needs.
 
     Args:
         request: What is asked of it.
         settings: Those in effect.
 
     Raises:
-        Refused: The time by which it must have ended is past, or other machines cannot meet this one.
+        Refused: The time by which it must have ended is past, other machines cannot meet this one, or
+            somebody else holds its GPUs.
         UsageError: A variable with that time holds none.
     """
     deadline_of(settings.limits)
     if int(request.get("num_nodes", 1)) > 1:
         nodes.check(request)
+    needed = holding.needed(request)
+    holding.require_free(needed.cards)
+    return needed
 
 
-def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: Settings) -> Started:
+def begin(
+    package: Package,
+    lock_fd: int,
+    request: Mapping[str, Any],
+    settings: Settings,
+    *,
+    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
+) -> Started:
     """Adds a session to a package and starts it.
 
     Args:
@@ -74,13 +89,27 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
             would keep the package locked after the run.
         request: What is asked of this session.
         settings: Those in effect.
+        needed: As `require_possible` gave it.
 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
-        Refused: The time by which it must have ended is past.
+        Refused: The time by which it must have ended is past, or somebody has taken its GPUs meanwhile.
     """
     ends = deadline_of(settings.limits)
+    ends.notes.extend(needed.notes)
+    with closing(holding.hold(needed.cards, package.path)) as leases:
+        return _begun(package, lock_fd, request, settings, ends, leases)
+
+
+def _begun(
+    package: Package,
+    lock_fd: int,
+    request: Mapping[str, Any],
+    settings: Settings,
+    ends: SessionEnd,
+    leases: Leases,
+) -> Started:
     num_nodes = int(request.get("num_nodes", 1))
     token = secrets.token_hex(16)
     number = package.new_session({**request, "token": token})
@@ -99,6 +128,7 @@ def begin(package: Package, lock_fd: int, request: Mapping[str, Any], settings: 
         lock_fd=lock_fd,
         cpu=request.get("device") == "cpu",
         cards=request.get("cards"),
+        leases=leases,
         deadline=ends.at,
         restart=int(request.get("restart", 0)),
         limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
@@ -129,6 +159,7 @@ def supervise(
     lock_fd: int | None,
     cpu: bool,
     cards: Sequence[str] | None = None,
+    leases: Leases | None = None,
     deadline: float | None = None,
     argv: Sequence[str] | None = None,
     added: Mapping[str, str] | None = None,
@@ -144,6 +175,7 @@ def supervise(
         lock_fd: Holds the package's lock, or None for what takes none.
         cpu: Whether it must not see a GPU.
         cards: The GPUs that it sees, by what CUDA_VISIBLE_DEVICES calls them; None: those of the caller.
+        leases: Those of its GPUs; as with the lock.
         deadline: When it must have ended, in unix seconds; None: whenever it does.
         argv: What is run instead of the worker itself, to start it.
         added: More of the environment.
@@ -158,6 +190,7 @@ def supervise(
         cwd=package,
         env={
             **environment(seed=settings.seed if settings else 0, cpu=cpu, cards=cards, deadline=deadline),
+            **(leases.environment() if leases is not None and leases.fds else {}),
             **(added or {}),
         },
         package=package,
@@ -165,6 +198,7 @@ def supervise(
         output=str(running.output),
         session_file=str(running.record),
         token=token,
+        lease_fds=leases.fds if leases is not None else (),
         **spec,
     )
     return start.start(given, lock_fd=lock_fd).process
@@ -205,18 +239,29 @@ def _seconds(duration: str | None, setting: str) -> float | None:
 def environment(
     *, seed: int, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
 ) -> dict[str, str]:
-    """The worker's environment: the caller's, with what makes the run repeatable.
+    """The worker's environment: the caller's, with its own."""
+    return {
+        **callers_environment(),
+        **own_environment(seed=seed, cpu=cpu, cards=cards),
+        **({DEADLINE_VARIABLE: f"{deadline:.3f}"} if deadline is not None else {}),
+    }
+
+
+def callers_environment() -> dict[str, str]:
+    """The environment of the caller, who may be one of several ranks: what is started is none of these."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_A_RANK}
+
+
+def own_environment(*, seed: int, cpu: bool, cards: Sequence[str] | None = None) -> dict[str, str]:
+    """What makes a run repeatable, and which GPUs it sees.
 
     No bytecode is written, so none lands in the package. PYTHONPYCACHEPREFIX would send it elsewhere, but
     would have torch compiled anew too: 1.3 s more, and at every start where bytecode is switched off.
     """
     seen = [] if cpu else cards
-    callers = {name: value for name, value in os.environ.items() if name not in _OF_A_RANK}
     return {
-        **callers,
         "PYTHONHASHSEED": str(seed % 2**32),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         **({visible.VARIABLE: ",".join(seen)} if seen is not None else {}),
-        **({DEADLINE_VARIABLE: f"{deadline:.3f}"} if deadline is not None else {}),
     }

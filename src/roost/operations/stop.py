@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from roost.lab.orders import ask
 from roost.operations import intact
-from roost.operations.running import ask, newest
+from roost.operations.running import newest
 from roost.package import progress
 from roost.package.package import Package
 

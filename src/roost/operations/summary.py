@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 from roost.base.errors import CheckpointError, NotFound
+from roost.lab import ticket
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
 from roost.operations.row import Row
@@ -54,7 +57,16 @@ def _row(path: Path) -> Row:
         description=request.get("description"),
         parent=parent.package if parent is not None else None,
         parent_step=parent.step if parent is not None else None,
+        group=_group(path),
     )
+
+
+def _group(path: Path) -> str | None:
+    arrays = [one.task.array for one in ticket.read_all(path) if one.task.array is not None]
+    if not arrays:
+        return None
+    values = {name: value for name, value in intact.load(path, "args.json").items() if name != "seed"}
+    return f"{arrays[-1]}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
 def _started(session: Session) -> float | None:

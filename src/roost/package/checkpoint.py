@@ -226,9 +226,17 @@ def _other_digest(path: Path, name: str) -> Damaged:
     return Damaged(f"{path.name}: {name} is damaged: its digest is not the one that was written")
 
 
-def _checked(path: Path, name: str, entry: Mapping[str, Any]) -> bytearray:
-    data = regular.read(path / name, at_most=_sized(path, name, entry))
-    if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
+def _checked(
+    path: Path, name: str, entry: Mapping[str, Any], *, is_kept: bool = False
+) -> memoryview[Any] | None:
+    """The bytes of a file, compared with its digest; None unless they are to stay in memory."""
+    size = _sized(path, name, entry)
+    file, data = path / name, None
+    if is_kept:
+        data, digest = regular.read_hashed(file, at_most=size)
+    else:
+        digest = regular.sha256(file)
+    if digest != entry.get("sha256"):
         raise _other_digest(path, name)
     return data
 
@@ -269,19 +277,24 @@ def digest_of(info: Info, part: str) -> tuple[str | None, int]:
     return (digests[0] if digests else None), size
 
 
-def _contents(path: Path, info: Info, names: Sequence[str]) -> dict[str, bytearray]:
-    """The bytes of files, each compared with its digest; of large ones on all cores, as the digests take
-    longer than the reading."""
+def _contents(
+    path: Path, info: Info, wanted: Sequence[str], others: Iterable[str]
+) -> dict[str, memoryview[Any]]:
+    """The bytes of the files ``wanted``; those and ``others`` are compared with their digests, of large ones
+    on all cores, as that takes longer than the reading."""
 
-    def check(name: str) -> bytearray:
-        return _checked(path, name, info.files[name])
+    def check(name: str) -> memoryview[Any] | None:
+        return _checked(path, name, info.files[name], is_kept=name in wanted)
 
+    names = [*wanted, *others]
     if len(names) < 2 or info.size_bytes < _LARGE_BYTES:
-        return {name: check(name) for name in names}
-    from concurrent.futures import ThreadPoolExecutor  # 5 ms, which a list of packages needs not pay
+        found = [check(name) for name in names]
+    else:
+        from concurrent.futures import ThreadPoolExecutor  # 5 ms, which a list of packages needs not pay
 
-    with ThreadPoolExecutor(min(len(names), cores.usable())) as pool:
-        return dict(zip(names, pool.map(check, names), strict=True))
+        with ThreadPoolExecutor(min(len(names), cores.usable())) as pool:
+            found = list(pool.map(check, names))
+    return {name: data for name, data in zip(names, found, strict=True) if data is not None}
 
 
 def read(
@@ -292,7 +305,8 @@ def read(
     device: str = "cpu",
     is_whole: bool = False,
 ) -> tuple[Info, dict[str, Any]]:
-    """The manifest and the states by name, each byte compared with its digest first.
+    """The manifest and the states by name, each byte compared with its digest first. Large tensors of a file
+    share one piece of memory, which lives as long as one of them: clone what you keep without the others.
 
     Args:
         path: The checkpoint's folder.
@@ -318,13 +332,13 @@ def read(
         raise CheckpointError(f"{path.name} holds no {missing[0]!r}; it holds {', '.join(names)}")
     files = {name: [f"{name}.json", *_tensor_files(info, name)] for name in asked}
     wanted = [file for found in files.values() for file in found]
-    contents = _contents(path, info, [*wanted, *(info.files.keys() - wanted if is_whole else [])])
+    contents = _contents(path, info, wanted, info.files.keys() - wanted if is_whole else ())
     states = {}
     for name, [skeleton, *others] in files.items():
         text, stored = contents.pop(skeleton), [contents.pop(file) for file in others]
         try:
             leaves = tensors.Joined([tensors.parse(data) for data in stored])
-            states[name] = tree.unpack(json.loads(text), leaves, to=to)
+            states[name] = tree.unpack(json.loads(bytes(text)), leaves, to=to, may_view=True)
         # Its digest is right, so these bytes were written: by a newer roost, or by nothing of ours.
         except (CheckpointError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
@@ -372,7 +386,7 @@ def digest_of_manifest(path: Path) -> str:
     Raises:
         OSError: It cannot be read.
     """
-    return hashlib.sha256(regular.read(path / "MANIFEST.json")).hexdigest()
+    return regular.sha256(path / "MANIFEST.json")
 
 
 def set_aside(path: Path) -> Path:

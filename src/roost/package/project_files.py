@@ -173,8 +173,11 @@ def require_runner(package: Package) -> None:
     """For whatever builds what a package trains.
 
     Raises:
-        Refused: It was made from Python, of settings that name no Runner.
+        Refused: It is that of a command, or was made from Python, of settings that name no Runner.
     """
+    if package.request.get("kind") == "command":
+        what = "a command ran in the package, which has nothing to go on with"
+        raise Refused(what, where=package.path, fix="submit the command again")
     if package.args.get("runner") is None:
         raise Refused(
             "the package names no Runner: it was made from Python, and only a program can read it or go on",

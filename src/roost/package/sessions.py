@@ -75,6 +75,16 @@ class Session:
         return int(self.record["pid"]) if self.record is not None and self.state == "running" else None
 
     @property
+    def guard_lives(self) -> bool:
+        """Whether the process is still there that ends the session, writes that down and may begin the next,
+        should its supervisor be killed. It is looked for anew each time, on this machine alone."""
+        record = self.record or {}
+        pid, boot = record.get("guard_pid"), str(record.get("boot_id"))
+        if not isinstance(pid, int) or record.get("host") != socket.gethostname():
+            return False
+        return process.alive(pid, record.get("guard_start_ticks"), boot)
+
+    @property
     def error(self) -> str | None:
         """The last error line, for a session that failed or crashed."""
         if self.state == "crashed" and (self.record or {}).get("state") != "crashed":
@@ -117,6 +127,12 @@ def load(path: Path) -> dict[str, Any] | None:
         return dict(json.loads(regular.read(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
+
+
+def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
+    """Where a session that failed keeps the whole traceback; other ranks than 0 have files of their own."""
+    of_rank = f".rank-{rank}" if rank else ""
+    return package / "sessions" / f"{number}{of_rank}.traceback.txt"
 
 
 def read_all(folder: Path) -> list[Session]:

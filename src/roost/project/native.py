@@ -88,7 +88,7 @@ def load(
     began_with = begin(runner, settings, package.path, project, where, begins=begins)
     if ranks.are_several:
         alike.require_model(runner, ranks)
-        replicas.unify(runner)
+        replicas.unify(runner, ranks)
     return Experiment(runner, data, hooks, settings, package.path, began_with, ranks=ranks, strategy=strategy)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from roost.train.ranks import Channel, Exchange
+from roost.train.channel import Channel, Exchange
 
 REQUESTS = ("save", "hold", "best", "validate", "visualize")
 """What may be asked of one rank from outside of its hooks."""
@@ -30,6 +30,8 @@ class Verdict(NamedTuple):
     """Of all ranks."""
     differs: Literal["no", "sizes", "values"]
     """Whether what each rank draws whole is not the same on all, and in what."""
+    options_differ: bool
+    """Whether the optimizers would not move by the same rates and options on all."""
 
 
 class Agreement:
@@ -47,7 +49,7 @@ class Agreement:
         self._told: set[str] = set()
         """What of it is on its way."""
         self._stop = False
-        self._seconds = channel.broadcast(time.monotonic())
+        self._seconds = channel.broadcast(time.monotonic(), "the start")
 
     def clock(self) -> float:
         """Seconds of rank 0's clock, as of the newest verdict: every rank finds the same things due."""
@@ -63,23 +65,33 @@ class Agreement:
         self._stop = True
 
     def tell(
-        self, *, failed: int, num_batches: int, num_samples: int, sizes: int = 0, values: int = 0
+        self,
+        *,
+        step: int,
+        failed: int,
+        num_batches: int,
+        num_samples: int,
+        sizes: int = 0,
+        values: int = 0,
+        options: int = 0,
     ) -> Exchange:
         """Begins to tell the other ranks of this one's share of a window, and of what it was asked.
 
         Args:
+            step: That in which it is told.
             failed: Whether it could not be drawn: a code of `roost.train.failed.code_of`.
             num_batches: Its micro-batches that there is something to compute for.
             num_samples: Its samples.
             sizes: A digest of the sizes of what every rank draws whole; 0 where there is none.
             values: Likewise, of what its first batch holds.
+            options: A digest of what its optimizers move by.
         """
         with self._lock:
             self._told = set(self._asked)
         bits = sum(1 << place for place, name in enumerate(REQUESTS) if name in self._told)
         now = time.monotonic_ns()
         return self._channel.exchange(
-            [self._stop, bits, now, failed, num_batches, num_samples, sizes, values]
+            [self._stop, bits, now, failed, num_batches, num_samples, sizes, values, options], f"step {step}"
         )
 
     def hear(self, exchange: Exchange) -> Verdict:
@@ -87,9 +99,10 @@ class Agreement:
 
         Raises:
             RuntimeError: Another rank is gone, or did not come in time.
+            RanksApart: Another rank is at another place.
         """
         every = exchange.wait()
-        stops, bits, clocks, failed, lengths, num_samples, sizes, values = zip(*every, strict=True)
+        stops, bits, clocks, failed, lengths, num_samples, sizes, values, options = zip(*every, strict=True)
         self._seconds = clocks[0] / 1e9
         with self._lock:
             self._asked -= self._told
@@ -101,6 +114,7 @@ class Agreement:
             is_empty=not sum(num_samples) or min(lengths) == 0 or len(set(lengths)) > 1,
             num_samples=sum(num_samples),
             differs="sizes" if _differ(sizes) else "values" if _differ(values) else "no",
+            options_differ=len(set(options)) > 1,
         )
 
 

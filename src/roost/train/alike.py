@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from roost.base.errors import ContractError, PeerLost
+from roost.base.listed import listed
+from roost.train.optim import Optim
 from roost.train.ranks import Ranks
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
+
+_NUMBERS = (int, float, bool)
 
 
 def require_model(module: nn.Module, ranks: Ranks) -> None:
     """Makes sure that all ranks have built one model: names, shapes, types, and what is trained.
 
     Raises:
-        ContractError: They have not.
-        PeerLost: Likewise, on the ranks but rank 0.
+        ContractError: They have not, or some of it has no shape yet.
+        PeerLost: They have not, on the ranks but rank 0.
     """
+    named = [*module.named_parameters(), *module.named_buffers()]
+    if lazy := [name for name, one in named if is_lazy(one)]:
+        raise ContractError(
+            f"{listed(lazy)} have no shape before the first batch, and ranks must begin with the same values",
+            fix="give the sizes: Linear in place of LazyLinear; or train in one process",
+        )
     own = [
         f"{name} {tuple(one.shape)} {one.dtype}{'' if one.requires_grad else ', frozen'}"
-        for name, one in [*module.named_parameters(), *module.named_buffers()]
+        for name, one in named
     ]
     _require({"a model": own}, ranks)
 
@@ -52,19 +63,76 @@ def require_training(trainer: Trainer) -> None:
     _require(own, trainer.ranks)
 
 
+def digest_of_options(optims: Iterable[Optim]) -> int:
+    """Of all plain numbers that optimizers move by, as each rank can tell the others in every step. What is a
+    tensor would have to be waited for."""
+    values = [
+        value
+        for optim in optims
+        for group in optim.optimizer.param_groups
+        for value in group.values()
+        if type(value) in _NUMBERS or (type(value) is tuple and all(type(one) in _NUMBERS for one in value))
+    ]
+    # NaN has another hash each time.
+    return hash(tuple(0 if value != value else value for value in values))
+
+
+def tell_options(trainer: Trainer) -> None:
+    """Tells in what the optimizers of the ranks differ; all must call this.
+
+    Raises:
+        ContractError: Always, on every rank.
+    """
+    own = {
+        f"optimizers.{name}": [
+            f"{key} {value!r}"
+            for group in optim.optimizer.param_groups
+            for key, value in sorted(group.items())
+            if key != "params"
+        ]
+        for name, optim in trainer.stepper.optimizers.items()
+    }
+    unlike = _unlike(own, trainer.ranks)
+    raise ContractError(
+        f"step {trainer.progress.step + 1}: "
+        f"{unlike.told() if unlike else 'optimizers had other options on some ranks than on others'}",
+        fix="change learning rates and options on every rank alike, by nothing that one alone knows: its "
+        "number, a file, a clock",
+    )
+
+
+class _Unlike(NamedTuple):
+    """What a rank has otherwise than rank 0."""
+
+    rank: int
+    what: str
+    here: str
+    """On rank 0."""
+    there: str
+
+    def told(self) -> str:
+        return f"rank {self.rank} has {self.what} of its own: {self.there} where rank 0 has {self.here}"
+
+
 def _require(own: Mapping[str, Sequence[str]], ranks: Ranks) -> None:
-    first, *others = ranks.control.gather(own)
+    unlike = _unlike(own, ranks)
+    if unlike is not None and not ranks.is_main:
+        raise PeerLost(f"rank {unlike.rank} has {unlike.what} of its own")
+    if unlike is not None:
+        raise ContractError(
+            unlike.told(),
+            fix="let the project build the same on every rank; it must not depend on RANK, on time or on the "
+            "order of a set of Python",
+        )
+
+
+def _unlike(own: Mapping[str, Sequence[str]], ranks: Ranks) -> _Unlike | None:
+    first, *others = ranks.control.gather(own, "a comparison of what the ranks have")
     for rank, other in enumerate(others, 1):
         for what in {**first, **other}:
             if other.get(what) != first.get(what):
-                if not ranks.is_main:
-                    raise PeerLost(f"rank {rank} has {what} of its own")
-                here, there = _first_difference(first.get(what, ()), other.get(what, ()))
-                raise ContractError(
-                    f"rank {rank} has {what} of its own: {there} where rank 0 has {here}",
-                    fix="let the project build the same on every rank; it must not depend on RANK, on time "
-                    "or on the order of a set of Python",
-                )
+                return _Unlike(rank, what, *_first_difference(first.get(what, ()), other.get(what, ())))
+    return None
 
 
 def _first_difference(first: Sequence[str], other: Sequence[str]) -> tuple[str, str]:

@@ -271,7 +271,7 @@ class Checkpoints:
         found, said = writing.read_together(
             ranks, lambda: self._found(load, id) if ranks.is_main else (None, [])
         )
-        chosen = ranks.saving.broadcast(found[0].id if found is not None else None)
+        chosen = ranks.saving.broadcast(found[0].id if found is not None else None, "the start")
         if chosen is None:
             return None, said
         return writing.read_together(ranks, lambda: found or load(self.store.path(chosen))), said

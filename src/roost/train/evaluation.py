@@ -83,10 +83,14 @@ def run(
             raise _nothing(name)
         told = found.told()
         lockstep.meet(ENDS)
-    results = means(ranks.control.gather(told))
+    at = f"the results of {name}"
+    every = ranks.control.gather(told, at)
+    ranks.note_given_by_some(f"{name}/", every)
+    results = means(every)
     if _summarizes(runner):
         results.update(_numbers(runner.summarize(found.values(ranks), split)))
-    return ranks.control.broadcast(results)  # `summarize` may draw at random, and all decide by the results
+    # `summarize` may draw at random, and all decide by the results.
+    return ranks.control.broadcast(results, at)
 
 
 def _own(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:

@@ -24,6 +24,8 @@ BAD_IF_NOT_FINITE = ("loss", "grad_norm")
 _BESIDE = "skipped?"
 """The flag of values that were logged beside those of a step: only the step itself is counted."""
 _FLAGS = ("skipped", _BESIDE)
+_UNSEEN = {*_FLAGS, "weight"}
+"""Names that are not recorded as values."""
 _NONE = 2**30
 _FOLD = 1024
 """Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
@@ -121,7 +123,9 @@ class Events:
         if found:
             first = int(min(torch.stack([step.to(found[-1].device) for step in found]).tolist()))
         if self._ranks.are_several:
-            first = min(first for [first] in self._ranks.control.exchange([first]).wait())
+            first = min(
+                first for [first] in self._ranks.control.exchange([first], "the save of a checkpoint").wait()
+            )
         return first if first < _NONE else None
 
     def row(self) -> dict[str, float]:
@@ -129,7 +133,9 @@ class Events:
         one."""
         totals, first = self._read()
         if self._ranks.are_several:
-            totals, first = _of_all(self._ranks.control.gather((totals, first)))
+            every = self._ranks.control.gather((totals, first), "a row of metrics")
+            self._ranks.note_given_by_some("train/", [own.keys() - _UNSEEN for own, _ in every])
+            totals, first = _of_all(every)
         self.first_bad = first if first < _NONE else None
         skipped, _ = totals.pop("skipped", (0.0, 0.0))
         for name in ("weight", _BESIDE):

@@ -10,10 +10,11 @@ import torch
 
 from roost.base.errors import PeerLost, TrainingError
 from roost.package.blackbox import Note
+from roost.train.channel import Channel
 from roost.train.data.deaths import WorkerDied
 from roost.train.module_state import ModuleState
 from roost.train.notes import said
-from roost.train.ranks import Channel, Ranks
+from roost.train.ranks import Ranks
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -60,7 +61,7 @@ def code_of(error: Exception | None) -> int:
 def by_the_machine_of_any(ranks: Ranks, error: Exception) -> str:
     """As `by_the_machine`, where several ranks may have failed in one step, each by another error; all must
     call this."""
-    codes = [code for [code] in ranks.control.exchange([code_of(error)]).wait()]
+    codes = [code for [code] in ranks.control.exchange([code_of(error)], "a step that failed").wait()]
     return by_the_machine(error) or ("because another rank had failed" if max(codes) > 1 else "")
 
 
@@ -71,7 +72,7 @@ def in_words(channel: Channel, error: Exception | None) -> str:
         channel: Of the training threads.
         error: What this rank has raised.
     """
-    return next(filter(None, channel.gather(said(error) if error is not None else "")))
+    return next(filter(None, channel.gather(said(error) if error is not None else "", "a step that failed")))
 
 
 def of_peer(codes: Sequence[int], what: str) -> PeerLost:

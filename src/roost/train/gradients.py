@@ -21,6 +21,8 @@ from roost.train.ranks import ALONE, Ranks
 from roost.train.reducer import Reducer
 from roost.train.timing import BACKWARD, FORWARD, Timing
 
+_AT = "the gradients of a step"
+
 
 class Target(NamedTuple):
     """Optimizers that move on one loss."""
@@ -110,7 +112,7 @@ class Gradients:
         for number, (count, batch) in enumerate(zip(counts, batches, strict=True)):
             loss, values = self._forward(fn, batch, target)
             part: Value = count / own if own else 0.0
-            share: Value = count / every
+            share: Value = count / every if every else 0.0  # of stand-ins alone, as part of a window may be
             if number == 0 and "weight" in values:
                 sums.are_weighted, sums.total = True, 0.0
             if sums.are_weighted != ("weight" in values):
@@ -173,7 +175,7 @@ class Gradients:
             sums = self._accumulated(fn, batches, target, None if self._agrees else reducer)
         except Exception as error:
             if self._agrees:
-                self._ranks.control.exchange([failed.code_of(error)]).wait()
+                self._ranks.control.exchange([failed.code_of(error)], _AT).wait()
                 failed.in_words(self._ranks.control, error)
                 self.agreed = error
             raise
@@ -200,7 +202,7 @@ class Gradients:
         return {**sums.values, "weight": sums.total}
 
     def _refuse_failed(self) -> None:
-        codes = [code for [code] in self._ranks.control.exchange([0]).wait()]
+        codes = [code for [code] in self._ranks.control.exchange([0], _AT).wait()]
         if any(codes):
             words = failed.in_words(self._ranks.control, None)
             self.agreed = failed.of_peer(codes, f"failed in this step: {words}")
@@ -212,7 +214,7 @@ class Gradients:
         Raises:
             ContractError: It gives a weight on some ranks alone.
         """
-        said = [bool(one) for [one] in self._ranks.control.exchange([are_weighted]).wait()]
+        said = [bool(one) for [one] in self._ranks.control.exchange([are_weighted], _AT).wait()]
         if len(set(said)) > 1:
             raise ContractError(
                 f"loss() gives a weight on rank {said.index(True)}, and none on rank {said.index(False)}",
@@ -225,7 +227,7 @@ class Gradients:
             return own
         if isinstance(batches, Window) and batches.total is not None:
             return float(batches.total)
-        return float(sum(count for [count] in self._ranks.control.exchange([int(own)]).wait()))
+        return float(sum(count for [count] in self._ranks.control.exchange([int(own)], _AT).wait()))
 
     def _here(self, value: Value) -> Tensor:
         """() the number on the device by which ranks talk, as exact as it came."""

@@ -52,7 +52,7 @@ class Lockstep:
         else:
             self._is_over = True
             with suppress(RuntimeError):  # nobody is left to be told
-                self._ranks.control.exchange([FAILED, 0])
+                self._ranks.control.exchange([FAILED, 0], self._what)
 
     def meet(self, state: int, number: int = 0) -> Sequence[int]:
         """Waits for the other ranks; gives the numbers that all have told, in their order.
@@ -66,13 +66,15 @@ class Lockstep:
             PeerLost: Another rank has failed.
             RuntimeError: Another rank is gone, or did not come in time.
             ContractError: Some ranks are at the end, and others are not; raised on every rank.
+            RanksApart: Another rank does something else.
         """
         if not self._ranks.are_several:
             if state == STOPS:
                 raise Interrupted
             return (number,)
         self._is_over = True
-        states, numbers = zip(*self._ranks.control.exchange([state, number]).wait(), strict=True)
+        every = self._ranks.control.exchange([state, number], self._what).wait()
+        states, numbers = zip(*every, strict=True)
         if set(states) in ({GOES_ON}, {ENDS}):
             self._is_over = state == ENDS
             return numbers

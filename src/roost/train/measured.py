@@ -92,10 +92,10 @@ class Measured:
             ContractError: The rows of one name are of several shapes.
         """
         found: dict[str, Tensor] = {}
-        for name in _in_order(ranks.control.gather(self._places)):
+        for name in _in_order(ranks.control.gather(self._places, "summarize()")):
             own = self._values.get(name, [])
             if ranks.are_several:
-                own = _unpacked(itertools.chain(*ranks.control.gather(_packed(own))))
+                own = _unpacked(itertools.chain(*ranks.control.gather(_packed(own), "summarize()")))
             found[name] = _joined(name, [tensor for _, tensor in own])
         return found
 

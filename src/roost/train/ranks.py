@@ -3,91 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-T = TypeVar("T")
+from roost.train.channel import Channel
+
 _MOST_DAYS = 30
-_LOOK_SECONDS = 0.02
 TIMEOUT_SECONDS = 1800.0
 """How long one rank waits for another before it gives up, unless asked otherwise."""
-
-
-class Channel:
-    """A group of its own on the CPU, for small things: whoever owns it talks to the same owner in every rank,
-    in the same order, from one thread. Alone, what is said comes back at once.
-
-    Args:
-        rank: Of this process.
-        world: Number of ranks.
-        group: The gloo group; None when alone.
-    """
-
-    def __init__(self, rank: int = 0, world: int = 1, group: Any = None) -> None:
-        self.rank, self.world, self._group = rank, world, group
-
-    def exchange(self, numbers: Sequence[int]) -> Exchange:
-        """Begins to tell every rank these whole numbers, as many as each other rank tells."""
-        own = torch.tensor(numbers, dtype=torch.int64)
-        if self._group is None:
-            return Exchange(own.unsqueeze(0), None)
-        every = torch.empty(self.world, len(numbers), dtype=torch.int64)
-        work = dist.all_gather(list(every), own, group=self._group, async_op=True)
-        return Exchange(every, work)
-
-    def gather(self, value: T) -> list[T]:
-        """The values of all ranks, in their order; plain data or CPU tensors. Waits for all.
-
-        Raises:
-            RuntimeError: Another rank is gone, or did not come in time.
-        """
-        if self._group is None:
-            return [value]
-        every: list[Any] = [None] * self.world
-        dist.all_gather_object(every, value, group=self._group)
-        return every
-
-    def broadcast(self, value: T, source: int = 0) -> T:
-        """The value of one rank, for all. Waits for it.
-
-        Raises:
-            RuntimeError: As `gather`.
-        """
-        if self._group is None:
-            return value
-        box = [value if self.rank == source else None]
-        dist.broadcast_object_list(box, group=self._group, group_src=source)
-        return box[0]  # type: ignore[return-value]
-
-    def barrier(self) -> None:
-        """Waits until every rank is here."""
-        self.exchange([0]).wait()
-
-
-class Exchange:
-    """Numbers on their way."""
-
-    def __init__(self, every: Tensor, work: Any) -> None:
-        self._every, self._work = every, work
-
-    def wait(self) -> list[list[int]]:
-        """What each rank said, in their order.
-
-        Raises:
-            RuntimeError: Another rank is gone, or did not come in time.
-        """
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
-        found: list[list[int]] = self._every.tolist()
-        return found
 
 
 @dataclass(frozen=True)
@@ -106,6 +33,7 @@ class Ranks:
     """The group by which gradients are added up."""
     store: Store | None = None
     """Where the ranks have met; None when alone."""
+    _said: set[str] = field(default_factory=set)
 
     @property
     def is_main(self) -> bool:
@@ -128,22 +56,23 @@ class Ranks:
         else:
             self.store.wait([key], datetime.timedelta(days=_MOST_DAYS))
 
-    def silent(self, seconds: float) -> list[int]:
-        """The other ranks that do not call this, too, within some seconds; where something has gone wrong,
-        all do that can.
+    def note_given_by_some(self, prefix: str, every: Sequence[Collection[str]]) -> None:
+        """Says once of each value that not all ranks give, on rank 0: it may be meant, as where only some
+        batches have it. A rank that gives nothing at all has had no batch.
 
-        Raises:
-            RuntimeError: The place where they have met is gone.
+        Args:
+            prefix: Of the names.
+            every: The names that each rank has given.
         """
-        if self.store is None:
-            return []
-        self.store.set(f"called/{self.rank}", "")
-        deadline = time.monotonic() + seconds
-        while missing := [rank for rank in range(self.world) if not self.store.check([f"called/{rank}"])]:
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(_LOOK_SECONDS)
-        return missing
+        for name in sorted(set().union(*every)):
+            without = [rank for rank, names in enumerate(every) if names and name not in names]
+            if without and self.is_main and prefix + name not in self._said:
+                self._said.add(prefix + name)
+                print(
+                    f"{prefix}{name} is not given by rank {without[0]}: recorded is the mean over what the "
+                    "other ranks give",
+                    flush=True,
+                )
 
     @property
     def are_several(self) -> bool:

@@ -37,6 +37,8 @@ class Requests:
         self._stop: str | None = None
         """Why all of them do."""
         self._finished = False
+        self.has_failed = False
+        """Whether an error ends the run; it may be that of the last save."""
 
     def request_stop(self, reason: str, *, finished: bool = False) -> None:
         """Ends the run at a step edge, the next where nobody else must agree, saved. ``finished``: it reached

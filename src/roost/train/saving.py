@@ -238,9 +238,12 @@ class Saves:
 
     def _failed(self, error: OSError, *, is_last: bool, is_told: bool = False) -> bool:
         if is_last:
+            assert self._trainer.checkpoints is not None
+            before = self._trainer.checkpoints.newest
+            goes_on = f"goes on from step {before.step}" if before else "begins anew: no checkpoint stands"
             raise TrainingError(
                 f"the last checkpoint could not be written: {error}",
-                fix="make space, then `roost continue`; it goes on from the one before",
+                fix=f"make space, then `roost continue`; it {goes_on}",
             ) from error
         if not is_told:
             print(f"checkpoint not written: {error}; training goes on, older ones are untouched", flush=True)

@@ -10,13 +10,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.base.errors import ContractError
-from roost.train import failed
+from roost.train import alike, failed
 from roost.train.agreement import Agreement, Verdict
+from roost.train.channel import Exchange
 from roost.train.data import head, sizes
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.loss import Window
 from roost.train.plans.shares import share
-from roost.train.ranks import Exchange, Ranks
+from roost.train.ranks import Ranks
 from roost.train.timing import DATA, TO_DEVICE
 from roost.train.windows import Drawn, Windows
 
@@ -57,6 +58,7 @@ class SharedWindows(Windows):
         Raises:
             Interrupted: A rank was asked to stop.
             PeerLost: Another rank could not draw its share.
+            ContractError: The ranks do not draw the same, or their optimizers move otherwise.
             Exception: As `Windows.draw`.
         """
         trainer = self._trainer
@@ -71,6 +73,8 @@ class SharedWindows(Windows):
         if any(verdict.failed):
             words = failed.in_words(trainer.ranks.control, ahead.error)
             raise ahead.error or failed.of_peer(verdict.failed, f"could not draw its batches: {words}")
+        if verdict.options_differ:
+            alike.tell_options(trainer)
         assert ahead.drawn is not None
         if trainer.progress.step + 1 < trainer.total_steps:
             self._ahead = self._fetched()
@@ -103,11 +107,13 @@ class SharedWindows(Windows):
             self._drawing, error = None, raised
         self._trainer.stepper.timing.spent[DATA] += perf_counter() - begun
         said = self._agreement.tell(
+            step=self._trainer.progress.step + 1,
             failed=failed.code_of(error),
             num_batches=len(drawn.window) if drawn is not None else 0,
             num_samples=drawn.num_samples if drawn is not None else 0,
             sizes=self._sizes if drawn is not None else 0,
             values=self._values if drawn is not None else 0,
+            options=alike.digest_of_options(self._trainer.stepper.optimizers.values()),
         )
         return _Ahead(drawn, error, said, data)
 

@@ -124,7 +124,7 @@ class Stepper:
         if self._kernels is not None:
             keep_outside(runner)
         if self._ranks.are_several:
-            self._buffers = Buffers(runner)
+            self._buffers = Buffers(runner, self._ranks)
         return functools.partial(self._update, runner)
 
     def _update(self, runner: Any, batches: Sequence[Any]) -> Mapping[str, Value]:

@@ -323,6 +323,7 @@ class Trainer(Requests):
 
     def _tell_the_end(self, failure: BaseException | None) -> None:
         """Every hook hears of the end, whatever another one does; the first error is the one that counts."""
+        self.has_failed = failure is not None
         reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
         errors = []
         ends: list[Callable[[], object]] = [self.saves.finish if failure is None else self.saves.leave]

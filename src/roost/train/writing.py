@@ -22,6 +22,7 @@ from roost.train.ranks import Ranks
 T = TypeVar("T")
 MOST_REST = 4.0
 """Rest by work while nobody waits: hashing and writing take a core and a share of the memory's bandwidth."""
+_AT = "the save of a checkpoint"
 _SHARE = 0.6
 """The part of the time between two saves in which one is written, so that the next need not wait for it."""
 
@@ -120,7 +121,7 @@ def write(
         PeerLost: Another rank is gone.
     """
     try:
-        sizes = ranks.saving.gather(None if torn else packed.size_bytes(files))
+        sizes = ranks.saving.gather(None if torn else packed.size_bytes(files), _AT)
         known = [size for size in sizes if size is not None]
         if len(known) < len(sizes):
             raise Torn("the state was changed while it was copied")
@@ -147,7 +148,7 @@ def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
         if not ranks.are_several:
             raise
         failure = _Failure.of(ranks, error)
-    for one in ranks.control.gather(failure):
+    for one in ranks.control.gather(failure, _AT):
         if one is not None:
             raise one.raised()
 
@@ -167,7 +168,7 @@ def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
         found = action()
     except Exception as error:  # noqa: BLE001  - raised below, once the others know
         own, failure = error, _Failure.of(ranks, error, otherwise=PeerLost)
-    first = next(filter(None, ranks.saving.gather(failure)), None)
+    first = next(filter(None, ranks.saving.gather(failure, "the reading of a checkpoint")), None)
     if first is None:
         return cast("T", found)
     if own is not None and first.rank == ranks.rank:
@@ -182,7 +183,7 @@ def end_together(ranks: Ranks) -> None:
         PeerLost: Another rank is gone.
     """
     try:
-        ranks.saving.barrier()
+        ranks.saving.barrier("the end")
     except RuntimeError as error:
         raise _lost() from error
 
@@ -202,19 +203,19 @@ def _write(
     try:
         if ranks.is_main:
             staging = _attempt(ranks, prepare)
-        place = channel.broadcast(staging)
+        place = channel.broadcast(staging, _AT)
         if isinstance(place, _Failure):
             raise place.raised()
         assert place is not None
         final, own = place
-        every = channel.gather(_attempt(ranks, lambda: packed.write(own, files, paced=pace)))
+        every = channel.gather(_attempt(ranks, lambda: packed.write(own, files, paced=pace)), _AT)
         for one in every:
             if isinstance(one, _Failure):
                 raise one.raised()
         info = None
         if ranks.is_main:
             info = _attempt(ranks, lambda: _commit(final, own, every, describe))
-        found = channel.broadcast(info)
+        found = channel.broadcast(info, _AT)
         if isinstance(found, _Failure):
             raise found.raised()
         assert found is not None

@@ -136,7 +136,11 @@ def _told(error: BaseException, path: str, task: str) -> Failure:
     package = Path(path).absolute()
     own, file = [package], None  # nothing is kept where the folder of what failed is removed at its end
     if task.isdecimal():
-        file = package / "sessions" / f"{task}.traceback.txt"
+        from roost.package import sessions
+        from roost.worker import rank_environment
+
+        place = rank_environment.place()
+        file = sessions.traceback_file(package, int(task), place.rank if place is not None else 0)
     elif task not in ("check", "data") and _kind(Path(task)) not in ("export", "prediction"):
         from roost.analysis import folder
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from roost import __version__
-from roost.base.errors import ConfigError, PeerLost, RoostError
+from roost.base.errors import ConfigError, PeerLost, RanksApart, RoostError
 from roost.base.handover import MEETING_VARIABLE
 from roost.base.interval import parse_duration
 from roost.config.settings import Settings
 from roost.package import checkpoint
 from roost.package.package import Package
 from roost.train import ranks
+from roost.train.channel import in_words
 from roost.train.ranks import ALONE, Ranks
+from roost.worker import whereabouts
 from roost.worker.rank_environment import Place
 
 _MEETING_SECONDS = 300.0
@@ -75,28 +79,51 @@ def _store(place: Place) -> Store:
 
 
 @contextmanager
-def watching(ranks: Ranks, settings: Settings) -> Iterator[None]:
+def watching(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
     """Where this rank hears no more of another one, finds out of which: whoever can answer does.
 
     Args:
         ranks: All of them.
         settings: Of the run.
+        folder: Of the person's code.
 
     Raises:
         PeerLost: Some do not answer.
+        RanksApart: All do, and are at different places.
     """
-    try:
+    if not ranks.are_several:
         yield
-    except BaseException as error:
-        if ranks.are_several:
+        return
+    with whereabouts.Answering(ranks, folder):
+        try:
+            yield
+        except BaseException as error:
             from roost.worker import failure  # costs a successful run nothing
 
-            is_of_a_peer = failure.is_of_a_peer(error)
             with suppress(RuntimeError):  # the place to meet is gone, too
-                silent = ranks.silent(_ANSWER_SECONDS if is_of_a_peer else 0.0)
-                if is_of_a_peer and silent:
-                    raise _lost(silent, settings) from error
-        raise
+                if not failure.is_of_a_peer(error):
+                    whereabouts.of_all(ranks, "", 0.0)
+                elif found := _what_is_wrong(error, ranks, settings, folder):
+                    raise found from error
+            raise
+
+
+def _what_is_wrong(
+    error: BaseException, ranks: Ranks, settings: Settings, folder: Path
+) -> PeerLost | RanksApart | None:
+    """What became of the rank that this one hears no more of; None where it tells that itself."""
+    own = whereabouts.place(traceback.extract_tb(error.__traceback__), folder)
+    places = whereabouts.of_all(ranks, own, _ANSWER_SECONDS)
+    if silent := [rank for rank in range(ranks.world) if rank not in places]:
+        return _lost(silent, settings)
+    if not all(places.values()) or len(set(places.values())) == 1:
+        return None
+    return RanksApart(
+        f"after {settings.rank_timeout} (rank_timeout) the ranks are at different places: "
+        f"{in_words(list(places.values()))}",
+        fix="save, evaluate and gather on every rank alike; or give a longer rank_timeout, where one only "
+        "takes that long",
+    )
 
 
 def _lost(silent: list[int], settings: Settings) -> PeerLost:
@@ -111,7 +138,7 @@ def compare(package: Package, ranks: Ranks) -> None:
         ConfigError: They differ; on rank 0, in the first that does.
         PeerLost: Likewise, on the others.
     """
-    first, *others = ranks.control.gather(_seen(package))
+    first, *others = ranks.control.gather(_seen(package), "the start")
     for rank, other in enumerate(others, 1):
         different = [what for what in first if other[what] != first[what]]
         if different and not ranks.is_main:

@@ -42,7 +42,7 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
     determinism.apply(settings, device=device, first=first)
     ranks = joining.join(place, settings, device)
-    with joining.watching(ranks, settings):
+    with joining.watching(ranks, settings, package.path):
         joining.compare(package, ranks)
         trainer = build(package, session, project, device, ranks)
         if ranks.is_main:

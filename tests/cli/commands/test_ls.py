@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
 import pytest
 
+from roost.lab import ticket
 from tests.cli.programs import Terminal, roost
-from tests.operations.packages import package, session
+from tests.lab import queued
+from tests.operations.packages import ROWS, VALUES, package, session
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -73,3 +76,14 @@ def test_no_packages(tmp_path: Path) -> None:
     said = roost("ls", tmp_path)
     assert said.returncode == 0 and said.stdout == "" and "no packages" in said.stderr
     assert json.loads(roost("ls", tmp_path, "--json").stdout) == []
+
+
+def test_mean_and_deviation_over_the_seeds_of_a_sweep(tmp_path: Path) -> None:
+    for seed in range(3):
+        rows = [{**one, "valid/loss": one["valid/loss"] + seed} for one in ROWS]
+        made = package(tmp_path / "runs", f"lr=1 seed={seed}", rows=rows, values={**VALUES, "seed": seed})
+        ticket.write(queued.task(package=str(made.path), array="7sweep"))
+    *table, empty, header, over = roost("ls", cwd=tmp_path).stdout.splitlines()
+    assert len(table) == 4 and not empty
+    assert header.split() == ["OVER", "SEEDS", "RUNS", "METRIC", "LAST", "BEST"]
+    assert re.split(" {2,}", over) == ["lr=1 seed=*", "3", "valid/loss", "1.75 ± 1", "1.5 ± 1"]

@@ -50,7 +50,11 @@ def test_what_was_asked(given: dict[str, Any], asked: Asked) -> None:
         ({"ddp": True, "several_cards": True}, "-DDP and -mc are several strategies: ddp, single"),
         ({"ddp": True, "strategy": "fsdp"}, "-DDP and --strategy"),
         ({"several_cards": True}, "-mc gives one process several GPUs, and -CPU none"),
-        ({"devices": "0"}, "neither a number of devices nor a list"),
+        (
+            {"devices": "0"},
+            "--devices: is a number of them, and none is too few; received '0'. To mend it: write 0,",
+        ),
+        ({"devices": "x"}, "neither a number of devices nor a list"),
         ({"devices": "0,x"}, "received '0,x'"),
         ({"devices": "-1"}, "--devices: is neither"),
         ({"devices": ","}, "--devices: is neither"),

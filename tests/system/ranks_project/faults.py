@@ -62,8 +62,12 @@ class Fault:
 
     def may_happen(self, where: str, at: int) -> None:
         """Called at each place, with its count."""
-        if (where, RANK, at) == (self._where, self._rank, self._at):
+        if self.is_here(where, at):
             self._happen()
+
+    def is_here(self, where: str, at: int) -> bool:
+        """Whether it happens at this place."""
+        return (where, RANK, at) == (self._where, self._rank, self._at)
 
     def _happen(self) -> None:
         if not _WHEN.exists():

@@ -99,6 +99,8 @@ class Meddler(roost.Hook):
 
     def on_step(self, trainer: roost.Trainer) -> None:
         self.fault.may_happen("hook", trainer.progress.step)
+        if self.fault.is_here("save alone", trainer.progress.step):
+            trainer.save("requested")
 
     def state_dict(self) -> dict[str, Any]:
         self.fault.may_happen("save", self.trainer.progress.step)

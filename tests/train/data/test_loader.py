@@ -351,6 +351,7 @@ def reads_before_the_first_step(done: int, folder: Any) -> int:
     return counts[0]
 
 
+@pytest.mark.soak
 def test_a_resume_reads_nothing_again(tmp_path: Any) -> None:
     early, late = (reads_before_the_first_step(done, tmp_path / str(done)) for done in (10, 90))
     # One sample twice, to see whether it is seeded; the batch; and what tries the validation out.

@@ -112,6 +112,27 @@ def test_training_does_not_wait_for_a_mirror_to_read_large_settings(
     assert by_step(table(tmp_path / "metrics.csv")) == by_step(folded(tmp_path))
 
 
+def test_a_run_that_fails_in_its_last_step_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no further step is taken either way. The last save may fail there, too."""
+
+    class Fails(Hook):
+        every = 1
+
+        def on_step(self, trainer: Trainer) -> None:
+            if trainer.finished:
+                raise RuntimeError("no")
+
+    told, program = tmp_path / "told", tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nread -r end; echo $end > {told}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(RuntimeError, match="no"):
+        Recipe().make(tmp_path, Mirrors(tmp_path, {"csv": CsvSettings()}), Fails()).fit()
+    assert told.read_text() == "failed\n"
+
+
 def test_a_mirror_whose_process_is_killed_is_started_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +142,7 @@ def test_a_mirror_whose_process_is_killed_is_started_again(
     assert "mirror csv: its process ended with -9; it is started again\n" in capfd.readouterr().out
 
 
+@pytest.mark.soak
 def test_a_server_that_never_answers_holds_neither_the_steps_nor_the_end(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,14 @@ def test_a_project_that_is_fine(
     assert len(capfd.readouterr().out.splitlines()) == len(found.stages)
 
 
+def test_a_model_that_the_first_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = RUNNER.replace("nn.Linear(4, width)", "nn.LazyLinear(width)")
+    found, _ = walked(project(tmp_path, dataset=dataset(), runner=lazy), monkeypatch)
+    seen = {stage.name: stage.seen for stage in found.stages}
+    assert seen["model"] == "4 parameters on cpu, and 2 tensors sized by the first batch"
+    assert seen["load"].startswith("built anew: every bit as saved") and found.measured["parameters"] == 19
+
+
 BATCH_NORM = RUNNER.replace("nn.Dropout(0.5)", "nn.BatchNorm1d(width)")
 FAILS_SHORT = """def evaluate(self, batch):
     assert len(batch[0]) == 10, "a short one"

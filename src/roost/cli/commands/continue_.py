@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from roost.base.errors import UsageError
-from roost.cli.commands.device import asked_device, device_options
-from roost.cli.commands.ranks import asked_ranks, ranks_options, time_limit
-from roost.cli.commands.watching import asked_terminal, watch_options, watched
+from roost.cli.commands.device import device_options
+from roost.cli.commands.ranks import ranks_options, time_limit
+from roost.cli.commands.session import asked_session
+from roost.cli.commands.watching import watch_options, watched
 
 
 @click.command("continue")
@@ -50,16 +50,7 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
         raise UsageError("--iter and -c both name a checkpoint", fix="leave out one")
     from roost.operations.continue_ import ContinueRequest, continue_
 
-    device = asked_device(options)
-    ranks, overrides = asked_ranks(options, device=device), (*arguments, *time_limit(options))
-    detach, tty = asked_terminal(options)
-    request = ContinueRequest(
-        package=package,
-        overrides=overrides,
-        device=device,
-        ranks=ranks,
-        terminal=tty,
-        command=sys.argv,
-        **options,
-    )
+    overrides = (*arguments, *time_limit(options))
+    detach, session = asked_session(options)
+    request = ContinueRequest(package=package, overrides=overrides, **session, **options)
     return watched(continue_(request), detach=detach)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from roost.base.errors import UsageError
-from roost.cli.commands.device import asked_device, device_options
-from roost.cli.commands.ranks import asked_ranks, ranks_options, time_limit
-from roost.cli.commands.watching import asked_terminal, watch_options, watched
+from roost.cli.commands.device import device_options
+from roost.cli.commands.ranks import ranks_options, time_limit
+from roost.cli.commands.session import asked_session
+from roost.cli.commands.watching import watch_options, watched
 
 
 @click.command("fork")
@@ -46,16 +46,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         raise UsageError("--at and -c both name a checkpoint", fix="leave out one")
     from roost.operations.fork import ForkRequest, fork
 
-    device = asked_device(options)
-    ranks = asked_ranks(options, device=device)
-    detach, tty = asked_terminal(options)
-    request = ForkRequest(
-        package=Path(arguments[0]),
-        overrides=(*arguments[1:], *time_limit(options)),
-        device=device,
-        ranks=ranks,
-        terminal=tty,
-        command=sys.argv,
-        **options,
-    )
+    overrides = (*arguments[1:], *time_limit(options))
+    detach, session = asked_session(options)
+    request = ForkRequest(package=Path(arguments[0]), overrides=overrides, **session, **options)
     return watched(fork(request), detach=detach)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -11,16 +10,19 @@ from roost.cli import terminal
 
 
 @click.command("logs")
-@click.argument("package", type=click.Path(path_type=Path))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the running session ends.")
+@click.argument("package", metavar="PACKAGE|TASK")
+@click.option("-f", "--follow", is_flag=True, help="Go on until what runs, or waits, has ended.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines.")
 @click.option("--rank", type=click.IntRange(min=0), default=0, help="What this rank printed; else rank 0.")
-def command(package: Path, follow: bool, lines: int | None, rank: int) -> int:
+def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     """Prints what a package printed: bytes into a pipe, without control sequences onto a terminal.
+
+    A package is given by its path, a task by its id, the beginning of that, or its name.
 
     \b
     roost logs runs/NAME -n 50
     roost logs runs/NAME -f
+    roost logs 01m7ybz8bp -f           # a task, from its start on
     roost logs runs/NAME --rank 1    # of a run of several processes
     """
     from roost.operations.logs import logs

@@ -14,6 +14,7 @@ import click
 from roost.cli import terminal
 
 if TYPE_CHECKING:
+    from roost.operations.over_seeds import Scatter
     from roost.operations.row import Row
 
 _HEADER = (
@@ -33,7 +34,9 @@ def command(directory: Path | None, as_json: bool) -> int:
     """Lists the packages of a folder; of ./runs, where the current one holds none.
 
     FROM names what a fork goes on from, and the step. ABOUT is the description, or the last error of a run
-    that failed. Where the terminal is too narrow for them, columns are left out.
+    that failed. Where the terminal is too narrow for them, columns are left out. Below stand mean and
+    standard deviation of the runs of a sweep (`roost submit CONFIG seed=0..4`) that differ in their seed
+    alone, and have succeeded.
 
     \b
     roost ls
@@ -47,7 +50,7 @@ def command(directory: Path | None, as_json: bool) -> int:
 
         sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
     elif rows:
-        sys.stdout.write("\n".join(_table([_cells(row) for row in rows])) + "\n")
+        sys.stdout.write("\n".join([*_table([_cells(row) for row in rows]), *_over_seeds(rows)]) + "\n")
     else:
         terminal.say(f"no packages in {directory or '.'}")
     return 0
@@ -57,13 +60,39 @@ def _table(rows: list[list[str]]) -> list[str]:
     columns = {
         name: cells for name, cells in zip(_HEADER, zip(*rows, strict=True), strict=True) if any(cells)
     }
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = _width()
     names = list(columns) if width is None else _fitting(columns, width)
     if terminal.colours(sys.stdout):
         columns["STATE"] = tuple(map(terminal.state, columns["STATE"]))
     lines = terminal.columns(names, zip(*(columns[name] for name in names), strict=True))
-    # A line that wraps makes a table unreadable; --json has everything.
+    return _cut(lines, width)
+
+
+def _over_seeds(rows: Sequence[Row]) -> list[str]:
+    """The lines of a second table, below the first."""
+    if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
+        return []
+    from roost.operations.over_seeds import over_seeds
+
+    found = over_seeds(rows)
+    cells = [[one.name, str(one.runs), one.metric, _scatter(one.last), _scatter(one.best)] for one in found]
+    if not cells:
+        return []
+    lines = terminal.columns(("OVER SEEDS", "RUNS", "METRIC", "LAST", "BEST"), cells)
+    return ["", *_cut(lines, _width())]
+
+
+def _width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _cut(lines: list[str], width: int | None) -> list[str]:
+    """A line that wraps makes a table unreadable; --json has everything."""
     return lines if width is None else [terminal.cut(line, width) for line in lines]
+
+
+def _scatter(values: Scatter | None) -> str:
+    return "" if values is None else f"{terminal.number(values.mean)} ± {values.std:.2g}"
 
 
 def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:

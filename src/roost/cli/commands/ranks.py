@@ -15,16 +15,22 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_STRATEGY = (
+    click.option("--strategy", type=click.Choice(["single", "ddp", "fsdp"]), help="How they share the work."),
+    click.option("-DDP", "ddp", is_flag=True, help="Short for --strategy ddp: one process for each GPU."),
+    click.option("-FSDP", "fsdp", is_flag=True, help="Short for --strategy fsdp: each holds its part."),
+    click.option("-mc", "several_cards", is_flag=True, help="Several GPUs for one process, which uses them."),
+)
+_TIME_LIMIT = click.option(
+    "--time-limit", metavar="TIME", help="Save and end by then, as 11h30m; short for limits.wall_time."
+)
 _OPTIONS = (
     click.option(
         "--devices",
         metavar="2|0,2|auto",
         help="How many GPUs, or which; one process for each. With -CPU: how many processes.",
     ),
-    click.option("--strategy", type=click.Choice(["single", "ddp", "fsdp"]), help="How they share the work."),
-    click.option("-DDP", "ddp", is_flag=True, help="Short for --strategy ddp: on all GPUs, or --devices."),
-    click.option("-FSDP", "fsdp", is_flag=True, help="Short for --strategy fsdp: each holds its part."),
-    click.option("-mc", "several_cards", is_flag=True, help="Several GPUs for one process, which uses them."),
+    *_STRATEGY,
     click.option("--num-nodes", type=click.IntRange(1), default=1, help="Machines that train together."),
     click.option("--rendezvous", metavar="HOST:PORT", help="Where they meet; roost join on the others."),
     click.option(
@@ -34,15 +40,21 @@ _OPTIONS = (
         metavar="N",
         help="When it fails, go on from its last checkpoint, N times in a row at most; on one machine.",
     ),
-    click.option(
-        "--time-limit", metavar="TIME", help="Save and end by then, as 11h30m; short for limits.wall_time."
-    ),
+    _TIME_LIMIT,
 )
 
 
 def ranks_options(command: F) -> F:
     """Adds the options to a command, which takes them out again by `asked_ranks` and `time_limit`."""
     for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def strategy_options(command: F) -> F:
+    """Adds those alone that do not say which devices; they are taken out by `asked_strategy` and
+    `time_limit`."""
+    for option in reversed((*_STRATEGY, _TIME_LIMIT)):
         command = option(command)
     return command
 
@@ -59,6 +71,26 @@ def asked_ranks(options: dict[str, Any], *, device: str | None) -> Asked:
     """
     from roost.operations.ranks import Asked
 
+    strategy = asked_strategy(options, device=device)
+    return Asked(
+        devices=_devices(options.pop("devices")),
+        strategy=strategy,
+        num_nodes=options.pop("num_nodes"),
+        rendezvous=options.pop("rendezvous"),
+        restart=options.pop("restart"),
+    )
+
+
+def asked_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
+    """Takes the strategy out of a command's options; None where none is asked for.
+
+    Args:
+        options: Of the command.
+        device: That was asked for.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
     given = {
         "-DDP": "ddp" if options.pop("ddp") else None,
         "-FSDP": "fsdp" if options.pop("fsdp") else None,
@@ -72,13 +104,7 @@ def asked_ranks(options: dict[str, Any], *, device: str | None) -> Asked:
         )
     if given["-mc"] and device == "cpu":
         raise UsageError("-mc gives one process several GPUs, and -CPU none", fix="leave out one")
-    return Asked(
-        devices=_devices(options.pop("devices")),
-        strategy=next(iter(named.values()), None),
-        num_nodes=options.pop("num_nodes"),
-        rendezvous=options.pop("rendezvous"),
-        restart=options.pop("restart"),
-    )
+    return next(iter(named.values()), None)
 
 
 def time_limit(options: dict[str, Any]) -> tuple[str, ...]:
@@ -92,7 +118,11 @@ def _devices(text: str | None) -> Devices | None:
     if text is None or text == "auto":
         return text  # type: ignore[return-value]
     parts = [part.strip() for part in text.removesuffix(",").split(",")]
-    if not all(part.isdecimal() and part.isascii() for part in parts) or text == "0":
+    if text == "0":
+        fix = "write 0, for the first GPU, or 1 for one of them"
+        said = "is a number of them, and none is too few"
+        raise UsageError(said, setting="--devices", received=text, fix=fix)
+    if not all(part.isdecimal() and part.isascii() for part in parts):
         raise UsageError(
             "is neither a number of devices nor a list of them",
             setting="--devices",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.config_help import ConfigCommand
-from roost.cli.commands.device import asked_device, device_options
-from roost.cli.commands.ranks import asked_ranks, ranks_options, time_limit
-from roost.cli.commands.watching import asked_terminal, watch_options, watched
+from roost.cli.commands.device import device_options
+from roost.cli.commands.ranks import ranks_options, time_limit
+from roost.cli.commands.session import asked_session
+from roost.cli.commands.watching import watch_options, watched
 
 
 @click.command("run", cls=ConfigCommand)
@@ -67,9 +67,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         raise UsageError(
             "--iter goes on with a package", fix="name it: --name NAME; or roost continue PACKAGE"
         )
-    device = asked_device(options)
-    ranks = asked_ranks(options, device=device)
-    detach, tty = asked_terminal(options)
+    detach, session = asked_session(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain or print_config:
         from roost.cli.commands.asked_config import tell
@@ -81,15 +79,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         )
     from roost.operations.run import RunRequest, run
 
-    request = RunRequest(
-        config=config,
-        overrides=overrides,
-        device=device,
-        ranks=ranks,
-        terminal=tty,
-        command=sys.argv,
-        **options,
-    )
+    request = RunRequest(config=config, overrides=overrides, **session, **options)
     return watched(run(request), detach=detach)
 
 

@@ -3,48 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from roost.cli import terminal
 
+if TYPE_CHECKING:
+    from roost.operations.order import Told
+    from roost.operations.stop import Ended
+
 _SAID_EVERY_SECONDS = 5.0
 
 
 @click.command("stop")
-@click.argument("package", type=click.Path(path_type=Path))
+@click.argument("named", nargs=-1, required=True, metavar="PACKAGE|TASK...")
 @click.option("--now", is_flag=True, help="End it at once, without saving.")
-def command(package: Path, now: bool) -> int:
-    """Asks a running package to save at its next step edge and end, and waits until it has.
+def command(named: tuple[str, ...], now: bool) -> int:
+    """Asks what runs to save at its next step edge and end, and waits until it has.
 
-    Ctrl-C ends the waiting, not the stopping. A package that does not run is fine: exit code 0.
+    A package is given by its path, a task by its id, the beginning of that, or its name; a sweep by its id. A
+    task that waits never begins. Ctrl-C ends the waiting, not the stopping. A package that does not run is
+    fine: exit code 0.
 
     \b
     roost stop runs/NAME
     roost stop runs/NAME --now
+    roost stop 01m7ybz8bp 01m7ybz8c4       # tasks, as `roost tasks` shows them
     """
-    from roost.operations.stop import Ended, stop
+    return end(named, now=now)
 
-    said = None
-    for event in stop(package, now=now):
-        if isinstance(event, Ended):
-            _tell(event, terminal.short(package))
-        elif said is None or event.seconds - said >= _SAID_EVERY_SECONDS:
-            said = event.seconds
-            asked = "ended at once" if now else "asked to save and end"
-            terminal.say(f"session {event.session}: {asked}; step {event.step}, {event.phase}")
+
+def end(named: tuple[str, ...], *, now: bool) -> int:
+    """Asks tasks and packages to end, and tells how that goes."""
+    from roost.operations.order import end as events
+    from roost.operations.stop import Waiting
+
+    said: dict[Path, float] = {}
+    for told in events(named, now=now):
+        event = told.event
+        name = f"{told.task.name}: " if told.task is not None else f"{_shown(told)}: " if named[1:] else ""
+        if not isinstance(event, Waiting):
+            began = told.task is None or told.task.attempt > 0
+            _tell(event, _shown(told), name, began=began, can_go_on=told.can_go_on)
+        elif told.package not in said or event.seconds - said[told.package] >= _SAID_EVERY_SECONDS:
+            said[told.package] = event.seconds
+            trains = told.can_go_on
+            asked = "ended at once" if now else "asked to save and end" if trains else "asked to end"
+            step = f"; step {event.step}, {event.phase}" if trains else ""
+            terminal.say(f"{name}session {event.session}: {asked}{step}")
     return 0
 
 
-def _tell(event: object, shown: str) -> None:
-    from roost.operations.stop import Ended
+def _shown(told: Told) -> str:
+    return terminal.short(told.package)
 
-    assert isinstance(event, Ended)
+
+def _tell(event: Ended, shown: str, name: str = "", *, began: bool = True, can_go_on: bool = True) -> None:
     state = terminal.state(event.state)
     step = "" if event.step is None else f" at step {event.step}"
-    if not event.was_running:
+    if not began:
+        terminal.say(f"{name}{state} before it began")
+    elif not event.was_running:
         terminal.say(f"{shown} does not run: {state}")
     elif event.state == "succeeded":
-        terminal.say(f"{state}{step}, before it could be stopped")
+        terminal.say(f"{name}{state}{step}, before it could be stopped")
     else:
-        terminal.say(f"{state}{step}; to go on: roost continue {shown}")
+        terminal.say(f"{name}{state}{step}" + (f"; to go on: roost continue {shown}" if can_go_on else ""))

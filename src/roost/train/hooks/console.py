@@ -75,8 +75,8 @@ class Console(Hook):
             self._hinted = True
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        if not trainer.at_end:
-            return  # it failed; whoever catches the error tells it
+        if trainer.has_failed:
+            return  # whoever catches the error tells it
         if trainer.finished and trainer.progress.epoch == 0:
             _warn_of_unused(trainer)
         if (took := _so_far(trainer)).steps:

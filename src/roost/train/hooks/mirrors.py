@@ -81,7 +81,7 @@ class Mirrors(Hook):
                 self._running[kind] = self._start(kind, self._wanted[kind])
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        end: End = "finished" if reason == "finished" else "stopped" if trainer.at_end else "failed"
+        end: End = "failed" if trainer.has_failed else "finished" if reason == "finished" else "stopped"
         running, self._running = self._running, {}
         for process in running.values():
             _tell(process, end.encode())

@@ -66,7 +66,8 @@ class Test(Hook):
                 _load(trainer, trainer.checkpoints, info.id)
             except (Damaged, NotFound, OSError) as error:
                 failure = error
-            could = [one for [one] in trainer.ranks.control.exchange([failure is None]).wait()]
+            every = trainer.ranks.control.exchange([failure is None], "the best checkpoint")
+            could = [one for [one] in every.wait()]
             if all(could):
                 return said
             if any(could):

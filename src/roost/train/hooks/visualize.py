@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from roost.base import durable
-from roost.base.errors import ContractError, RoostError
+from roost.base.errors import ContractError, RanksApart, RoostError
 from roost.train import evaluation, media, seeding, sharded
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.hook import Hook, Phase
@@ -52,7 +52,7 @@ class Visualize(Hook):
     def on_step(self, trainer: Trainer) -> None:
         try:
             found = self._shown(trainer)
-        except Interrupted:
+        except (Interrupted, RanksApart):
             raise
         except Exception as error:
             if self._is_shared:

@@ -83,7 +83,7 @@ def _unknown(start: bytes) -> tuple[str]:
 def _of_safetensors(path: Path, start: bytes) -> Source:
     if start.startswith(b"version https://git-lfs"):
         raise CheckpointError(*_unknown(start))
-    data = regular.read(path, at_most=_MOST_BYTES)
+    data, digest = regular.read_hashed(path, at_most=_MOST_BYTES)
     leaves = tensors.parse(data)
     strange = {leaf.dtype for leaf in leaves.values()} - _TYPES.keys()
     if strange:
@@ -95,8 +95,7 @@ def _of_safetensors(path: Path, start: bytes) -> Source:
         {"$": "tensor", "leaf": name, "dtype": _TYPES[leaf.dtype], "shape": list(leaf.shape)}
         for name, leaf in leaves.items()
     ]
-    found = tree.unpack(skeleton, leaves)
-    digest = hashlib.sha256(data).hexdigest()
+    found = tree.unpack(skeleton, leaves, may_view=True)
     return Source(dict(zip(leaves, found, strict=True)), path, "a safetensors file", digest, len(data))
 
 

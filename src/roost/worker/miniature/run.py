@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch.nn.parameter import is_lazy
 
 from roost.base.duration import precise_duration
 from roost.base.errors import RoostError
@@ -118,8 +119,11 @@ class Miniature:
         self._walk.begin("model")
         with self._walk.noting_warnings():
             trainer = self._trainer(data, own, session=1)
-        total = sum(p.numel() for p in trainer.runner.parameters())
-        self._walk.done(f"{total:,} parameters on {trainer.runner.device}")
+        found = list(trainer.runner.parameters())
+        sized = [p for p in found if not is_lazy(p)]
+        more = f", and {len(found) - len(sized)} tensors sized by the first batch" * (len(sized) < len(found))
+        total = sum(p.numel() for p in sized)
+        self._walk.done(f"{total:,} parameters on {trainer.runner.device}{more}")
         for reason in determinism.inexact(self._device):
             trainer.note_inexact(reason)
         return trainer

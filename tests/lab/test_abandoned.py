@@ -11,7 +11,7 @@ import pytest
 
 from roost.base import process
 from roost.base.errors import Refused
-from roost.operations.abandoned import end_abandoned
+from roost.lab.abandoned import end_abandoned
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.run import RunRequest, run
 from roost.package.package import Package

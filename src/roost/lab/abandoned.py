@@ -33,5 +33,4 @@ def _is_abandoned(session: Session) -> bool:
         return False
     if (record.get("host"), record.get("boot_id")) != (socket.gethostname(), process.boot_id()):
         return False
-    guard = process.alive(int(record["guard_pid"]), record.get("guard_start_ticks"), process.boot_id())
-    return session.state == "crashed" and not guard
+    return session.state == "crashed" and not session.guard_lives

@@ -1,0 +1,117 @@
+"""What one decision of the scheduler costs.
+
+    python bench/policy.py [--tasks 10000] [--cards 1000] [--passes 400]
+
+Tasks of 20 users, 3 priorities, 1 to 8 cards, whole ones and seven sizes of memory, most with a limit, one in
+ten opportunistic, some of the CPU, some of sweeps, some that wait for others. The cards are of two models.
+Time is virtual; after each end of a task a decision is made, as the lab does. Wall clock of each decision.
+
+1. All are queued at once: from the empty machine on.
+2. They come one after the other (Poisson), more than the cards can do.
+3. All are queued on a full machine where nothing fits: the decision that only explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+from roost.devices.card import Card
+from roost.lab.policy.decide import decide
+from roost.lab.policy.state import Decision, Rules, State
+from roost.lab.task import PENDING, Need, Task
+from roost.operations.virtual import Job, Lab
+
+SIZES = (2000, 4000, 6000, 8000, 12000, 16000, 20000, None)
+LIMITS = (None, 1800.0, 3600.0, 4 * 3600.0, 12 * 3600.0, None, 24 * 3600.0, None)
+
+
+def cards(count: int) -> list[Card]:
+    models = (("H100", 80 * 1024), ("RTX 4090", 24 * 1024))
+    return [Card(n, f"GPU-{n}", *models[n % 2], models[n % 2][1]) for n in range(count)]
+
+
+def tasks(count: int, random_: random.Random, every: float) -> list[Job]:
+    made: list[Job] = []
+    now = 0.0
+    for number in range(count):
+        now += random_.expovariate(1 / every) if every else 0.0
+        limit = random_.choice(LIMITS)
+        need = Need(
+            cards=random_.choices((0, 1, 2, 4, 8), (5, 70, 12, 9, 4))[0],
+            memory_mb=random_.choice(SIZES),
+            time_limit=limit,
+            opportunistic=random_.random() < 0.1,
+        )
+        task = Task(
+            id=f"{number:026d}",
+            name=f"task {number}",
+            package="",
+            user=f"user {random_.randrange(20)}",
+            state=PENDING,
+            need=need,
+            priority=random_.choice((0, 0, 0, 1, -1)),
+            submitted=now,
+            array=f"sweep {number // 50}" if number % 10 == 0 else None,
+            most_parallel=3 if number % 10 == 0 else None,
+            after=(made[-1].task.id,) if made and number % 25 == 0 else (),
+        )
+        made.append(Job(task, random_.uniform(0.2, 1) * (limit or 6 * 3600.0)))
+    return made
+
+
+def measured(name: str, found: list[tuple[float, int]], cards: int) -> None:
+    times = sorted(seconds * 1e3 for seconds, _ in found)
+    p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
+    waiting = f"{max(pending for _, pending in found):,} × {cards:,}"
+    shown = f"{statistics.median(times):.1f} | {p99:.1f} | {times[-1]:.1f}"
+    print(f"| {name} | {waiting} | {len(times)} | {shown} |", flush=True)
+
+
+def timed(found: list[tuple[float, int]]) -> Callable[[State], Decision]:
+    """The policy; notes how long each decision took, and how many tasks were pending."""
+
+    def timed_decide(state: State) -> Decision:
+        began = time.perf_counter()
+        decision = decide(state)
+        found.append((time.perf_counter() - began, len(state.pending)))
+        return decision
+
+    return timed_decide
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--cards", type=int, default=1_000)
+    parser.add_argument("--passes", type=int, default=400)
+    asked = parser.parse_args()
+    machine, random_ = cards(asked.cards), random.Random(0)
+    print("| tasks | most pending × cards | passes | p50 ms | p99 ms | max ms |\n|---|---|---|---|---|---|")
+    for name, every in (("all queued at once", 0.0), ("one after the other", 2.0)):
+        found: list[tuple[float, int]] = []
+        lab = Lab(
+            tasks(asked.tasks, random_, every), machine, Rules(cores=16, most_per_card=4), decide=timed(found)
+        )
+        for _ in zip(range(asked.passes if not every else 10 * asked.passes), lab.passes(), strict=False):
+            pass
+        measured(name, found, asked.cards)
+    lab = Lab(tasks(asked.tasks, random_, 0.0), machine, Rules(cores=16, most_per_card=4))
+    next(lab.passes())
+    found = []
+    full = State(
+        now=1.0, pending=list(lab.pending.values()), live=list(lab.live.values()), cards=machine,
+        rules=Rules(cores=16, most_per_card=1),
+    )  # fmt: skip
+    for _ in range(asked.passes):
+        timed(found)(full)
+    measured("nothing fits", found, asked.cards)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""`roost devices`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.base.moment import clock
+from roost.base.size import memory
+from roost.cli import terminal
+
+if TYPE_CHECKING:
+    from roost.operations.cards import CardShown
+
+_HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
+
+
+class _Most(click.IntRange):
+    """How many tasks: a number, or any."""
+
+    name = "number or any"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "any" else super().convert(value, param, ctx)
+
+
+@click.command("devices")
+@click.option("-d", "--devices", "allowed", metavar="LIST", help="Let the lab use these alone: 0,2 or all.")
+@click.option("--most-per-card", type=_Most(1), metavar="N", help="So many tasks may share a card, or any.")
+@click.option(
+    "--foreign",
+    type=click.Choice(["avoid", "fit", "ignore"]),
+    help="On cards that somebody uses without a lease: nothing begins, what fits beside, or anything.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(allowed: str | None, most_per_card: Any, foreign: Any, as_json: bool) -> int:
+    """Lists the GPUs of this machine and who is on them; changes how the lab uses them.
+
+    A change holds from now on; what runs goes on.
+
+    \b
+    roost devices
+    roost devices -d 0,2            # the lab uses these two
+    roost devices -d all --most-per-card 2 --foreign avoid
+    """
+    from roost.operations import cards
+
+    asked = cards.Asked(allowed=allowed, most_per_card=most_per_card, foreign=foreign)
+    if asked != cards.Asked():
+        cards.change(asked)
+    shown = cards.show()
+    if as_json:
+        terminal.print_json(shown)
+        return 0
+    if not shown.cards:
+        terminal.say("no GPUs")
+        return 0
+    for line in terminal.columns(_HEADER, [row for card in shown.cards for row in _rows(card)]):
+        click.echo(line)
+    most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
+    terminal.say(f"tasks on a card: {most}; beside processes without a lease: {shown.foreign}")
+    return 0
+
+
+def _rows(card: CardShown) -> Iterator[list[str]]:
+    """One row, and one more for each further one who is on it."""
+    first, *others = [*_who(card)] or [""]
+    total = card.total_mb
+    yield [
+        str(card.number),
+        card.name,
+        memory(total - card.free_mb) if total else "",
+        memory(total) if total else "",
+        "" if card.utilization is None else f"{card.utilization}%",
+        "" if card.temperature is None else f"{card.temperature} C",
+        _state(card),
+        first,
+    ]
+    for who in others:
+        yield ["", "", "", "", "", "", "", who]
+
+
+def _state(card: CardShown) -> str:
+    said = (card.trouble, "drained" * card.drained, "not for the lab" * (not card.allowed))
+    return ", ".join(filter(None, said))
+
+
+def _who(card: CardShown) -> Iterator[str]:
+    for task in card.tasks:
+        yield f"task {task.id} {task.name}: {_part(task.mb)}, {task.state}"
+    for lease in card.leases:
+        what = f", {lease.package}" if lease.package else ""
+        yield f"{lease.user}, pid {lease.pid}: {_part(lease.mb)} since {clock(lease.since)}{what}"
+    for one in card.processes:
+        used = "" if one.mb is None else f": {memory(one.mb)}"
+        yield f"{one.user or 'somebody'}, pid {one.pid}, without a lease{used}"
+
+
+def _part(mb: int | None) -> str:
+    return "the whole card" if mb is None else memory(mb)

@@ -1,0 +1,22 @@
+"""`roost hold`."""
+
+from __future__ import annotations
+
+import click
+
+from roost.cli import changed
+
+
+@click.command("hold")
+@click.argument("named", nargs=-1, required=True, metavar="TASK...")
+def command(named: tuple[str, ...]) -> int:
+    """Holds tasks back: they do not start before `roost release`.
+
+    A task that runs goes on; it is held back if it is to start again.
+
+    \b
+    roost hold 01m7ybz8bp
+    """
+    from roost.operations.order import change
+
+    return changed.show(change(named, held=True))

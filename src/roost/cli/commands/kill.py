@@ -1,0 +1,20 @@
+"""`roost kill`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("kill")
+@click.argument("named", nargs=-1, required=True, metavar="TASK|PACKAGE...")
+def command(named: tuple[str, ...]) -> int:
+    """Ends tasks at once, as `roost stop --now` does, and waits until they have.
+
+    What was trained since the newest checkpoint is trained again on continue.
+
+    \b
+    roost kill 01m7ybz8bp
+    """
+    from roost.cli.commands.stop import end
+
+    return end(named, now=True)

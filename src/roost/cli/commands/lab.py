@@ -1,0 +1,99 @@
+"""`roost lab`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from roost.cli import terminal
+
+
+@click.group("lab", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Sees to the lab itself: its daemon, and its queue.
+
+    `roost submit` starts the daemon when it is needed. Stopped or killed it loses nothing, and what runs goes
+    on.
+
+    \b
+    roost lab status
+    roost lab rebuild --help
+    """
+
+
+@command.command("start")
+def start() -> int:
+    """Starts the daemon, unless it runs.
+
+    \b
+    roost lab start
+    """
+    from roost.operations import lab
+
+    found = lab.ensure()
+    terminal.say(f"the lab's daemon runs: pid {found.pid}")
+    return 0
+
+
+@command.command("stop")
+def stop() -> int:
+    """Ends the daemon; what runs goes on, and what waits waits.
+
+    \b
+    roost lab stop
+    """
+    from roost.operations import lab
+
+    found = lab.stop()
+    terminal.say("no daemon runs" if found is None else f"the lab's daemon (pid {found.pid}) has ended")
+    return 0
+
+
+@command.command("status")
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def status(as_json: bool) -> int:
+    """Tells of the daemon, the tasks and the folder.
+
+    \b
+    roost lab status
+    """
+    from roost.operations import lab
+
+    found = lab.status()
+    if as_json:
+        terminal.print_json(found)
+        return 0
+    daemon = found.daemon
+    runs = "none runs; `roost lab start` or the next `roost submit` starts one"
+    if daemon is not None:
+        runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.moment(daemon.started)}"
+    click.echo(f"daemon  {runs}")
+    click.echo(f"tasks   {counted(found.tasks)}")
+    click.echo(f"folder  {terminal.line(found.folder)}")
+    return 0
+
+
+@command.command("rebuild")
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
+def rebuild(folders: tuple[Path, ...]) -> int:
+    """Makes a damaged or lost queue anew from the packages.
+
+    They are looked for where tasks were ever submitted from, and in the FOLDERS. The old queue is kept aside.
+
+    \b
+    roost lab stop && roost lab rebuild
+    roost lab rebuild ~/project/runs
+    """
+    from roost.operations import lab
+
+    found = lab.rebuild(folders)
+    click.echo(f"tasks   {counted(found.tasks)}")
+    if found.aside is not None:
+        click.echo(f"before  {terminal.line(str(found.aside))}")
+    return 0
+
+
+def counted(tasks: dict[str, int]) -> str:
+    """``3 running, 12 pending``."""
+    return ", ".join(f"{count} {state}" for state, count in tasks.items()) or "none"

@@ -1,0 +1,20 @@
+"""`roost release`."""
+
+from __future__ import annotations
+
+import click
+
+from roost.cli import changed
+
+
+@click.command("release")
+@click.argument("named", nargs=-1, required=True, metavar="TASK...")
+def command(named: tuple[str, ...]) -> int:
+    """Lets tasks go that were held back.
+
+    \b
+    roost release 01m7ybz8bp
+    """
+    from roost.operations.order import change
+
+    return changed.show(change(named, held=False))

@@ -1,0 +1,101 @@
+"""`roost simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from roost.base.errors import UsageError
+from roost.cli import terminal
+
+if TYPE_CHECKING:
+    from roost.operations.simulate import Simulated, TaskShown
+
+_MOST_NEVER = 10
+
+
+@click.command("simulate")
+@click.argument("history", required=False, type=click.Path(path_type=Path))
+@click.option("--cards", default="4x24GB", show_default=True, help="As 4x24GB, or 2x80GB:H100,2x24GB.")
+@click.option("--tasks", type=int, metavar="N", help="Make up so many; 500 if left out.")
+@click.option("--seed", type=int, default=0, metavar="S", help="Of what is made up.")
+@click.option("--most-per-card", type=click.IntRange(1), metavar="N", help="So many tasks may share a card.")
+@click.option(
+    "--cores", type=click.IntRange(0), default=8, metavar="N", help="So many tasks of the CPU run at once."
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(
+    history: Path | None,
+    cards: str,
+    tasks: int | None,
+    seed: int,
+    most_per_card: int | None,
+    cores: int,
+    as_json: bool,
+) -> int:
+    """Shows what the lab would make of a history of tasks: waits, use of the cards, shares.
+
+    The history is a file with one JSON object a line (docs/lab.md); without one it is made up. Nothing is
+    started: time is virtual, decisions are those of the lab.
+
+    \b
+    roost simulate history.jsonl --cards 6x24GB      # would two more cards have helped?
+    roost simulate --tasks 1000 --seed 1 --most-per-card 1
+    """
+    if history is not None and tasks is not None:
+        fix = "leave out --tasks, or the history"
+        raise UsageError("a history is not made up", setting="--tasks", received=tasks, fix=fix)
+    from roost.operations.simulate import SimulateRequest, simulate
+
+    request = SimulateRequest(
+        history=history,
+        cards=cards,
+        tasks=500 if tasks is None else tasks,
+        seed=seed,
+        most_per_card=most_per_card,
+        cores=cores,
+    )
+    shown = simulate(request)
+    if as_json:
+        terminal.print_json(shown)
+    else:
+        for line in _lines(shown):
+            click.echo(terminal.line(line))
+    return 0
+
+
+def _lines(shown: Simulated) -> Iterator[str]:
+    time = terminal.duration
+    tasks, cards = ("" if count == 1 else "s" for count in (shown.tasks, shown.cards))
+    yield (
+        f"{shown.tasks} task{tasks} on {shown.cards} card{cards}: {time(shown.makespan)}, "
+        f"the cards {shown.used * 100:.0f}% in use, {shown.decisions} decisions"
+    )
+    yield ""
+    rows = [
+        [
+            one.user,
+            str(one.tasks),
+            *(time(wait) for wait in (one.wait_p50, one.wait_p95, one.wait_max)),
+            f"{one.gpu_seconds / 3600:.1f}",
+            f"{one.share * 100:.1f}%",
+        ]
+        for one in shown.users
+    ]
+    header = ["USER", "TASKS", "WAIT P50", "P95", "MAX", "GPU HOURS", "SHARE"]
+    yield from terminal.columns(header, rows)
+    if shown.longest is not None:
+        yield ""
+        yield f"longest wait: {_task(shown.longest)}"
+    if shown.never:
+        yield ""
+        yield f"never started: {len(shown.never)}"
+        yield from (f"  {_task(one)}" for one in shown.never[:_MOST_NEVER])
+
+
+def _task(one: TaskShown) -> str:
+    waited = "" if one.waited is None else f", {terminal.duration(one.waited)}"
+    return f"{one.name} of {one.user}{waited}: {one.reason}"

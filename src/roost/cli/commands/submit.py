@@ -1,0 +1,210 @@
+"""`roost submit`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.base.errors import ConfigError, UsageError
+from roost.cli import terminal
+from roost.cli.commands.config_help import ConfigCommand
+from roost.cli.commands.ranks import asked_strategy, strategy_options, time_limit
+
+if TYPE_CHECKING:
+    from roost.operations.submit import SubmitRequest, Submitted
+    from roost.operations.wanted import Wanted
+
+_COMMAND = f"{__name__}.command"
+_MOST_SHOWN = 5
+
+_OPTIONS = {"config": "-c", "tuning": "-f", "name": "--name", "check": "--check", "force": "--force"}
+"""Those that one of the three forms does not have."""
+
+
+class _SubmitCommand(ConfigCommand):
+    """What follows ``--`` is a command, with all that looks like an option of ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command("submit", cls=_SubmitCommand)
+@click.argument("arguments", nargs=-1, metavar="[CONFIG|continue PACKAGE] [a.b=c]... [-- COMMAND...]")
+@click.option(
+    "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
+)
+@click.option("-f", "--tuning", type=click.Path(path_type=Path), help="A second config, above the first.")
+@click.option("-d", "--description", help="A few words about the task.")
+@click.option("--name", help="The package's name; of a sweep the beginning of all of them.")
+@click.option("--gpus", type=click.IntRange(0), metavar="N", help="How many cards; without it as the config.")
+@click.option("-m", "memory", metavar="MB", help="Memory of each card, as 20000 or 20GB; it may be shared.")
+@click.option("--whole", is_flag=True, help="Share the cards with nobody.")
+@click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
+@strategy_options
+@click.option("--priority", type=int, default=0, metavar="N", help="Higher comes first; 0 without it.")
+@click.option("--after", multiple=True, metavar="TASK", help="Once this one has succeeded; may come again.")
+@click.option("--begin", metavar="TIME", help="Not before 22:00, 2026-11-22T08:00, or +2h from now on.")
+@click.option("--opportunistic", is_flag=True, help="Make room for others: save, end, and wait to go on.")
+@click.option("--retry", type=click.IntRange(0, 1000), default=0, metavar="N", help="When it fails, again.")
+@click.option(
+    "--max-parallel", type=click.IntRange(1), metavar="K", help="How many of a sweep may run at once."
+)
+@click.option("--check", is_flag=True, help="Run roost check first, of a sweep for its first task.")
+@click.option("--force", is_flag=True, help="With continue: though config or code differ.")
+@click.option("--json", "as_json", is_flag=True, help="JSON; everything else then goes to stderr.")
+@click.pass_context
+def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Puts a training, a sweep, or any command into the queue of this machine.
+
+    The package is there when this returns: edit on at once. roost tasks shows what has become of it.
+
+    \b
+    roost submit config.yaml max_epochs=5
+    roost submit config.yaml lr=1e-3,1e-4 seed=0..4 --max-parallel 4     # a sweep of ten
+    roost submit config.yaml --gpus 2 -DDP --time-limit 11h30m
+    roost submit config.yaml -m 20GB --begin 22:00 --priority 1 --check
+    roost submit continue runs/NAME max_epochs=20 --after 06f3
+    roost submit --gpus 1 --retry 2 -- python train.py --epochs 3
+    """
+    found = _submitted(ctx.meta.get(_COMMAND), arguments, options)
+    if isinstance(found, int):
+        return found
+    for note in found.notes:
+        terminal.say(note)
+    if as_json:
+        keys = ("id", "name", "package", "array")
+        terminal.print_json([{key: getattr(task, key) for key in keys} for task in found.tasks])
+    else:
+        for line in _lines(found):
+            click.echo(terminal.line(line))
+    return 0
+
+
+def _submitted(
+    typed: Sequence[str] | None, arguments: tuple[str, ...], options: dict[str, Any]
+) -> Submitted | int:
+    """What waits now; or the exit code of a check that failed."""
+    limit = options["time_limit"]
+    seconds = _seconds(limit) if limit is not None else None
+    overrides = time_limit(options)
+    wanted = _wanted(options, seconds)
+    if typed is not None:
+        _require_none(options, ["config", "tuning", "check", "force"], "a command")
+        if arguments or not typed:
+            what = f"before -- stands {arguments[0]!r}" if arguments else "no command is named after --"
+            raise UsageError(what, fix="roost submit --gpus 1 -- python train.py")
+        from roost.operations.submit import submit_command
+
+        return submit_command(typed, wanted, name=options["name"], description=options["description"])
+    if arguments[:1] == ("continue",):
+        return _continued((*arguments[1:], *overrides), options, wanted)
+    _require_none(options, ["force"], "a new run")
+    from roost.cli.commands.run import config_and_overrides
+    from roost.operations.submit import SubmitRequest, submit
+
+    config, own = config_and_overrides(options["config"], arguments, command="submit")
+    request = SubmitRequest(
+        config=config,
+        tuning=options["tuning"],
+        overrides=(*own, *overrides),
+        description=options["description"],
+        name=options["name"],
+        wanted=wanted,
+        command=sys.argv,
+    )
+    return (_checked(request) if options["check"] else 0) or submit(request)
+
+
+def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Wanted) -> Submitted:
+    _require_none(options, ["config", "tuning", "name", "check"], "continue")
+    if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
+        raise UsageError("no package is named", fix="roost submit continue runs/NAME")
+    from roost.operations.continue_ import ContinueRequest
+    from roost.operations.submit import submit_continue
+
+    request = ContinueRequest(
+        package=Path(arguments[0]),
+        overrides=arguments[1:],
+        description=options["description"],
+        force=options["force"],
+        command=sys.argv,
+    )
+    return submit_continue(request, wanted)
+
+
+def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
+    from roost.base.size import parse_memory
+    from roost.lab.task import Need
+    from roost.operations.wanted import Wanted, found_tasks, parse_begin
+
+    gpus, cpu, memory, begin = (options[name] for name in ("gpus", "cpu", "memory", "begin"))
+    if cpu and gpus:
+        raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
+    need = Need(
+        cards=gpus or 0,
+        memory_mb=parse_memory(memory, setting="-m") if memory is not None else None,
+        whole=options["whole"],
+        time_limit=seconds,
+        opportunistic=options["opportunistic"],
+    )
+    return Wanted(
+        need=need,
+        cards_as_usual=gpus is None and not cpu,
+        strategy=asked_strategy(options, device="cpu" if cpu else None),
+        priority=options["priority"],
+        begin=parse_begin(begin, now=time.time()) if begin is not None else None,
+        retries=options["retry"],
+        most_parallel=options["max_parallel"],
+        after=found_tasks(options["after"]),
+    )
+
+
+def _seconds(text: str) -> float:
+    from roost.base.interval import parse_duration
+
+    try:
+        return parse_duration(text, setting="--time-limit")
+    except ConfigError as error:
+        raise UsageError(error.message, setting="--time-limit", received=text, fix=error.fix) from None
+
+
+def _require_none(options: dict[str, Any], names: Sequence[str], form: str) -> None:
+    given = [_OPTIONS[name] for name in names if options[name]]
+    if given:
+        raise UsageError(f"{' and '.join(given)} is not for {form}", fix="leave it out")
+
+
+def _checked(request: SubmitRequest) -> int:
+    """Runs `roost check`; 0 when it is ready."""
+    from roost.cli import live
+    from roost.cli.plain import Plain
+    from roost.cli.waiting import not_finished
+    from roost.operations.check import check
+    from roost.operations.submit import check_request
+
+    with check(check_request(request)) as started:
+        outcome, was_told = live.to_its_end(started, Plain(sys.stderr))
+    if outcome.is_ready:
+        return 0
+    terminal.say(not_finished(outcome, was_told=was_told, what="check"))
+    return outcome.exit_code or 1
+
+
+def _lines(found: Submitted) -> list[str]:
+    """One line for each task; of a long sweep the first ones."""
+    tasks = found.tasks
+    more = len(tasks) - _MOST_SHOWN
+    shown = tasks[:_MOST_SHOWN] if more > 1 else tasks
+    lines = [f"{task.id}  {terminal.short(Path(task.package))}" for task in shown]
+    if tasks[0].array is not None:
+        lines.insert(0, f"{tasks[0].array}  a sweep of {len(tasks)} tasks")
+    return [*lines, *([f"and {more} more: roost tasks"] if more > 1 else [])]

@@ -1,0 +1,34 @@
+"""`roost why`."""
+
+from __future__ import annotations
+
+import click
+
+from roost.cli import terminal
+
+
+@click.command("why")
+@click.argument("task")
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(task: str, as_json: bool) -> int:
+    """Says why a task waits, or how it ended, and what happened to it, and when.
+
+    The task is named by its id, the beginning of that, its name, or the path of its package; a sweep by its
+    id.
+
+    \b
+    roost why 01m7ybz8bp
+    roost why runs/NAME --json
+    """
+    from roost.operations.why import why
+
+    found = why(task)
+    if as_json:
+        terminal.print_json(found)
+        return 0
+    for one in found:
+        click.echo(terminal.line(f"{one.name}: {one.why}"))
+        rows = [(terminal.moment(event.at), event.kind, event.text) for event in one.events]
+        for line in terminal.columns(("", "", ""), rows)[1:] if rows else ():
+            click.echo(f"  {line}")
+    return 0

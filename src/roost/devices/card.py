@@ -1,0 +1,54 @@
+"""A GPU as the machine tells of it, real or simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roost.base.size import memory
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process that computes on a card."""
+
+    pid: int
+    name: str | None
+    """Whose it is; None for one of another container, whose pid means nothing here."""
+    memory_mb: int | None
+    """None where the driver does not tell."""
+
+    def __str__(self) -> str:
+        held = f", {memory(self.memory_mb)}" if self.memory_mb is not None else ""
+        return f"pid {self.pid}{f' of {self.name}' if self.name else ''}{held}"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU, or a part of one (MIG) that is used as one."""
+
+    number: int
+    """Among those that are visible, as torch counts: ``cuda:0``."""
+    id: str
+    """Its UUID, which CUDA_VISIBLE_DEVICES takes; nvidia-smi's number of a card that has failed and was never
+    seen well."""
+    name: str
+    """Its model."""
+    total_mb: int
+    free_mb: int
+    """0, as the total, where the driver does not tell: the memory is then the machine's own."""
+    users: tuple[User, ...] = ()
+    utilization: int | None = None
+    """Per cent of the time in which something was computed; None where the driver does not tell, as below."""
+    temperature: int | None = None
+    """Degrees Celsius."""
+    power: float | None = None
+    """Watts."""
+    trouble: str = ""
+    """Why nothing may begin on it: it does not answer, or has failed. Empty: it is well."""
+    part_of: str = ""
+    """The UUID of the card whose MIG instance it is; empty: it is a whole one."""
+
+    def __str__(self) -> str:
+        room = f", {memory(self.free_mb)} of {memory(self.total_mb)} free" if self.total_mb else ""
+        used = f" (used by {'; '.join(map(str, self.users))})" if self.users else ""
+        return f"{self.number}: {self.name}{room}{used}"

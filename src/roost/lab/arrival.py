@@ -1,0 +1,69 @@
+"""What makes new tasks fit to be queued."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from roost.base.errors import NotFound, Refused
+from roost.lab.task import ENDED, PENDING, SUCCEEDED, Task
+
+
+def require_sound(tasks: Sequence[Task], known: Mapping[str, str]) -> None:
+    """Makes sure that each can begin some day.
+
+    Args:
+        tasks: The new ones.
+        known: The states of those that are queued, as far as the new ones name them.
+
+    Raises:
+        NotFound: One waits for a task that is not there.
+        Refused: One is there already, or waits for itself or for one that did not succeed.
+    """
+    for id, count in Counter(task.id for task in tasks).items():
+        if count > 1 or id in known:
+            raise Refused("there is already a task of this id", received=id, fix="submit it once")
+    new = {task.id for task in tasks}
+    for task in tasks:
+        if task.state != PENDING:
+            raise ValueError(f"the new task {task.id} is {task.state}")
+        _require_utf8(task)
+        for other in task.after:
+            if other not in new:
+                require_hope(other, known.get(other))
+    try:
+        TopologicalSorter({task.id: task.after for task in tasks}).prepare()
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        fix = "take one of these away from the tasks that come before"
+        what = f"tasks would wait for each other for ever: {circle}"
+        raise Refused(what, setting="--after", fix=fix) from None
+
+
+def require_hope(other: str, state: str | None) -> None:
+    """Makes sure that a task that is to succeed before another one still can.
+
+    Args:
+        other: That task.
+        state: Its own; None: it is not queued.
+
+    Raises:
+        NotFound: It is not there.
+        Refused: It did not succeed.
+    """
+    if state is None:
+        fix = "look with `roost tasks`"
+        raise NotFound("there is no such task to wait for", setting="--after", received=other, fix=fix)
+    if state in ENDED and state != SUCCEEDED:
+        what = f"that task did not succeed ({state}), so what waits for it would never begin"
+        raise Refused(what, setting="--after", received=other, fix="leave --after out, or name another task")
+
+
+def _require_utf8(task: Task) -> None:
+    for text in (task.name, task.package):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            what = "the package's path is no UTF-8, which the lab's queue cannot hold"
+            raise Refused(what, where=ascii(text), fix="give a save_root with a plain name") from None

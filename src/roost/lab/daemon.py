@@ -1,0 +1,177 @@
+"""The lab's daemon: it starts what waits, and writes down what has ended. It owns no process: killed and
+started anew, it finds everything as it is.
+
+Started as ``python -m roost.lab.daemon`` by whoever submits first (`roost.operations.lab`).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from socket import socket
+from types import FrameType
+
+from roost.base.errors import RoostError
+from roost.devices import providers
+from roost.lab import presence, wake
+from roost.lab.attempts import Attempts
+from roost.lab.executors.local import Local
+from roost.lab.scheduler import Scheduler
+from roost.lab.store import Store
+
+_UNWATCHED_SECONDS = 0.5
+"""How often tasks are looked at that cannot be waited for."""
+_LONGEST_SECONDS = 60.0
+"""The safety net, should somebody have forgotten to wake us."""
+_PAUSE_SECONDS = 0.5
+"""After something went wrong; twice as long each time that it does again."""
+
+
+class Daemon:
+    """Sees to one queue until it is told to end.
+
+    ::
+
+        adopt   whatever runs already
+        again   start what may start; then wait for the end of a task, for a call, or for the time
+
+    Args:
+        folder: Of the lab.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._is_told_to_end = False
+
+    def run(self, ready_fd: int | None = None) -> None:
+        """Serves until SIGTERM or SIGINT.
+
+        Args:
+            ready_fd: Gets a line when everything that stands has been adopted; then it is closed.
+
+        Raises:
+            Refused: Another daemon has this queue, or it cannot be opened.
+            OSError: There is no room for what it needs.
+        """
+        lock_fd = presence.take(self._folder, now=time.time())
+        wakeup_fd = self._listen()
+        try:
+            with (
+                Store.open(self._folder) as store,
+                closing(wake.listen(self._folder)) as bell,
+                providers.watching() as ask,
+            ):
+                executor = Local()
+                with closing(Attempts(store, executor)) as attempts:
+                    scheduler = Scheduler(store, executor, attempts, ask, user=getpass.getuser())
+                    attempts.settle()
+                    if ready_fd is not None:
+                        os.dup2(1, 2)  # whoever started us hears no more; from now on it is the log
+                        with suppress(BrokenPipeError):
+                            os.write(ready_fd, b"ready\n")
+                        os.close(ready_fd)
+                    self._serve(_Sleep(bell, wakeup_fd), attempts, scheduler, _Troubles())
+        finally:
+            os.close(lock_fd)
+
+    def _serve(self, sleep: _Sleep, attempts: Attempts, scheduler: Scheduler, troubles: _Troubles) -> None:
+        ended: list[str] | None = []
+        while not self._is_told_to_end:
+            try:
+                attempts.settle(ended)
+                wait = scheduler.run()
+                longest = _LONGEST_SECONDS if attempts.are_watched else _UNWATCHED_SECONDS
+                troubles.forget()
+                ended = sleep.until(attempts.fds, min(wait if wait is not None else longest, longest))
+            except Exception as error:  # noqa: BLE001  - told; what runs is to be seen to all the same
+                sleep.until({}, troubles.note(error))  # not for what has ended: nothing may come of it yet
+                ended = None
+
+    def _listen(self) -> int:
+        """Notes orders and the ends of children; gives the descriptor that becomes readable then."""
+        read_fd, write_fd = os.pipe()
+        for fd in (read_fd, write_fd):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._end)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        return read_fd
+
+    def _end(self, signum: int, frame: FrameType | None) -> None:
+        self._is_told_to_end = True
+
+
+class _Sleep:
+    """Waits until something has happened.
+
+    Args:
+        bell: By which others wake us.
+        wakeup_fd: Becomes readable at a signal.
+    """
+
+    def __init__(self, bell: socket, wakeup_fd: int) -> None:
+        self._bell, self._wakeup_fd = bell, wakeup_fd
+
+    def until(self, attempts: Mapping[int, str], seconds: float) -> list[str]:
+        """Gives the tasks that have ended meanwhile, of those that can tell.
+
+        Args:
+            attempts: By descriptor.
+            seconds: After which it wakes by itself.
+        """
+        poller = select.poll()
+        for fd in (self._bell.fileno(), self._wakeup_fd, *attempts):
+            poller.register(fd, select.POLLIN)
+        found = [attempts[fd] for fd, _ in poller.poll(seconds * 1000) if fd in attempts]
+        wake.drain(self._bell)
+        with suppress(BlockingIOError):
+            while os.read(self._wakeup_fd, 4096):
+                pass
+        return found
+
+
+class _Troubles:
+    """What keeps the daemon from its work: told in its log, once as long as it is the same."""
+
+    def __init__(self) -> None:
+        self._told, self._seconds = "", _PAUSE_SECONDS
+
+    def note(self, error: Exception) -> float:
+        """Gives in how many seconds it is worth to try again."""
+        is_defect = not isinstance(error, RoostError | OSError)
+        text = "".join(traceback.format_exception(error)) if is_defect else f"{error}\n"
+        if text != self._told:
+            with suppress(OSError):  # the log may be what there is no room for
+                sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
+                sys.stderr.flush()
+        self._told, seconds = text, self._seconds
+        self._seconds = min(2 * seconds, _LONGEST_SECONDS)
+        return seconds
+
+    def forget(self) -> None:
+        """It works again."""
+        self._told, self._seconds = "", _PAUSE_SECONDS
+
+
+def main() -> int:
+    """``daemon.py FOLDER [READY_FD]``."""
+    ready_fd = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    try:
+        Daemon(Path(sys.argv[1])).run(ready_fd)
+    except RoostError as error:
+        print(error, file=sys.stderr, flush=True)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

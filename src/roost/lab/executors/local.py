@@ -1,0 +1,195 @@
+"""Tasks on this machine, each under a supervisor of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from roost.base import process
+from roost.base.errors import NotFound, Refused
+from roost.devices import leases
+from roost.devices.card import Card
+from roost.devices.leases import Holder
+from roost.lab import orders, session
+from roost.lab.abandoned import end_abandoned
+from roost.lab.executors.protocol import NEVER_BEGAN, Seen
+from roost.lab.plan import Plan
+from roost.lab.task import FAILED, RUNNING, STARTING, Task
+from roost.package.package import Package
+from roost.package.sessions import Session
+
+_ATTEMPT = "attempt"
+
+
+class Local:
+    """An `Executor` of this machine. The truth about a task is its package: whoever holds the package's lock
+    is, or is about to be, its newest session."""
+
+    def __init__(self) -> None:
+        self._guards: dict[str, subprocess.Popen[bytes]] = {}
+        self._seen: dict[str, Session] = {}
+
+    def start(self, task: Task, cards: Sequence[Card]) -> int:
+        package = Package.open(task.package)
+        plan = msgspec.convert(task.plan, Plan)
+        end_abandoned(package)
+        if _is_locked(package):  # `lock` would wait for it, and with us every other task
+            raise Refused("somebody writes to its package", where=package.path, fix="it starts after that")
+        lock_fd = package.lock()
+        held = None
+        try:
+            # Room that is nobody's was left by whoever chose the cards: others see it as they look.
+            held = leases.take(cards, task.reserved_mb, Holder.own(task.id, task.package)) if cards else None
+            begun = session.begin(
+                package,
+                lock_fd,
+                plan,
+                cards=[card.id for card in cards],
+                leases=held,
+                deadline=_deadline(plan),
+                added={
+                    **_going_on(package, task),
+                    "task": task.id,
+                    _ATTEMPT: task.attempt,
+                    "cards": [card.id for card in cards],
+                    "reserved_mb": task.reserved_mb,
+                },
+            )
+        finally:
+            os.close(lock_fd)
+            if held is not None:
+                held.close()
+        self._guards[task.id] = begun.supervised.process
+        return begun.number
+
+    def poll(self, task: Task) -> Seen:
+        seen = self._look(task)
+        self._reap(task)
+        return seen
+
+    def _look(self, task: Task) -> Seen:
+        try:
+            package = Package.open(task.package)
+        except NotFound:
+            return self._without_package(task)
+        found = self._session(package, task)
+        if found is None or found.record is None:
+            if _is_locked(package):  # its supervisor is coming up
+                return Seen(STARTING, found.number if found else None)
+            found = self._session(package, task)  # or it has come and gone meanwhile
+            if found is None or found.record is None:
+                return NEVER_BEGAN
+        seen = _seen(found)
+        if seen.state == RUNNING:
+            self._seen[task.id] = found
+        else:
+            self._seen.pop(task.id, None)
+        if seen.is_accident:
+            end_abandoned(package)
+        return seen
+
+    def watch(self, task: Task) -> int | None:
+        found = self._running(task)
+        record = found.record if found is not None else None
+        if not record or not hasattr(os, "pidfd_open"):
+            return None
+        boot_id = str(record.get("boot_id"))
+        for who in ("guard_", ""):  # a supervisor goes on whose guard was killed
+            fd = _watched(record.get(f"{who}pid"), record.get(f"{who}start_ticks"), boot_id)
+            if fd is not None:
+                return fd
+        return None
+
+    def ask(self, task: Task, *, now: bool) -> None:
+        found = self._running(task)
+        if found is not None:
+            orders.ask(found, now=now)
+
+    def _running(self, task: Task) -> Session | None:
+        """Its session as it was seen last, if it ran then; its package may be gone by now."""
+        if task.id not in self._seen:
+            self.poll(task)
+        return self._seen.get(task.id)
+
+    def _without_package(self, task: Task) -> Seen:
+        """What is known of an attempt whose package was removed: it goes on until it wants to write."""
+        found = self._seen.get(task.id)
+        if found is not None and found.guard_lives:
+            return Seen(RUNNING, found.number, started=task.started)
+        self._seen.pop(task.id, None)
+        reason = "its package is gone, and with it how it ended"
+        return Seen(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
+
+    def _reap(self, task: Task) -> None:
+        """Takes the exit code of a guard that we have started: what became of the task says its package."""
+        guard = self._guards.get(task.id)
+        if guard is not None and guard.poll() is not None:
+            del self._guards[task.id]
+
+    def _session(self, package: Package, task: Task) -> Session | None:
+        """That of the newest attempt, or what was begun by itself after it."""
+        for found in reversed(package.sessions()):
+            if found.request.get("task") == task.id:
+                return found if found.request.get(_ATTEMPT) == task.attempt else None
+        return None
+
+
+def _seen(found: Session) -> Seen:
+    record: Mapping[str, Any] = found.record or {}
+    # The guard ends last: until then the package is locked and the cards are taken.
+    if found.state == "running" or found.guard_lives:
+        return Seen(RUNNING, found.number, started=record.get("started"))
+    unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
+    ended = record.get("ended")
+    return Seen(
+        found.state,
+        found.number,
+        reason=found.error or str(record.get("reason") or ""),
+        started=record.get("started"),
+        ended=ended if isinstance(ended, float) else time.time(),
+        exit_code=record.get("exit_code"),
+        is_accident=unrecorded,
+    )
+
+
+def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
+    if not isinstance(pid, int):
+        return None
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if process.alive(pid, start_ticks, boot_id):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _is_locked(package: Package) -> bool:
+    import fcntl
+
+    fd = os.open(package.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _going_on(package: Package, task: Task) -> dict[str, Any]:
+    """What was asked of an attempt that counts holds for all that follow."""
+    records = package.path / "records"
+    has_begun = any(one.counts(records) for one in package.sessions() if one.request.get("task") == task.id)
+    return {"overrides": [], "checkpoint": None} if has_begun else {}
+
+
+def _deadline(plan: Plan) -> float | None:
+    seconds = plan.limits.get("wall_seconds")
+    return time.time() + seconds if seconds is not None else None

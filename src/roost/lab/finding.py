@@ -1,0 +1,132 @@
+"""Which task a person means."""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.base.listed import listed
+from roost.base.suggest import proposal
+from roost.lab.task import ENDED, Task
+
+SHORTEST = 8
+"""Characters of an id that tell when it was made, to a second: what is submitted later begins otherwise."""
+_MOST_TOLD = 10
+_MOST_PROPOSED = 1000
+
+_Row = tuple[str, str, str, str]
+"""id, name, package, state"""
+
+
+def find(connection: sqlite3.Connection, text: str) -> str:
+    """The id of the one task that is meant by an id, a name, the path of a package, or the beginning of an
+    id, in this order; of several tasks the one that has not ended, of one package's also the newest.
+
+    Args:
+        connection: The queue.
+        text: What was typed.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: There are several.
+    """
+    typed = text.strip().encode(errors="replace").decode()
+    for where, value in _questions(typed) if typed else ():
+        sql = f"SELECT id, name, package, state FROM task WHERE {where} ORDER BY seq"
+        if found := connection.execute(sql, value).fetchall():
+            return _one(found, text)
+    names = connection.execute("SELECT name FROM task ORDER BY seq DESC LIMIT ?", (_MOST_PROPOSED,))
+    fix = f"{proposal(typed, dict.fromkeys(name for (name,) in names))}`roost tasks` lists them"
+    raise NotFound("there is no such task", received=text, fix=fix)
+
+
+def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
+    """The id of the sweep that is meant by it, or by its beginning; None if a task, or nothing, is meant.
+
+    Raises:
+        UsageError: There are several, or tasks that it may mean as well.
+    """
+    typed = text.strip().encode(errors="replace").decode()
+    *exactly, beginning = _questions(typed)
+    if not typed or any(_ids(connection, *question) for question in exactly):
+        return None
+    sql = "SELECT DISTINCT array FROM task WHERE substr(array, 1, ?) = ?"
+    sweeps = [sweep for (sweep,) in connection.execute(sql, beginning[1])]
+    tasks = _ids(connection, *beginning) if sweeps else []
+    if len(sweeps) + len(tasks) > 1:
+        told = [*(f"the sweep {id}" for id in sweeps), *tasks]
+        raise UsageError(
+            f"{len(told)} tasks and sweeps are meant by it: {listed(told, _MOST_TOLD)}",
+            received=text,
+            fix="give the id of one, or enough of its beginning",
+        )
+    return sweeps[0] if sweeps else None
+
+
+def beginnings(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
+    """What suffices of each of these ids of tasks and sweeps to tell it from all others, `SHORTEST` at
+    least."""
+    sql = "SELECT id FROM task UNION SELECT array FROM task WHERE array IS NOT NULL ORDER BY 1"
+    known = [id for (id,) in connection.execute(sql)]
+    found = {}
+    for id in ids:
+        place = bisect_left(known, id)
+        near = (*known[max(0, place - 1) : place], *known[place + 1 : place + 2])
+        found[id] = id[: max([SHORTEST, *(_shared(id, other) + 1 for other in near)])]
+    return found
+
+
+def require_unended(task: Task) -> None:
+    """Makes sure that there is still something to order.
+
+    Raises:
+        Refused: It has ended.
+    """
+    if task.state in ENDED:
+        raise Refused(f"the task has {task.state}", received=task.id, fix="`roost why` tells how it ended")
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters they begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _ids(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) -> list[str]:
+    return [id for (id,) in connection.execute(f"SELECT id FROM task WHERE {where}", values)]
+
+
+def _questions(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [
+        ("id = ?", (text.lower(),)),
+        ("name = ?", (text,)),
+        ("package IN (?, ?)", _paths(text)),
+        ("substr(id, 1, ?) = ?", (len(text), text.lower())),  # type: ignore[list-item]
+    ]
+
+
+def _paths(text: str) -> tuple[str, str]:
+    """As it was typed, and without links."""
+    try:
+        path = Path(text).expanduser().absolute()
+        return str(path), str(path.resolve())
+    except (RuntimeError, ValueError, OSError):  # ~nobody, a NUL: it is no path
+        return text, text
+
+
+def _one(found: Sequence[_Row], text: str) -> str:
+    unended = [row for row in found if row[3] not in ENDED]
+    if len(unended) == 1:
+        return unended[0][0]
+    if not unended and len({package for _, _, package, _ in found}) == 1:
+        return found[-1][0]
+    several = unended or found
+    told = [f"{id} ({name}, {state})" for id, name, _, state in reversed(several)]
+    raise UsageError(
+        f"{len(several)} tasks are meant by it: {listed(told, _MOST_TOLD)}",
+        received=text,
+        fix="give the id of one, or enough of its beginning",
+    )

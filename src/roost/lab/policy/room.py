@@ -1,0 +1,257 @@
+"""What is left of the cards; it shrinks while tasks are placed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from roost.base.size import memory
+from roost.devices.card import Card
+from roost.lab.policy.state import Rules, State
+from roost.lab.task import Need, Task
+
+_UNKNOWN_MB = 1 << 40
+"""Stands for the memory of a card whose driver does not tell it: it is given out whole, and nobody counts."""
+
+
+class Shape(NamedTuple):
+    """What a task takes of the cards; equal shapes get equal answers."""
+
+    cards: int
+    mb: int
+    """0 where it is not known."""
+    whole: bool
+
+    @classmethod
+    def of(cls, need: Need, learned_mb: int | None = None) -> Shape:
+        mb = need.memory_mb if learned_mb is None else learned_mb
+        return cls(need.cards, mb or 0, need.whole or not mb)
+
+
+class Place:
+    """A card with what is on it."""
+
+    __slots__ = (
+        "beyond", "card", "closed", "count", "index", "leases", "left", "live", "most", "most_tasks",
+        "others", "single",
+    )  # fmt: skip
+
+    def __init__(self, card: Card, index: int, rules: Rules) -> None:
+        self.card, self.index = card, index
+        self.single = not card.total_mb
+        self.most = capacity_mb(card, rules)
+        self.most_tasks = rules.most_per_card
+        self.left = self.most
+        self.count = 0
+        self.live: list[Task] = []
+        self.leases: list[int | None] = []
+        """Of others; None: the whole."""
+        self.others = False
+        """Whether somebody without a lease is on it."""
+        self.beyond = 0
+        """What they use, and what tasks use beyond their reservation."""
+        self.closed = ""
+        """Why nothing begins on it."""
+
+    @property
+    def name(self) -> str:
+        return f"GPU {self.card.number}"
+
+    @property
+    def obstacle(self) -> str:
+        """Why a task does not begin on it that would fit if it were ours alone."""
+        return self.closed or _used(self)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether one more task may share it, as far as their number goes."""
+        return not self.single and (self.most_tasks is None or self.count < self.most_tasks)
+
+    def hold(self, mb: int | None) -> None:
+        """Somebody has so much of it; None: the whole."""
+        self.count += 1
+        self.left = 0 if mb is None or self.single else self.left - mb
+
+    def see_processes(self) -> None:
+        """Takes off what processes without a lease use, and what tasks use beyond their reservation."""
+        card = self.card
+        if not card.users and card.free_mb == card.total_mb:
+            return
+        used = card.total_mb - card.free_mb
+        named = sum(user.memory_mb or 0 for user in card.users)
+        if self.left > 0:
+            self.beyond = max(named, used - (self.most - self.left), 0)
+            self.left -= self.beyond
+        # What the driver itself keeps is less: a process that it does not show, or one that has just ended.
+        unexplained = not self.count and used > max(1024, card.total_mb // 16)
+        self.others = bool(card.users) or unexplained
+
+    def fits_beside(self, shape: Shape, staying: Sequence[int | None]) -> bool:
+        """Whether a task fits beside what some of those hold who are here now."""
+        if shape.whole or self.single:
+            return not staying and not self.others and self.most >= shape.mb
+        if None in staying or (self.most_tasks is not None and len(staying) >= self.most_tasks):
+            return False
+        beyond = self.beyond if staying or self.others else 0
+        return self.most - sum(filter(None, staying)) - beyond >= shape.mb
+
+
+class Room:
+    """The cards of a machine, by what is left on them.
+
+    Shared memory goes where the least is left that suffices, so that large pieces stay; whole cards are the
+    smallest that suffice, several of them of one model and close together.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.places = [
+            Place(card, index, state.rules) for index, card in enumerate(usable(state.cards, state.rules))
+        ]
+        self.by_id = {place.card.id: place for place in self.places}
+        self.largest = sorted((place.most, place.index) for place in self.places)
+        self._count(state)
+        self.shared: list[tuple[int, int]] = []
+        self.empty: list[tuple[int, int]] = []
+        self.closed_shared: list[tuple[int, int]] = []
+        self.closed_empty: list[tuple[int, int]] = []
+        self._someday: dict[bool, list[int]] = {True: [], False: []}
+        drained = frozenset(state.rules.drained)
+        for place in self.places:
+            place.closed = _closed(place, drained, state.rules)
+            self._add(place)
+        for found in (
+            self.shared,
+            self.empty,
+            self.closed_shared,
+            self.closed_empty,
+            *self._someday.values(),
+        ):
+            found.sort()  # type: ignore[attr-defined]
+
+    def _count(self, state: State) -> None:
+        for task in state.live:
+            for card in task.cards:
+                if (place := self.by_id.get(card)) is not None:
+                    place.live.append(task)
+                    place.hold(task.reserved_mb)
+        for card, leases in state.held.items():
+            if (place := self.by_id.get(card)) is not None:
+                for lease in leases:
+                    place.leases.append(lease.mb)
+                    place.hold(lease.mb)
+        if state.rules.foreign != "ignore":
+            for place in self.places:
+                place.see_processes()
+
+    def _add(self, place: Place) -> None:
+        if not place.closed:
+            self._someday[False].append(place.most - (place.beyond if place.others else 0))
+            if not place.others:
+                self._someday[True].append(place.most)
+            if place.takes_more and place.left > 0:
+                self.shared.append((place.left, place.index))
+            if not place.count and not place.others:
+                self.empty.append((place.most, place.index))
+        if place.closed or place.others:
+            left = place.left + place.beyond
+            if place.takes_more and left > 0:
+                self.closed_shared.append((left, place.index))
+            if not place.count:
+                self.closed_empty.append((place.most, place.index))
+
+    def someday(self, shape: Shape) -> int:
+        """On how many open cards it would fit if nobody held a lease."""
+        found = self._someday[shape.whole]
+        return len(found) - bisect_left(found, shape.mb)
+
+    def candidates(self, shape: Shape) -> Sequence[tuple[int, int]]:
+        """Where it would fit, the closest first: pairs of memory and index."""
+        found = self.empty if shape.whole else self.shared
+        return found[bisect_left(found, (shape.mb, -1)) :]
+
+    def could_if_open(self, shape: Shape) -> list[Place]:
+        """Cards on which it would fit but for what closes them, or for who uses them without a lease."""
+        found = self.closed_empty if shape.whole else self.closed_shared
+        fit = {index for _, index in self.candidates(shape)}
+        places = [self.places[index] for _, index in found[bisect_left(found, (shape.mb, -1)) :]]
+        return [place for place in places if place.index not in fit]
+
+    def find(self, shape: Shape, barred: frozenset[int]) -> list[Place] | None:
+        """The cards for it, or None where there are not enough.
+
+        Args:
+            shape: What it takes.
+            barred: Indices of cards that it must not have.
+        """
+        found = self.candidates(shape)
+        if barred:
+            found = [one for one in found if one[1] not in barred]
+        if len(found) < shape.cards:
+            return None
+        chosen = [found[0][1]] if shape.cards == 1 else self._together(found, shape)
+        return [self.places[index] for index in chosen]
+
+    def _together(self, found: Iterable[tuple[int, int]], shape: Shape) -> list[int]:
+        indices = [index for _, index in found]
+        models: dict[str, list[int]] = {}
+        for index in indices:
+            models.setdefault(self.places[index].card.name, []).append(index)
+        indices = next((of for of in models.values() if len(of) >= shape.cards), indices)
+        if not shape.whole:
+            return indices[: shape.cards]
+        indices.sort()
+        last = shape.cards - 1
+        starts = range(len(indices) - last)
+        start = min(starts, key=lambda at: indices[at + last] - indices[at])
+        return indices[start : start + shape.cards]
+
+    def take(self, places: Iterable[Place], shape: Shape) -> None:
+        """Gives it these cards."""
+        for place in places:
+            _discard(self.empty, (place.most, place.index))
+            _discard(self.shared, (place.left, place.index))
+            place.hold(None if shape.whole else shape.mb)
+            if place.takes_more and place.left > 0:
+                insort(self.shared, (place.left, place.index))
+
+
+def usable(cards: Sequence[Card], rules: Rules) -> Sequence[Card]:
+    """Those that tasks may have at all."""
+    return cards if rules.allowed is None else [card for card in cards if card.id in rules.allowed]
+
+
+def capacity_mb(card: Card, rules: Rules) -> int:
+    """What tasks may hold of an empty card."""
+    if not card.total_mb:
+        return _UNKNOWN_MB
+    return card.total_mb - spare_mb(card, rules)
+
+
+def spare_mb(card: Card, rules: Rules) -> int:
+    """What is nobody's."""
+    return max(rules.safety_mb, card.total_mb // 50)
+
+
+def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
+    card = place.card
+    if card.trouble:
+        return f"trouble: {place.name}: {card.trouble}"
+    if card.id in drained:
+        return f"drained: {place.name} is drained: nothing more begins there"
+    if card.users and rules.foreign == "avoid":
+        return _used(place)
+    return ""
+
+
+def _used(place: Place) -> str:
+    if place.card.users:
+        return f"foreign: {place.name} is used without a lease by {'; '.join(map(str, place.card.users))}"
+    used = memory(place.card.total_mb - place.card.free_mb)
+    return f"foreign: {used} of {place.name} are in use, by whom the driver does not tell"
+
+
+def _discard(found: list[tuple[int, int]], one: tuple[int, int]) -> None:
+    at = bisect_left(found, one)
+    if at < len(found) and found[at] == one:
+        del found[at]

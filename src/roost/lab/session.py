@@ -1,0 +1,96 @@
+"""The beginning of a session, for whoever begins one: a command at a terminal, or the lab."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.base.handover import DEADLINE_VARIABLE, LEASE_VARIABLE
+from roost.devices.leases import Leases
+from roost.lab import start
+from roost.lab.limits import Limits
+from roost.lab.plan import Plan
+from roost.lab.spec import Spec
+from roost.lab.start import Supervised
+from roost.package.package import Package
+
+CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Begun(NamedTuple):
+    """A session that runs by itself."""
+
+    number: int
+    supervised: Supervised
+
+
+def begin(
+    package: Package,
+    lock_fd: int,
+    plan: Plan,
+    *,
+    cards: Sequence[str] | None = None,
+    leases: Leases | None = None,
+    deadline: float | None = None,
+    added: Mapping[str, Any] | None = None,
+) -> Begun:
+    """Adds a session to a package and starts it.
+
+    Args:
+        package: The package.
+        lock_fd: Holds its lock. The supervisor gets a copy; the caller then closes its own, which would keep
+            the package locked after the run.
+        plan: What is started.
+        cards: That it sees, by their UUIDs; None: those that the plan's environment leaves it.
+        leases: Those of its cards; as with the lock.
+        deadline: When it must have ended, in unix seconds.
+        added: More of its request.
+
+    Raises:
+        OSError: The request cannot be written.
+        RoostError: The supervisor did not start.
+    """
+    token = secrets.token_hex(16)
+    number = package.new_session({**plan.request, **(added or {}), "token": token})
+    return Begun(
+        number, start.start(_spec(package, number, plan, token, cards, leases, deadline), lock_fd=lock_fd)
+    )
+
+
+def _spec(
+    package: Package,
+    number: int,
+    plan: Plan,
+    token: str,
+    cards: Sequence[str] | None,
+    leases: Leases | None,
+    deadline: float | None,
+) -> Spec:
+    path = str(package.path)
+    env = {name: value for name, value in {**plan.env, **plan.own_env}.items() if name != LEASE_VARIABLE}
+    if leases is not None:
+        env |= leases.environment()
+    if cards is not None:
+        env[CARDS_VARIABLE] = ",".join(cards)
+    if deadline is not None:
+        env[DEADLINE_VARIABLE] = f"{deadline:.3f}"
+    folder = package.path / "sessions"
+    return Spec(
+        argv=[*plan.argv, *([] if plan.is_command else [path, str(number)])],
+        cwd=plan.cwd or path,
+        env=env,
+        package=path,
+        session=number,
+        output=str(package.output),
+        session_file=str(folder / f"{number}.json"),
+        token=token,
+        limits=Limits(**plan.limits),
+        progress="" if plan.is_command else str(package.progress),
+        stacks=str(folder / f"{number}.stacks.txt"),
+        terminal=str(plan.request.get("terminal") or ""),
+        ranks=plan.ranks,
+        restart=plan.restart,
+        is_command=plan.is_command,
+        lease_fds=leases.fds if leases is not None else (),
+    )

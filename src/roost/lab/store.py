@@ -1,0 +1,386 @@
+"""The lab's queue: what every task is now, which cards it holds, and what is remembered beside.
+
+A cache of the packages (`roost.lab.rebuild`), but for the settings and the memory that was measured. Any
+process of the user may open it at any time; each change is one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from roost.base.errors import NotFound, Refused
+from roost.devices.card import Card
+from roost.lab import allotment, arrival, database, finding, place, remembered, roots, rows, ticket, wake
+from roost.lab.task import ENDED, EVICT, KILL, LIVE, PENDING, RUNNING, STARTING, STOP, STOPPED, STOPPING, Task
+
+_NEXT = {
+    PENDING: (STOPPED,),  # and starting, by `start` alone
+    STARTING: (RUNNING, PENDING, *ENDED),
+    RUNNING: (STOPPING, PENDING, *ENDED),
+    STOPPING: (PENDING, *ENDED),
+}
+_STRENGTH = ("", EVICT, STOP, KILL)
+_BEFORE_IT_BEGAN = "stopped before it began"
+_AT_ONCE = 500
+"""Ids in one question: SQLite before 3.32 takes at most 999."""
+
+
+class Raced(Exception):
+    """Somebody else was quicker: the task, or what it was to hold, is no more as it was seen. Look again."""
+
+
+class Store(remembered.Remembered):
+    """The queue of one user, opened. A thread, and a process that was forked, opens its own.
+
+    Every method raises `Refused` for a queue that is damaged or was locked for 10 s, and `RoostError` when it
+    cannot be written; then nothing was changed.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        super().__init__(folder / database.NAME, connection)
+        self.folder = folder
+
+    @classmethod
+    def open(cls, folder: Path | None = None) -> Self:
+        """Opens the queue, which is made if there is none.
+
+        Args:
+            folder: The lab's; that of `roost.lab.place` when None.
+
+        Raises:
+            Refused: Its place will not do, it is damaged, or a newer roost has made it.
+            RoostError: It cannot be written.
+            OSError: Its folder cannot be made.
+        """
+        path = folder if folder is not None else place.folder()
+        return cls(path, database.open_(path))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Reads all of it.
+
+        Raises:
+            Refused: It is damaged.
+        """
+        database.check(self._connection, self.path)
+
+    def wake(self) -> None:
+        """Makes the daemon look at the queue, if there is one."""
+        wake.send(self.folder)
+
+    # --- reading
+
+    def task(self, id: str) -> Task:
+        """One task, with its plan.
+
+        Raises:
+            NotFound: There is none.
+        """
+        with self._reading():
+            return self._task(id)
+
+    def _task(self, id: str) -> Task:
+        found = self._selected("WHERE id = ?", (id,), columns=rows.SELECTED_WHOLE)
+        if not found:
+            raise NotFound("there is no such task", received=id, fix="look with `roost tasks`")
+        return found[0]
+
+    def tasks(
+        self,
+        *,
+        states: Sequence[str] | None = None,
+        user: str | None = None,
+        array: str | None = None,
+        newest: int | None = None,
+        before: str | None = None,
+    ) -> list[Task]:
+        """Tasks without their plans, in the order in which they were submitted.
+
+        Args:
+            states: Those of these; of all when None, like the rest.
+            user: His.
+            array: Those of this sweep.
+            newest: So many of them, the last ones.
+            before: Those before the task of this id.
+        """
+        terms, values = [], []
+        for name, value in (("user", user), ("array", array)):
+            if value is not None:
+                terms.append(f'"{name}" = ?')
+                values.append(value)
+        if states is not None:
+            terms.append(f'"state" IN ({", ".join("?" * len(states))})')
+            values += states
+        if before is not None:
+            terms.append("seq < (SELECT seq FROM task WHERE id = ?)")
+            values.append(before)
+        where = f"WHERE {' AND '.join(terms)}" if terms else ""
+        limit = f"DESC LIMIT {newest:d}" if newest is not None else ""
+        with self._reading():
+            found = self._selected(f"{where} ORDER BY seq {limit}", values)
+        return found[::-1] if newest is not None else found
+
+    def find(self, text: str) -> Task:
+        """The task that a person means by an id, the beginning of one, a name, or the path of a package; with
+        its plan. Of several tasks of one package, the one that has not ended, or the newest.
+
+        Raises:
+            NotFound: There is none.
+            UsageError: There are several.
+        """
+        with self._reading() as connection:
+            return self._task(finding.find(connection, text))
+
+    def find_all(self, text: str) -> list[Task]:
+        """Like `find`; by the id of a sweep, or its beginning, all tasks of that, without their plans.
+
+        Raises:
+            NotFound: There is none.
+            UsageError: It may mean several.
+        """
+        with self._reading() as connection:
+            sweep = finding.find_sweep(connection, text)
+            if sweep is not None:
+                return self._selected("WHERE array = ? ORDER BY seq", (sweep,))
+            return [self._task(finding.find(connection, text))]
+
+    def beginnings(self, ids: Iterable[str]) -> dict[str, str]:
+        """`finding.beginnings` of these ids."""
+        with self._reading() as connection:
+            return finding.beginnings(connection, ids)
+
+    def states(self, ids: Sequence[str]) -> dict[str, str]:
+        """The state of each of these tasks; one that is not there has none."""
+        found: dict[str, str] = {}
+        with self._reading() as connection:
+            for start in range(0, len(ids), _AT_ONCE):
+                some = ids[start : start + _AT_ONCE]
+                marks = ", ".join("?" * len(some))
+                found |= dict(connection.execute(f"SELECT id, state FROM task WHERE id IN ({marks})", some))
+        return found
+
+    def _selected(self, rest: str, values: Sequence[Any] = (), *, columns: str = rows.SELECTED) -> list[Task]:
+        held: defaultdict[str, list[tuple[str, int | None]]] = defaultdict(list)
+        for id, card, mb in self._connection.execute("SELECT task, card, mb FROM allocation ORDER BY place"):
+            held[id].append((card, mb))
+        found = self._connection.execute(f"SELECT {columns} FROM task {rest}", values)
+        return [rows.task(row, held) for row in found]
+
+    # --- changing
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Queues new tasks, all or none.
+
+        Raises:
+            NotFound: One waits for a task that is not there.
+            Refused: One is there already, or waits for itself or for one that did not succeed.
+            OSError: Where their packages lie cannot be noted.
+        """
+        with self._writing() as connection:
+            arrival.require_sound(tasks, self.states([id for task in tasks for id in (task.id, *task.after)]))
+            roots.note(self.folder, [Path(task.package) for task in tasks])
+            values = [(*rows.values(task).values(), rows.packed(task)) for task in tasks]
+            connection.executemany(rows.INSERT, values)
+            self._note_all((task.id, task.state, "") for task in tasks)
+
+    def start(
+        self,
+        task: Task,
+        cards: Sequence[Card],
+        mb: int | None,
+        *,
+        most_per_card: int | None = None,
+        spare_mb: int = 0,
+    ) -> Task:
+        """Gives a pending task its cards, as its next attempt; gives the task as it is then, with its plan.
+
+        Args:
+            task: As it was seen.
+            cards: That it gets.
+            mb: Of each of them; None: the whole.
+            most_per_card: So many tasks may be on one.
+            spare_mb: So much of each is nobody's.
+
+        Raises:
+            Raced: It is no more as it was seen, or a card is not free any more.
+        """
+        _require(task.state == PENDING, task, STARTING)
+        now = {"attempt": task.attempt + 1, "session": None, "started": None, "reason": ""}
+        with self._writing() as connection:
+            for card in cards:
+                if taken := allotment.why_not(connection, card, mb, most_per_card, spare_mb):
+                    raise Raced(taken)
+            allotment.give(connection, task.id, [card.id for card in cards], mb)
+            holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
+            text = f"{', '.join(card.id for card in cards) or 'no card'}; attempt {task.attempt + 1}"
+            self._replaced(task, STARTING, {**now, **holds}, text)
+            return self._task(task.id)
+
+    def move(self, task: Task, to: str, **changes: Any) -> Task:
+        """Moves a task on in its life; gives it as it is then. What it holds is free when it lives no more.
+
+        Args:
+            task: As it was seen.
+            to: Its next state.
+            **changes: Of its other fields: reason, session, started, ended, exit_code, retries, need, …
+
+        Raises:
+            Raced: It is no more as it was seen.
+        """
+        _require(to in _NEXT.get(task.state, ()), task, to)
+        _require(to != PENDING or task.stop_asked not in (STOP, KILL), task, to)
+        with self._writing() as connection:
+            if to not in LIVE:
+                allotment.free(connection, task.id)
+                changes = {**_LIVES_NO_MORE, **changes}
+            if to == PENDING:
+                changes = {**_WAITS, **changes}
+            moved = self._replaced(task, to, changes, str(changes.get("reason", "")))
+        self._write_ticket(moved)
+        return moved
+
+    def update(self, task: Task, **changes: Any) -> Task:
+        """Changes other fields of a live task than its state, as `move` does; gives it as it is then.
+
+        Args:
+            task: As it was seen.
+            **changes: As for `move`.
+
+        Raises:
+            Raced: It is no more as it was seen.
+        """
+        _require(task.state in LIVE, task, task.state)
+        with self._writing():
+            return self._replaced(task, task.state, changes, ", ".join(changes), kind="changed")
+
+    def requeue(self, id: str) -> Task:
+        """Lets a task that has ended wait for another attempt.
+
+        Raises:
+            NotFound: There is none.
+            Refused: It has not ended, or what it would start is not known any more.
+        """
+        with self._writing():
+            task = self._task(id)
+            if task.state not in ENDED:
+                raise Refused(f"the task is {task.state}", received=id, fix="`roost stop` ends it")
+            if not task.plan:
+                what = "the queue was rebuilt since the task has ended, and does not know what it would start"
+                raise Refused(what, received=id, fix=f"`roost submit continue {task.package}`")
+            moved = self._replaced(task, PENDING, dict(_WAITS, reason=""), "again")
+        self._write_ticket(moved)
+        return moved
+
+    def ask(self, id: str, how: str) -> Task:
+        """Asks a task to end. One that waits is stopped at once, unless it is to wait again anyway; of one
+        that lives it is noted, until the daemon has done it. The strongest wish holds.
+
+        Args:
+            id: The task.
+            how: `EVICT`, `STOP` or `KILL`.
+
+        Raises:
+            NotFound: There is none.
+            Refused: It has ended.
+        """
+        with self._writing():
+            task = self._unended(id)
+            if task.state == PENDING:
+                if how == EVICT:
+                    return task
+                asked = {"reason": _BEFORE_IT_BEGAN, "ended": time.time()}
+                moved = self._replaced(task, STOPPED, asked, _BEFORE_IT_BEGAN)
+            elif _STRENGTH.index(how) <= _STRENGTH.index(task.stop_asked):
+                return task
+            else:
+                return self._replaced(task, task.state, {"stop_asked": how}, how, kind="asked")
+        self._write_ticket(moved)
+        return moved
+
+    def change(self, id: str, *, held: bool | None = None, priority: int | None = None) -> Task:
+        """Holds a task back, or lets it go, or gives it another priority; for its next attempt, if it lives.
+
+        Raises:
+            NotFound: There is none.
+            Refused: It has ended.
+        """
+        asked = {"held": held, "priority": priority}
+        changes = {name: value for name, value in asked.items() if value is not None}
+        text = ", ".join(f"{name} {value}" for name, value in changes.items())
+        with self._writing():
+            task = self._unended(id)
+            moved = self._replaced(task, task.state, changes, text, kind="changed")
+        if moved.state == PENDING:
+            self._write_ticket(moved)
+        return moved
+
+    def explain(self, reasons: Mapping[str, str]) -> None:
+        """Notes why tasks wait, of those that still do. No version grows, so nobody loses a race by it."""
+        values = [(rows.printable(reason), id, PENDING) for id, reason in reasons.items()]
+        with self._writing() as connection:
+            connection.executemany("UPDATE task SET reason = ? WHERE id = ? AND state = ?", values)
+
+    def restore(self, tasks: Sequence[Task]) -> None:
+        """Puts tasks into an empty queue as they are, with what they hold."""
+        with self._writing() as connection:
+            for task in tasks:
+                connection.execute(rows.INSERT, (*rows.values(task).values(), rows.packed(task)))
+                allotment.give(connection, task.id, task.cards, task.reserved_mb)
+            self._note_all((task.id, "rebuilt", task.state) for task in tasks)
+
+    def _unended(self, id: str) -> Task:
+        task = self._task(id)
+        finding.require_unended(task)
+        return task
+
+    def _replaced(
+        self, task: Task, to: str, changes: Mapping[str, Any], text: str, *, kind: str | None = None
+    ) -> Task:
+        new = msgspec.structs.replace(task, state=to, version=task.version + 1, **changes)
+        # A reason is explained without a version: what was seen may be another than what stands there.
+        columns = {**rows.changed(task, new), "reason": rows.printable(new.reason)}
+        names = ", ".join(f'"{name}" = ?' for name in columns)
+        sql = f"UPDATE task SET {names} WHERE id = ? AND version = ?"
+        if not self._connection.execute(sql, (*columns.values(), task.id, task.version)).rowcount:
+            raise Raced(f"the task {task.id} is not as it was seen")
+        self._note_all([(task.id, kind or to, text)])
+        return new
+
+    def _write_ticket(self, task: Task) -> None:
+        """The queue is what counts: where the package cannot be written, that is told, and no more. One that
+        is gone needs no ticket."""
+        try:
+            # A task that was listed has no plan, and its next attempt needs one.
+            ticket.write(self.task(task.id) if task.state == PENDING else task)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.note("trouble", f"what a new queue would need could not be written: {error}", task=task.id)
+
+
+_LIVES_NO_MORE = {"cards": (), "reserved_mb": None, "stop_asked": ""}
+_WAITS = {"started": None, "ended": None, "exit_code": None}
+
+
+def _require(allowed: bool, task: Task, to: str) -> None:
+    if not allowed:
+        asked = f", asked to {task.stop_asked}," if task.stop_asked else ""
+        raise ValueError(f"a task that is {task.state}{asked} does not become {to}")

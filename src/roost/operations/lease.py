@@ -1,0 +1,184 @@
+"""``lease``: cards for what a person starts: a shell, a notebook, a program that knows nothing of roost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from roost.base.errors import NotFound, Refused
+from roost.base.listed import listed
+from roost.base.size import memory
+from roost.devices import held, leases, visible
+from roost.devices.card import Card
+from roost.devices.leases import Busy, Holder, Leases
+from roost.lab import place, wake
+from roost.lab.policy.room import spare_mb
+from roost.lab.policy.state import Rules
+from roost.lab.scheduler import without_holders
+from roost.lab.session import CARDS_VARIABLE
+
+_LOOK_SECONDS = 1.0
+"""How often a card that is waited for is looked at: nothing tells when one of several leases ends."""
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+_OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseRequest:
+    """What is asked for."""
+
+    count: int = 1
+    """How many cards."""
+    mb: int | None = None
+    """Of each; None: whole cards."""
+    waits: bool = False
+    """Whether to wait until as many are free."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Not enough is free."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Cards that are ours until `run` ends."""
+
+    cards: Sequence[Card]
+    leases: Leases
+
+
+def take(request: LeaseRequest) -> Iterator[Waits | Taken]:
+    """Takes free cards, those with the most free memory first.
+
+    Yields:
+        Why it waits, whenever that changes; in the end the cards.
+
+    Raises:
+        Busy: Too few are free, and it is not to wait.
+        Refused: The machine does not have as much, or as `roost.devices.leases.take`.
+        RoostError: As `roost.devices.visible.cards`.
+    """
+    said = ""
+    while True:
+        try:
+            taken = _taken(request)
+            break
+        except Busy as busy:
+            if not request.waits:
+                raise
+            why = busy.message
+        if why != said:
+            said = why
+            yield Waits(why)
+        time.sleep(_LOOK_SECONDS)
+    yield taken
+
+
+def run(command: Sequence[str], taken: Taken) -> int:
+    """Runs a command on the cards, at this terminal; gives its exit code, above 128 if a signal ended it.
+
+    The command has copies of the descriptors, so that it keeps the cards when we are killed. We stay, because
+    some programs (sudo) close what they do not know.
+
+    Raises:
+        NotFound: There is no such program.
+        OSError: It cannot be started.
+    """
+    child: subprocess.Popen[bytes] | None = None
+    asked: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        if child is not None and signum in _PASSED_ON:  # the others the terminal sends to both of us
+            child.send_signal(signum)
+
+    # Handlers, as what is ignored would be ignored by the command too.
+    before = {signum: signal.signal(signum, note) for signum in (*_PASSED_ON, *_OF_THE_TERMINAL)}
+    try:
+        child = subprocess.Popen(command, env=_environment(taken), pass_fds=taken.leases.fds)
+        for signum in set(asked) & set(_PASSED_ON):
+            child.send_signal(signum)
+        code = child.wait()
+    except FileNotFoundError as error:
+        raise NotFound("there is no such program", received=error.filename) from None
+    finally:
+        for signum, action in before.items():
+            signal.signal(signum, action)
+        taken.leases.close()
+        wake.send(place.folder())  # a task may wait for these cards
+    return code if code >= 0 else 128 - code
+
+
+def _environment(taken: Taken) -> dict[str, str]:
+    cards = ",".join(card.id for card in taken.cards)
+    return {**os.environ, CARDS_VARIABLE: cards, **taken.leases.environment()}
+
+
+def _taken(request: LeaseRequest) -> Taken:
+    cards = visible.cards()
+    reserve_mb = max((spare_mb(card, Rules()) for card in cards), default=0) if request.mb is not None else 0
+    large = [card for card in cards if _is_large_enough(card, request.mb, reserve_mb)]
+    if len(large) < request.count:
+        raise _too_few(cards, large, request)
+    found = leases.with_room(large, request.mb, reserve_mb=reserve_mb)
+    free = [card for card in found if _is_unused(card, request.mb)]
+    if len(free) < request.count:
+        raise _busy(large, free, request)
+    chosen = visible.freest(free, request.count)
+    return Taken(chosen, leases.take(chosen, request.mb, Holder.own(), reserve_mb=reserve_mb))
+
+
+def _is_large_enough(card: Card, mb: int | None, reserve_mb: int) -> bool:
+    return mb is None or not card.total_mb or mb <= card.total_mb - reserve_mb
+
+
+def _is_unused(card: Card, mb: int | None) -> bool:
+    """Whether those who hold no lease leave it."""
+    if mb is None:
+        return not _strangers(card)
+    return not card.total_mb or mb <= card.free_mb
+
+
+def _strangers(card: Card) -> Sequence[object]:
+    return without_holders(card, held.live_leases(card.id)).users
+
+
+def _too_few(cards: Sequence[Card], large: Sequence[Card], request: LeaseRequest) -> Refused:
+    here = f"there are {len(cards)} here"
+    if len(large) < len(cards):
+        here = f"{len(large) or 'none'} of {len(cards)} {'have' if len(large) > 1 else 'has'} as much"
+    return Refused(
+        f"{_wanted(request)} asked for, and {here}",
+        fix="ask for less; `roost devices` shows what there is",
+    )
+
+
+def _busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> Busy:
+    found = {card.id: held.live_leases(card.id) for card in cards if card not in free}
+    each = [f"GPU {card.number}: {_by_whom(card, found[card.id])}" for card in cards if card not in free]
+    are = f"{len(free) or 'none'} of {len(cards)} {'are' if len(free) > 1 else 'is'} free"
+    return Busy(
+        f"{_wanted(request)} asked for, and {are}: {'; '.join(each)}",
+        held=found,
+        fix="write --wait to wait for it, or ask for less",
+    )
+
+
+def _by_whom(card: Card, holders: Sequence[held.Held]) -> str:
+    strangers = _strangers(card)
+    free = f"{memory(card.free_mb)} are free"
+    return listed([*map(str, holders), *(f"used without a lease by {user}" for user in strangers)]) or free
+
+
+def _wanted(request: LeaseRequest) -> str:
+    cards = "1 GPU" if request.count == 1 else f"{request.count} GPUs"
+    are = "is" if request.count == 1 else "are"
+    return f"{cards} {are}" if request.mb is None else f"{memory(request.mb)} of {cards} are"

@@ -1,0 +1,96 @@
+"""What a person means who names a task or a package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roost.base.errors import NotFound, UsageError
+from roost.lab import database, place
+from roost.lab.store import Store
+from roost.lab.task import ENDED, Task
+from roost.package.package import Package
+
+_NONE_YET = "`roost submit` queues one, `roost ls` lists packages"
+
+
+def has_queue() -> bool:
+    """Whether this user has submitted anything yet; whoever only looks makes no queue."""
+    return (place.folder() / database.NAME).exists()
+
+
+def is_package(text: str | Path) -> bool:
+    """Whether it is the path of a package, which goes before all that tasks are called by."""
+    try:
+        return (Path(text).expanduser() / "request.json").is_file()
+    except (OSError, RuntimeError, ValueError):  # it is no path
+        return False
+
+
+def tasks(text: str) -> list[Task]:
+    """The tasks that are meant by an id, the beginning of one, a name, or the path of a package: one, or all
+    of a sweep.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: It may mean several.
+        Refused: The queue cannot be opened.
+    """
+    if not has_queue():
+        _require_no_path(text)
+        raise NotFound("there is no such task", received=text, fix=_NONE_YET)
+    with Store.open() as store:
+        try:
+            return store.find_all(text)
+        except NotFound:
+            _require_no_path(text)
+            raise
+
+
+def unended(package: Path) -> Task | None:
+    """The task of a package that waits or runs.
+
+    Raises:
+        UsageError: There are several.
+        Refused: The queue cannot be opened.
+    """
+    # Most packages have never been a task: whatever is the matter with the queue is nothing to them.
+    if not any((package / "sessions").glob("task-*.json")) or not has_queue():
+        return None
+    try:
+        with Store.open() as store:
+            found = store.find(str(package))
+    except NotFound:  # it is a copy
+        return None
+    return found if found.state not in ENDED else None
+
+
+def package_of(text: str | Path) -> Path:
+    """The package that is meant by its path, or by its task.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: It may mean several.
+        Refused: The queue cannot be opened.
+    """
+    if is_package(text):
+        return Path(text)
+    task, *others = tasks(str(text))
+    if others:
+        raise UsageError(
+            f"it is a sweep of {len(others) + 1} tasks", received=str(text), fix="give the id of one task"
+        )
+    return Path(task.package)
+
+
+def _require_no_path(text: str) -> None:
+    """Whoever types a path hears what is wrong with that.
+
+    Raises:
+        NotFound: It is one, and no package.
+    """
+    try:
+        is_path = "/" in text or Path(text).is_dir()
+    except (OSError, ValueError):
+        return
+    if is_path:
+        Package.open(text)

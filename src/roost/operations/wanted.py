@@ -1,0 +1,177 @@
+"""What a task asks of the lab, and whether that makes sense on this machine."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from roost.base.duration import duration
+from roost.base.errors import ConfigError, Refused, UsageError
+from roost.base.interval import parse_duration
+from roost.base.moment import parse_moment
+from roost.config.settings import Devices
+from roost.devices import providers, visible
+from roost.lab.arrival import require_hope
+from roost.lab.policy.state import Rules
+from roost.lab.policy.waiting import impossible
+from roost.lab.scheduler import RULES
+from roost.lab.task import Need
+from roost.operations import lab
+
+HIGHEST_PRIORITY = 1_000_000
+_FARTHEST_DAYS = 366
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a task asks of the lab."""
+
+    need: Need = field(default_factory=Need)
+    """Of a training the time limit is that of its settings."""
+    cards_as_usual: bool = False
+    """Whether nobody has said how many cards: as many as its settings say, or one where there is one."""
+    strategy: str | None = None
+    """single, ddp or fsdp; None: as the settings say."""
+    priority: int = 0
+    after: Sequence[str] = ()
+    """Tasks, by their ids, that must have succeeded before."""
+    begin: float | None = None
+    """Unix seconds before which it does not start."""
+    retries: int = 0
+    """How many more times it may be started after it has failed."""
+    most_parallel: int | None = None
+    """How many of a sweep may run at once."""
+    simulated: bool = field(default_factory=providers.is_simulated)
+    """Whether the lab's cards are simulated."""
+
+    def require_sense(self) -> None:
+        """Makes sure that it says something, and can begin some day as far as other tasks are concerned.
+
+        Raises:
+            UsageError: It does not.
+            NotFound: It waits for a task that is not there.
+            Refused: It waits for one that did not succeed.
+        """
+        if abs(self.priority) > HIGHEST_PRIORITY:
+            fix = f"give one from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}"
+            raise UsageError("is no priority", setting="--priority", received=self.priority, fix=fix)
+        now = time.time()
+        if self.begin is not None and self.begin < now - 1:
+            what = f"was {duration(now - self.begin)} ago"
+            raise UsageError(what, setting="--begin", received=_shown(self.begin), fix="leave it out")
+        if self.begin is not None and self.begin > now + _FARTHEST_DAYS * 86400:
+            fix = "give a moment within a year"
+            raise UsageError("is too far away", setting="--begin", received=_shown(self.begin), fix=fix)
+        if self.after:
+            with lab.opened() as store:
+                states = store.states(list(self.after))
+            for other in self.after:
+                require_hope(other, states.get(other))
+
+    def with_cards(self, devices: Devices | None) -> Wanted:
+        """With the number of cards, where nobody has said it.
+
+        Args:
+            devices: As the settings of a training say; None: it is a command.
+
+        Raises:
+            UsageError: Something is asked of its cards, and it has none; or nobody can know how many.
+            Refused: The driver does not tell.
+        """
+        strategy = self.strategy
+        if self.cards_as_usual and strategy in ("ddp", "fsdp") and devices == "auto":
+            what = f"{strategy} shares the work among several, and nobody has said among how many"
+            raise UsageError(what, fix="add --gpus 2; or on the CPU: -CPU devices=2")
+        cards = _usual(devices) if self.cards_as_usual else self.need.cards
+        need = msgspec.structs.replace(self.need, cards=cards)
+        asked = {
+            "-m": need.memory_mb is not None,
+            "--whole": need.whole,
+            "--opportunistic": need.opportunistic,
+        }
+        about_cards = [option for option, is_asked in asked.items() if is_asked]
+        if about_cards and not cards:
+            what = f"{' and '.join(about_cards)} is about cards, and this task has none"
+            raise UsageError(what, fix="leave it out, or ask for cards: --gpus 1")
+        return replace(self, need=need, cards_as_usual=False)
+
+
+def require_possible(needs: Sequence[Need]) -> None:
+    """Makes sure that the machine is large enough, whoever uses it now.
+
+    Raises:
+        Refused: A task could never start; or the driver does not tell.
+    """
+    with lab.opened() as store:
+        rules = msgspec.convert(store.settings().get(RULES, {}), Rules)
+    cards = providers.look() if any(need.cards for need in needs) else []
+    for need in dict.fromkeys(needs):
+        why = impossible(need, cards, rules)
+        if why is not None:
+            raise Refused(
+                f"the task could never start: it {why}", fix="ask for less; `roost devices` lists all"
+            )
+
+
+def found_tasks(texts: Sequence[str]) -> tuple[str, ...]:
+    """The ids of the tasks that a person means, each once.
+
+    Raises:
+        NotFound: There is no such task.
+        UsageError: Several are meant.
+    """
+    if not texts:
+        return ()
+    with lab.opened() as store:
+        return tuple(dict.fromkeys(store.find(text).id for text in texts))
+
+
+def parse_begin(text: str, *, now: float) -> float:
+    """Unix seconds of ``22:00``, the next one; of ``2026-11-22T08:00``; or of ``+2h`` from now on.
+
+    Args:
+        text: What was typed.
+        now: Unix seconds.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    typed = text.strip()
+    try:
+        if typed.startswith("+"):
+            return now + parse_duration(typed[1:], setting="--begin")
+        if clock := _CLOCK.fullmatch(typed):
+            return _next(int(clock[1]), int(clock[2]), now)
+        return parse_moment(typed, setting="--begin")
+    except (ConfigError, UsageError, ValueError, OverflowError):
+        fix = "write 22:00, 2026-11-22T08:00 or +2h"
+        raise UsageError("is no moment", setting="--begin", received=text, fix=fix) from None
+
+
+def _next(hour: int, minute: int, now: float) -> float:
+    today = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
+    moment = today if today.timestamp() > now else today + timedelta(days=1)
+    return moment.timestamp()
+
+
+def _shown(moment: float) -> str:
+    try:
+        return datetime.fromtimestamp(moment).isoformat(" ", "minutes")
+    except (ValueError, OverflowError, OSError):  # no year has it
+        return f"{moment:g}"
+
+
+def _usual(devices: Devices | None) -> int:
+    """Without a word about it: what the settings say, on a machine that has cards which torch can use."""
+    can_use = devices is None or providers.is_simulated() or visible.torch_has_cuda()
+    if not can_use or not providers.look():
+        return 0
+    if devices is None or devices == "auto":
+        return 1
+    return len(devices) if isinstance(devices, list) else int(devices)

@@ -1,0 +1,90 @@
+"""``why``: why a task waits, or how it ended, and what happened to it."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from roost.base.duration import duration
+from roost.base.listed import listed
+from roost.base.moment import clock
+from roost.lab import place, presence
+from roost.lab.remembered import Event
+from roost.lab.store import Store
+from roost.lab.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
+from roost.operations import meant
+
+_IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """One thing that happened to a task."""
+
+    at: float
+    kind: str
+    text: str
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a task."""
+
+    id: str
+    name: str
+    package: str
+    state: str
+    why: str
+    """One line; never empty."""
+    events: list[Happened]
+    """The oldest first; the oldest of all tasks' are forgotten."""
+
+
+def why(text: str) -> list[Why]:
+    """What is known of the task that is meant; of a sweep, of each.
+
+    Args:
+        text: Its id, the beginning of one, its name, or the path of its package.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: It may mean several.
+        Refused: The queue cannot be opened.
+    """
+    tasks = meant.tasks(text)
+    is_watched = presence.about(place.folder()) is not None
+    with Store.open() as store:
+        return [_of(task, store.events(task=task.id), is_watched=is_watched) for task in tasks]
+
+
+def _of(task: Task, events: list[Event], *, is_watched: bool) -> Why:
+    line = _line(task)
+    if not is_watched and task.state not in ENDED:
+        line += "; nobody looks after it: `roost lab start`"
+    happened = [Happened(event.at, event.kind, event.text) for event in events]
+    return Why(id=task.id, name=task.name, package=task.package, state=task.state, why=line, events=happened)
+
+
+def _line(task: Task) -> str:
+    if task.state == PENDING:
+        return task.reason or "the lab has not looked at it yet"
+    if task.state in ENDED:
+        return _end(task)
+    where = f"on {listed(task.cards)}" if task.cards else "without a card"
+    if task.stop_asked:
+        return f"{task.state} {where}: it was asked to end ({task.stop_asked})"
+    if task.state in (STARTING, RUNNING):
+        began = f" since {clock(task.started)}" if task.started is not None else ""
+        return f"{task.state} {where}{began}, attempt {task.attempt}"
+    return f"{task.state} {where}: it saves and ends"
+
+
+def _end(task: Task) -> str:
+    told = [_IN_WORDS.get(task.reason, task.reason)] if task.reason else []
+    if not told and task.state != SUCCEEDED and task.exit_code is not None:
+        told.append(f"exit code {task.exit_code}")
+    if task.started is not None and task.ended is not None:
+        told.append(f"it ran for {duration(max(0.0, task.ended - task.started))}")
+    if not told:
+        told.append("somebody asked it to" if task.state == STOPPED else f"attempt {task.attempt}")
+    ended = f" at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(task.ended))}" if task.ended else ""
+    return f"{task.state}{ended}: {'; '.join(told)}"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roost.cli.commands.devices import _rows
+from roost.operations.cards import CardShown, LeaseThere, ProcessThere, TaskThere
+from tests.cli.programs import roost
+
+
+def card(**given: object) -> CardShown:
+    usual = {
+        "number": 0, "id": "GPU-0", "name": "H100", "total_mb": 81920, "free_mb": 71680, "utilization": 93,
+        "temperature": 61, "power": 300.0, "trouble": "", "part_of": "", "allowed": True, "drained": False,
+        "tasks": [], "leases": [], "processes": [],
+    }  # fmt: skip
+    return CardShown(**{**usual, **given})  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("ROOST_DEVICES", "sim:2x24GB")
+
+
+def test_a_card_and_everybody_on_it() -> None:
+    rows = _rows(
+        card(
+            tasks=[TaskThere("01ab", "mnist", "running", 4000), TaskThere("01ac", "big", "starting", None)],
+            leases=[LeaseThere("ann", 7, None, 0.0, "/runs/a", "")],
+            processes=[ProcessThere(8, None, None), ProcessThere(9, "bob", 512)],
+        )
+    )
+    first, *others = rows
+    assert first[:-1] == ["0", "H100", "10.0 GB", "80.0 GB", "93%", "61 C", ""]
+    who = [row[-1] for row in (first, *others)]
+    assert who[:2] == ["task 01ab mnist: 3.9 GB, running", "task 01ac big: the whole card, starting"]
+    assert who[2].startswith("ann, pid 7: the whole card since ") and who[2].endswith(", /runs/a")
+    assert who[3:] == ["somebody, pid 8, without a lease", "bob, pid 9, without a lease: 512 MB"]
+    assert all(not any(row[:-1]) for row in others)
+
+
+def test_what_keeps_tasks_off_a_card() -> None:
+    (row,) = _rows(card(total_mb=0, free_mb=0, utilization=None, temperature=None, trouble="GPU is lost"))
+    assert row == ["0", "H100", "", "", "", "", "GPU is lost", ""]
+    (row,) = _rows(card(drained=True, allowed=False))
+    assert row[6] == "drained, not for the lab"
+
+
+def test_a_list_is_changed_shown_and_a_wrong_one_changes_nothing() -> None:
+    assert "not for the lab" not in roost("devices").stdout
+    done = roost("devices", "-d", "1", "--most-per-card", "2", "--foreign", "avoid")
+    assert done.stdout.splitlines()[1].endswith("not for the lab") and "tasks on a card: 2" in done.stderr
+    wrong = roost("devices", "-d", "1,5")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: -d: there is no GPU 5")
+    assert len(wrong.stderr.splitlines()) == 1 and not wrong.stdout
+    found = json.loads(roost("devices", "--json").stdout)
+    assert [one["allowed"] for one in found["cards"]] == [False, True]
+    assert (found["most_per_card"], found["foreign"]) == (2, "avoid")
+
+
+@pytest.mark.parametrize(
+    "options", [("--most-per-card", "0"), ("--most-per-card", "many"), ("--foreign", "hope")]
+)
+def test_nonsense_is_refused(options: tuple[str, str]) -> None:
+    done = roost("devices", *options)
+    assert done.returncode == 2 and options[0] in done.stderr and not done.stdout
+
+
+def test_a_machine_without_gpus() -> None:
+    done = roost("devices", ROOST_DEVICES="cpu")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no GPUs\n")

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost import __version__
+from tests.cli.programs import roost
+from tests.lab.labs import Lab
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Lab]:
+    own = Lab(tmp_path, "sim:2x24GB")
+    with own.here():
+        yield own
+    own.close()
+
+
+def test_the_daemon_from_start_to_stop(here: Lab) -> None:
+    assert roost("lab", "status").stdout.splitlines() == [
+        "daemon  none runs; `roost lab start` or the next `roost submit` starts one",
+        "tasks   none",
+        f"folder  {here.state}",
+    ]
+    task = here.queue("exec sleep 600")
+    started = roost("lab", "start")
+    assert started.returncode == 0
+    here.wait_for(task.id, "running")
+    found = json.loads(roost("lab", "status", "--json").stdout)
+    pid = found["daemon"]["pid"]
+    assert started.stderr == f"the lab's daemon runs: pid {pid}\n"
+    daemon, tasks, _ = roost("lab", "status").stdout.splitlines()
+    assert (
+        daemon.startswith(f"daemon  pid {pid}, roost {__version__}, since 20")
+        and tasks == "tasks   1 running"
+    )
+    refused = roost("lab", "rebuild")
+    assert refused.returncode == 5 and "`roost lab stop` first" in refused.stderr
+    assert roost("lab", "stop").stderr == f"the lab's daemon (pid {pid}) has ended\n"
+    again = roost("lab", "stop")
+    assert (again.returncode, again.stderr) == (0, "no daemon runs\n")
+
+
+def test_a_rebuild_tells_what_was_found(here: Lab) -> None:
+    here.wait_for(here.submit("exit 0"))
+    assert roost("lab", "stop").returncode == 0
+    done = roost("lab", "rebuild")
+    first, second = done.stdout.splitlines()
+    assert first == "tasks   1 succeeded" and second.startswith(f"before  {here.state}/lab.db.before-")
+
+
+@pytest.mark.parametrize("arguments", [("destroy",), ("rebuild", "/no/such")])
+def test_nonsense_is_refused(here: Lab, arguments: tuple[str, ...]) -> None:
+    done = roost("lab", *arguments)
+    assert done.returncode in (2, 3) and not done.stdout

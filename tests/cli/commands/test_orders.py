@@ -1,0 +1,67 @@
+"""`roost stop`, `kill`, `hold`, `release` and `priority` of tasks, through the real program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.lab.task import PENDING, RUNNING
+from tests.cli.programs import roost
+from tests.lab.labs import Lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    with lab.here():
+        yield lab
+    lab.close()
+
+
+def test_what_is_asked_is_done_and_told(lab: Lab) -> None:
+    blocker, task = (lab.queue("exec sleep 1000") for _ in range(2))
+    with lab.store() as store:
+        store.change(blocker.id, held=True)  # before the first order starts the daemon
+        store.change(task.id, held=True)
+    for order, said in (
+        (["hold", task.id, blocker.name], f"{task.name}: pending, priority 0, held back"),
+        (["priority", task.id[:20], "-5"], f"{task.name}: pending, priority -5, held back"),
+        (["stop", task.name], f"{task.name}: stopped before it began"),
+    ):
+        done = roost(*order)
+        assert done.returncode == 0 and done.stderr.splitlines()[0] == said and not done.stdout
+    assert roost("release", blocker.package).returncode == 0
+    lab.wait_for(blocker.id, RUNNING)
+    killed = roost("kill", blocker.id).stderr.splitlines()
+    assert killed == [f"{blocker.name}: session 1: ended at once", f"{blocker.name}: stopped"]
+    for order in (["hold"], ["stop"], ["kill"]):
+        over = roost(*order, blocker.id)
+        assert over.returncode == 5 and "the task has stopped" in over.stderr
+        assert len(over.stderr.splitlines()) == 1
+
+
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_changed(lab: Lab) -> None:
+    task, other = lab.queue("true"), lab.queue("true")
+    for order, code in (
+        (["stop", "nothing"], 3),
+        (["kill", task.id, "nothing"], 3),
+        (["hold", task.id[:6]], 2),
+        (["stop", task.id[:6]], 2),
+        (["release", "a/b"], 3),
+        (["priority", task.id, "1e9"], 2),
+        (["priority", task.id, "9999999999999999999999"], 2),
+        (["hold"], 2),
+    ):
+        said = roost(*order)
+        assert said.returncode == code and "Traceback" not in said.stderr, order
+    assert [(one.state, one.priority, one.held) for one in lab.tasks()] == [(PENDING, 0, False)] * 2
+    candidates = roost("stop", task.id[:6]).stderr
+    assert task.id in candidates and other.id in candidates
+
+
+def test_logs_takes_a_task(lab: Lab) -> None:
+    id = lab.submit("echo said")
+    lab.wait_for(id)
+    assert roost("logs", id).stdout == "said\n"

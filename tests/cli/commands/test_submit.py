@@ -1,0 +1,109 @@
+"""What `roost submit` takes and prints; tests/operations/test_submit.py tells what it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.cli.commands.submit import command
+from tests.lab.labs import Lab
+from tests.operations.packages import package, project
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[Lab]:
+    here = Lab(tmp_path, "sim:2x24GB")
+    with here.here():
+        yield here
+    here.close()
+
+
+def submit(*arguments: str) -> int:
+    """Types it, to begin when no test runs any more."""
+    return int(command.main(["--begin", "+2h", *arguments], standalone_mode=False))
+
+
+def test_one_task_is_one_line(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    project(here.folder / "p")
+    options = ["--name", "one", "-m", "4GB", "--whole", "--priority", "-3", "--retry", "2", "--opportunistic"]
+    assert submit("p/config.yaml", "max_epochs=1", *options, "--time-limit", "1h30m") == 0
+    (task,) = here.tasks()
+    assert capsys.readouterr().out == f"{task.id}  p/runs/one\n"
+    need = task.need
+    assert (need.cards, need.memory_mb, need.whole, need.opportunistic) == (1, 4096, True, True)
+    assert (need.time_limit, task.priority, task.retries) == (5400.0, -3, 2)
+    assert task.begin is not None and task.begin - task.submitted == pytest.approx(7200, abs=60)
+
+
+def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    project(here.folder / "p")
+    assert submit("-c", "p/config.yaml", "seed=0..6", "-CPU", "--max-parallel", "2") == 0
+    tasks = here.tasks()
+    first, *lines, last = capsys.readouterr().out.splitlines()
+    assert first == f"{tasks[0].array}  a sweep of 7 tasks" and last == "and 2 more: roost tasks"
+    assert lines == [f"{task.id}  p/runs/seed={seed}" for seed, task in enumerate(tasks[:5])]
+    assert {(task.need.cards, task.most_parallel) for task in tasks} == {(0, 2)}
+
+
+def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit("--json", "--gpus", "2", "--", "sh", "-c", "true", "--json") == 0
+    (task,) = here.tasks()
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told == {"id": task.id, "name": task.name, "package": task.package, "array": None}
+    assert task.plan == {} and task.need.cards == 2
+    assert here.one(task.id).plan["argv"] == ["sh", "-c", "true", "--json"]
+
+
+def test_a_package_goes_on_after_another_task(here: Lab) -> None:
+    made = package(here.folder / "runs", state="stopped")
+    assert submit("--name", "first", "--", "true") == 0
+    assert submit("continue", str(made.path), "max_epochs=9", "--after", "first", "--time-limit", "2h") == 0
+    first, second = here.tasks()
+    assert second.after == (first.id,) and second.need.time_limit == 7200.0
+    overrides = here.one(second.id).plan["request"]["overrides"]
+    assert overrides == ["max_epochs=9", "limits.wall_time=2h"]
+
+
+def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+    config = project(here.folder / "p")
+    with (config.parent / "Model" / "Runner.py").open("a") as file:
+        file.write("import nothing_of_this_name\n")
+    assert submit("p/config.yaml", "--check") not in (0, None)
+    found = capfd.readouterr()
+    assert "nothing_of_this_name" in found.err and found.out == ""
+    assert here.tasks() == [] and not (config.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "error", "said"),
+    [
+        ([], UsageError, "no config is named.*roost submit config.yaml"),
+        (["continue"], UsageError, "no package is named"),
+        (["continue", "max_epochs=2"], UsageError, "no package is named"),
+        (["continue", "nowhere"], NotFound, "no such folder"),
+        (["continue", "x", "--check", "--name", "y"], UsageError, "--name and --check is not for continue"),
+        (["--"], UsageError, "no command is named"),
+        (["a=1", "--", "true"], UsageError, "before -- stands 'a=1'"),
+        (["-f", "x.yaml", "--check", "--", "true"], UsageError, "-f and --check is not for a command"),
+        (["-DDP", "--", "true"], UsageError, "for trainings"),
+        (["c.yaml", "--force"], UsageError, "--force is not for a new run"),
+        (["c.yaml"], NotFound, "c.yaml"),
+        (["c.yaml", "-CPU", "--gpus", "1"], UsageError, "-CPU is short for --gpus 0"),
+        (["c.yaml", "-DDP", "-FSDP"], UsageError, "several strategies"),
+        (["c.yaml", "-CPU", "-mc"], UsageError, "-mc gives one process"),
+        (["c.yaml", "-m", "0GB"], UsageError, "-m: is no memory"),
+        (["c.yaml", "--time-limit", "1h,2h"], UsageError, "--time-limit: is no duration"),
+        (["c.yaml", "--begin", "noon"], UsageError, "--begin: is no moment"),
+        (["c.yaml", "--after", "nobody"], NotFound, "nobody"),
+        (["--priority", "9999999", "--", "true"], UsageError, "is no priority"),
+        (["--gpus", "3", "--", "true"], Refused, "needs 3 cards, and tasks may have 2 here"),
+    ],
+)
+def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str) -> None:
+    with pytest.raises(error, match=said):
+        submit(*typed)
+    assert here.tasks() == [] and not (here.folder / "runs").exists()

@@ -1,0 +1,147 @@
+"""A lab of its own for a test: its queue, its daemon once it is asked for, and simulated cards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base import process
+from roost.lab import presence
+from roost.lab.presence import About
+from roost.lab.store import Store
+from roost.lab.task import ENDED, Need, Task
+from roost.operations import lab, submit
+from roost.operations.wanted import Wanted
+from tests import processes
+from tests.waiting import wait_for
+
+
+class Lab:
+    """The lab of one user.
+
+    Args:
+        folder: Holds its state, its packages and where its tasks run.
+        cards: As in ROOST_DEVICES.
+        leases: The folder that all users share; one of its own when None.
+    """
+
+    def __init__(self, folder: Path, cards: str = "sim:4x24GB", *, leases: Path | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.state = folder, folder / "state" / "lab"
+        self._environment = {
+            "ROOST_STATE": str(folder / "state"),
+            "ROOST_LEASES": str(leases if leases is not None else folder / "leases"),
+            "ROOST_DEVICES": cards,
+        }
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """As if everything inside was typed by this user, in this folder."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self._environment.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            yield
+
+    def store(self) -> Store:
+        return Store.open(self.state)
+
+    def task(self, script: str, *, need: Need | None = None, **wanted: Any) -> Task:
+        """One that waits in nobody's queue yet."""
+        with self.here():
+            return submit.of_command(["/bin/sh", "-c", script], Wanted(need=need or Need(), **wanted))
+
+    def queue(self, script: str, **wanted: Any) -> Task:
+        """Queues a script; no daemon is told."""
+        task = self.task(script, **wanted)
+        with self.here(), lab.opened() as store:
+            store.submit([task])
+        return task
+
+    def submit(self, script: str, **wanted: Any) -> str:
+        """Queues a script as a person would; gives the task's id."""
+        task = self.task(script, **wanted)
+        with self.here():
+            lab.enqueue([task])
+        return task.id
+
+    def ask(self, id: str, how: str) -> None:
+        """Raises Refused if it has ended."""
+        with self.store() as store:
+            store.ask(id, how)
+            store.wake()
+
+    def start(self) -> About:
+        with self.here():
+            return lab.start()
+
+    def kill_daemon(self) -> None:
+        found = presence.about(self.state)
+        assert found is not None
+        process.send(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
+        wait_for(lambda: not found.lives)
+
+    def tasks(self) -> list[Task]:
+        with self.store() as store:
+            return store.tasks()
+
+    def one(self, id: str) -> Task:
+        with self.store() as store:
+            return store.task(id)
+
+    def wait_for(self, id: str, *states: str, timeout_seconds: float = 20.0) -> Task:
+        """Waits until a task is in one of these states, ended when none is named; gives it."""
+        with self.store() as store:
+            wait_for(lambda: store.task(id).state in (states or ENDED), timeout_seconds)
+            return store.task(id)
+
+    def wait_for_all(self, look: Callable[[Sequence[Task]], None] = lambda _: None) -> list[Task]:
+        """Waits until all have ended; ``look`` is shown them from time to time."""
+        deadline = time.monotonic() + 100
+        with self.store() as store:
+            tasks = store.tasks()
+            while any(task.state not in ENDED for task in tasks):
+                assert time.monotonic() < deadline, [task for task in tasks if task.state not in ENDED]
+                look(tasks)
+                time.sleep(0.05)
+                tasks = store.tasks()
+            return tasks
+
+    def lines(self, name: str) -> list[list[str]]:
+        """What the scripts have appended to a file, in words."""
+        path = self.folder / name
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def log(self) -> str:
+        return (self.state / lab.LOG).read_text()
+
+    def close(self) -> None:
+        """Ends the daemon, and whatever a test that failed has left."""
+        if not self.state.exists():
+            return
+        with self.here():
+            lab.stop()
+        processes.kill_all_in(self.folder)
+        wait_for(lambda: not processes.living_in(self.folder))
+
+
+def record_of(task: Task) -> dict[str, Any]:
+    """What the supervisor of a task's newest session has written."""
+    return dict(json.loads((Path(task.package) / "sessions" / f"{task.session}.json").read_bytes()))
+
+
+def kill_watchers(task: Task) -> None:
+    """SIGKILL to guard and supervisor at once, so that neither can write down the other's end."""
+    record = record_of(task)
+    for pid in (record["guard_pid"], record["pid"]):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (record["guard_pid"], record["pid"]):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,55 @@
+"""Tasks and cards for the tests of the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from roost.devices.card import Card
+from roost.lab.policy.decide import decide
+from roost.lab.policy.state import Decision, State
+from roost.lab.task import PENDING, RUNNING, Need, Task
+
+NOW = 1_795_000_000.0
+GB = 1024
+
+
+def card(number: int, gb: int = 24, **other: Any) -> Card:
+    given = {"name": "RTX 4090", "free_mb": gb * GB, **other}
+    return Card(number=number, id=f"GPU-{number}", total_mb=gb * GB, **given)
+
+
+def cards(count: int, gb: int = 24) -> list[Card]:
+    return [card(number, gb) for number in range(count)]
+
+
+def task(
+    id: str, *, gpus: int = 1, gb: float | None = None, limit: float | None = None, **other: Any
+) -> Task:
+    """Submitted ten minutes ago; of cards, whole ones unless ``gb`` says otherwise."""
+    need = Need(
+        cards=gpus,
+        memory_mb=None if gb is None else int(gb * GB),
+        whole=other.pop("whole", False),
+        time_limit=limit,
+        opportunistic=other.pop("opportunistic", False),
+    )
+    known = {"user": "ann", "state": PENDING, "submitted": NOW - 600, "name": f"train-{id}", "package": ""}
+    return Task(id=id, need=need, **{**known, **other})
+
+
+def running(one: Task, *numbers: int, started: float = NOW - 60, state: str = RUNNING) -> Task:
+    """The task on these cards."""
+    mb = None if one.need.whole else one.need.memory_mb
+    on = tuple(f"GPU-{number}" for number in numbers)
+    return msgspec.structs.replace(one, state=state, cards=on, reserved_mb=mb, started=started)
+
+
+def decided(*pending: Task, **state: Any) -> Decision:
+    return decide(State(now=NOW, pending=pending, **state))
+
+
+def placed(decision: Decision) -> dict[str, tuple[int, ...]]:
+    """The numbers of the cards of each task that starts."""
+    return {one.task: tuple(int(card[4:]) for card in one.cards) for one in decision.placements}

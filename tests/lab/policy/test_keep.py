@@ -1,0 +1,78 @@
+"""What is kept for the head of the queue."""
+
+from __future__ import annotations
+
+import math
+
+from roost.devices.card import Card, User
+from roost.lab.policy.keep import Kept, keep
+from roost.lab.policy.room import Room, Shape
+from roost.lab.policy.state import Held, State
+from roost.lab.task import STOPPING, Task
+from tests.lab.policy.made import GB, NOW, card, cards, running, task
+
+
+def kept(
+    head: Task,
+    machine: list[Card],
+    *live: Task,
+    held: dict[str, list[Held]] | None = None,
+    barred: frozenset[int] = frozenset(),
+) -> Kept | None:
+    state = State(now=NOW, pending=(), live=live, cards=machine, held=held or {})
+
+    limits = {one.id: one.need.time_limit for one in live}
+    ends = {id: math.inf if limit is None else NOW + limit for id, limit in limits.items()}
+    return keep(
+        head,
+        Shape.of(head.need),
+        Room(state),
+        now=NOW,
+        barred=barred,
+        ends=ends,
+        cost=lambda one: float(one.id),
+    )
+
+
+def told(found: Kept | None) -> tuple[list[int], float | None] | None:
+    if found is None:
+        return None
+    return [place.card.number for place in found.places], None if found.start is None else found.start - NOW
+
+
+def test_the_cards_that_become_free_first() -> None:
+    live = [running(task(f"{n}", limit=limit), n) for n, limit in enumerate((900, 300, 600, None))]
+    assert told(kept(task("h"), cards(4), *live)) == ([1], 300)
+    assert told(kept(task("h", gpus=3), cards(4), *live)) == ([1, 2, 0], 900)
+    assert told(kept(task("h", gpus=4), cards(4), *live)) == ([1, 2, 0, 3], None)
+    assert told(kept(task("h"), cards(4), *live, barred=frozenset([1]))) == ([2], 600)
+
+
+def test_memory_that_several_tasks_give_back() -> None:
+    live = [running(task(f"{n}", gb=7, limit=100 * (n + 1)), 0) for n in range(3)]
+    assert told(kept(task("h", gb=16), cards(1), *live)) == ([0], 200)
+    assert told(kept(task("h"), cards(1), *live)) == ([0], 300)
+    assert told(
+        kept(task("h", gb=16), cards(1), running(task("0", gb=2, limit=9), 0), running(task("1", gb=20), 0))
+    ) == (
+        [0],
+        None,
+    )
+
+
+def test_others_leave_at_an_unknown_time_and_processes_never() -> None:
+    assert told(kept(task("h"), cards(1), held={"GPU-0": [Held("bob", 9)]})) == ([0], None)
+    foreign = [card(0, free_mb=20 * GB, users=(User(1, "eve", 4 * GB),))]
+    assert kept(task("h"), foreign) is None
+    assert kept(task("h", gb=21), foreign) is None
+    assert told(kept(task("h", gb=18), foreign, running(task("0", gb=4, limit=50), 0))) == ([0], 50)
+
+
+def test_opportunistic_tasks_that_lose_least_go() -> None:
+    live = [running(task(f"{n}", opportunistic=True), n) for n in (3, 2, 1)]
+    found = kept(task("h", gpus=2), cards(4)[1:], *live)
+    assert told(found) == ([1, 2], 0) and found is not None and found.evictions == ("1", "2")
+    stopping = [running(task("9", opportunistic=True), 0, state=STOPPING), *live]
+    found = kept(task("h", gpus=1), cards(4), *stopping)
+    assert told(found) == ([0], 0) and found is not None and found.evictions == ()
+    assert told(kept(task("h", opportunistic=True), cards(4)[1:], *live)) == ([1], None)

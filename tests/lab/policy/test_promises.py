@@ -1,0 +1,279 @@
+"""What the policy promises, over many random events."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.devices.card import Card, User
+from roost.lab.policy.decide import decide
+from roost.lab.policy.room import capacity_mb
+from roost.lab.policy.state import Decision, Expected, Held, Rules, State, Window
+from roost.lab.task import RUNNING, STOPPING, Need, Task
+from roost.operations.virtual import Job, Lab
+from tests.lab.policy.made import GB, NOW, card, cards, task
+
+KINDS = {
+    "begin", "cards", "cores", "dependency", "drained", "foreign", "held", "impossible", "memory",
+    "reservation", "reserved", "sweep", "trouble",
+}  # fmt: skip
+
+
+class Machine:
+    """Tasks that come, start, end, are stopped and fail; others that come and go on the cards."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = NOW
+        self.rules = Rules(
+            foreign=self.random.choice(("avoid", "fit", "ignore")),
+            most_per_card=self.random.choice((None, 1, 3)),
+            cores=self.random.randrange(3),
+        )
+        self.totals = [self.random.choice((8, 24, 80, 0)) for _ in range(self.random.randrange(1, 7))]
+        self.pending: dict[str, Task] = {}
+        self.live: dict[str, Task] = {}
+        self.states: dict[str, str] = {}
+        self.held: defaultdict[str, list[Held]] = defaultdict(list)
+        self.users: dict[int, tuple[User, ...]] = {}
+        self.expected: dict[str, Expected] = {}
+        self.count = 0
+        self.kinds: Counter[str] = Counter()
+
+    def event(self) -> None:
+        """Something happens, and a decision is made and carried out."""
+        self.now += self.random.expovariate(1 / 300)
+        kind = self.random.choices(
+            (self.come, self.end, self.foreign, self.lease, self.rule), (50, 35, 5, 5, 5)
+        )[0]
+        kind()
+        state = self.state()
+        decision = decide(state)
+        self.check(state, decision)
+        for placed in decision.placements:
+            one = self.pending.pop(placed.task)
+            self.live[one.id] = msgspec.structs.replace(
+                one, state=RUNNING, cards=placed.cards, reserved_mb=placed.mb, started=self.now
+            )
+        for id in decision.evictions:
+            self.live[id] = msgspec.structs.replace(self.live[id], state=STOPPING)
+
+    def state(self) -> State:
+        machine = []
+        for number, gb in enumerate(self.totals):
+            used = sum(user.memory_mb or 0 for user in self.users.get(number, ()))
+            machine.append(card(number, gb, free_mb=max(0, gb * GB - used), users=self.users.get(number, ())))
+        return State(
+            now=self.now,
+            pending=list(self.pending.values()),
+            live=list(self.live.values()),
+            cards=machine,
+            held=self.held,
+            usage={"ann": 5000.0, "bob": 100.0},
+            expected=self.expected,
+            states=self.states,
+            rules=self.rules,
+        )
+
+    def come(self) -> None:
+        pick = self.random.choice
+        self.count += 1
+        need = Need(
+            cards=pick((0, 1, 1, 1, 2, 3)),
+            memory_mb=pick((None, 500, 3000, 7000, 20_000, 70_000)),
+            whole=self.random.random() < 0.1,
+            time_limit=pick((None, 300.0, 3000.0, 9000.0)),
+            opportunistic=self.random.random() < 0.2,
+        )
+        new = task(
+            f"{self.count:06d}",
+            user=pick(("ann", "bob", "cid")),
+            priority=pick((0, 0, 0, 1)),
+            submitted=self.now,
+            array=pick((None, None, "sweep")),
+            most_parallel=2,
+            held=self.random.random() < 0.05,
+            begin=pick((None, None, None, self.now + 500)),
+            after=(pick(list(self.states)),) if self.states and self.random.random() < 0.1 else (),
+        )
+        self.pending[new.id] = msgspec.structs.replace(new, need=need)
+        self.states[new.id] = "pending"
+        if self.random.random() < 0.2:
+            self.expected[new.id] = Expected(pick((None, 2000)), pick((None, 600.0)))
+
+    def end(self) -> None:
+        if not self.live:
+            return
+        one = self.live.pop(self.random.choice(list(self.live)))
+        if one.state == STOPPING:
+            self.pending[one.id] = msgspec.structs.replace(
+                one, state="pending", cards=(), reserved_mb=None, started=None
+            )
+        else:
+            self.states[one.id] = self.random.choice(("succeeded", "succeeded", "failed"))
+
+    def foreign(self) -> None:
+        number = self.random.randrange(len(self.totals))
+        if not any(f"GPU-{number}" in one.cards for one in self.live.values()):
+            memory = self.random.choice((None, 1000, 5000))
+            self.users[number] = self.random.choice(((), (User(1, "eve", memory),)))
+
+    def lease(self) -> None:
+        """Others admit themselves by what is held, as everybody does."""
+        number = self.random.randrange(len(self.totals))
+        id = f"GPU-{number}"
+        if self.held[id]:
+            self.held[id].clear()
+        elif not any(id in one.cards for one in self.live.values()):
+            self.held[id].append(Held("bob", self.random.choice((None, 2000))))
+
+    def rule(self) -> None:
+        id = f"GPU-{self.random.randrange(len(self.totals))}"
+        window = Window(card=id, user="bob", begin=self.now + 1000, end=self.now + 3000)
+        change: dict[str, Any] = self.random.choice(
+            ({"drained": (id,)}, {"drained": ()}, {"reserved": (window,)}, {"reserved": ()})
+        )
+        self.rules = msgspec.structs.replace(self.rules, **change)
+
+    def check(self, state: State, decision: Decision) -> None:
+        placed = {one.task for one in decision.placements}
+        assert placed.isdisjoint(decision.reasons)
+        assert placed | decision.reasons.keys() == {one.id for one in state.pending}
+        for reason in decision.reasons.values():
+            kind, _, words = reason.partition(": ")
+            assert kind in KINDS and words and "\n" not in reason
+            self.kinds[kind] += 1
+        assert all(self.live[id].need.opportunistic for id in decision.evictions)
+        assert decide(state) == decision
+        if self.count % 8 == 0:  # each user's own lab, that sees the others' tasks, does its part
+            parts = [decide(replace(state, mine=user)) for user in ("ann", "bob", "cid")]
+            together = [one for part in parts for one in part.placements]
+            assert sorted(together, key=str) == sorted(decision.placements, key=str)
+        self.check_cards(state, decision)
+
+    def check_cards(self, state: State, decision: Decision) -> None:
+        taken: defaultdict[str, list[int | None]] = defaultdict(list)
+        for one in state.live:
+            for id in one.cards:
+                taken[id].append(one.reserved_mb)
+        for id, leases in state.held.items():
+            taken[id] += [lease.mb for lease in leases]
+        known = {one.id: one for one in state.cards}
+        new: defaultdict[str, list[int | None]] = defaultdict(list)
+        needs = {one.id: one.need.cards for one in state.pending}
+        for placed in decision.placements:
+            assert len(set(placed.cards)) == len(placed.cards) == needs[placed.task]
+            for id in placed.cards:
+                new[id].append(placed.mb)
+        for id, given in new.items():
+            self.check_card(known[id], taken[id], given)
+        on_cpu = sum(not one.need.cards for one in state.live)
+        assert on_cpu + sum(not needs[one.task] for one in decision.placements) <= max(
+            on_cpu, self.rules.cores
+        )
+
+    def check_card(self, one: Card, before: list[int | None], new: list[int | None]) -> None:
+        both = before + new
+        rules = self.rules
+        assert one.id not in rules.drained and not (one.users and rules.foreign == "avoid")
+        if None in both:
+            assert len(both) == 1 and not (one.users and rules.foreign != "ignore")
+        else:
+            used = sum(user.memory_mb or 0 for user in one.users) if rules.foreign != "ignore" else 0
+            assert one.total_mb and sum(filter(None, both)) + used <= capacity_mb(one, rules)
+        assert rules.most_per_card is None or len(both) <= rules.most_per_card
+
+
+def test_never_too_much_on_a_card_and_a_reason_for_everybody() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(30):
+        machine = Machine(seed)
+        for _ in range(100):
+            machine.event()
+        kinds += machine.kinds
+    assert kinds.keys() >= KINDS - {"trouble"}
+
+
+@pytest.mark.soak
+def test_never_too_much_on_a_card_in_100000_events() -> None:
+    for seed in range(500):
+        machine = Machine(1000 + seed)
+        for _ in range(200):
+            machine.event()
+
+
+def stream(count: int, *, user: str = "ann", every: float = 50.0, seed: int = 0) -> list[Job]:
+    """Small tasks with limits of up to an hour, more than four cards can do."""
+    random_ = random.Random(seed)
+    made = []
+    for number in range(count):
+        limit = random_.uniform(600, 3600)
+        small = task(f"s{number:05d}", limit=limit, gb=random_.choice((None, 8, 20)), user=user)
+        made.append(
+            Job(msgspec.structs.replace(small, submitted=NOW + number * every), limit * random_.random())
+        )
+    return made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_gang_in_a_stream_of_small_tasks_starts_within_the_longest_limit(seed: int) -> None:
+    gang = Job(task("gang", gpus=4, submitted=NOW + 5000), 60.0)
+    lab = Lab([*stream(300, seed=seed), gang], cards(4), Rules())
+    its_turn = None
+    for state, decision in lab.passes():
+        if its_turn is None and decision.head == "gang":
+            its_turn = state.now
+        if gang.begun is not None:
+            break
+    assert len(lab.pending) > 50, "the stream has dried up: the gang did not have to hold its place"
+    assert its_turn is not None and gang.begun is not None and gang.begun <= its_turn + 3600
+
+
+def test_a_gang_of_a_user_who_has_had_most_starts_after_the_longest_wait() -> None:
+    gang = Job(task("gang", gpus=4, user="hog", submitted=NOW), 60.0)
+    lab = Lab([*stream(3000), gang], cards(4), Rules(longest_wait_of_several=7200.0))
+    lab.ledger.decayed["hog"] = 1e9
+    for _ in lab.passes():
+        if gang.begun is not None:
+            break
+    assert gang.waited is not None and 3600 < gang.waited <= 7200 + 3600
+
+
+def test_the_same_jobs_give_the_same_decisions() -> None:
+    def run() -> list[Decision]:
+        jobs = [*stream(150), *stream(50, user="bob", seed=1)]
+        for number, job in enumerate(jobs):
+            job.task = msgspec.structs.replace(job.task, id=f"{number}")
+        return [decision for _, decision in Lab(jobs, cards(3), Rules()).passes()]
+
+    assert run() == run()
+
+
+def test_three_users_get_equal_shares_though_one_has_500_tasks() -> None:
+    random_ = random.Random(0)
+    jobs = []
+    for user, count in (("hog", 500), ("ann", 170), ("bob", 170)):
+        for number in range(count):
+            one = task(f"{user}{number:04d}", user=user, submitted=NOW + (0 if user == "hog" else 60))
+            jobs.append(Job(one, random_.uniform(300, 3600)))
+    lab = Lab(jobs, cards(4), Rules())
+    for state, _ in lab.passes():
+        if state.now >= NOW + 86400:
+            break
+    used = [lab.ledger.total[user] for user in ("hog", "ann", "bob")]
+    assert max(used) - min(used) <= 0.05 * sum(used) / 3
+
+
+def test_tasks_of_the_cpu_start_though_those_of_cards_wait() -> None:
+    jobs = [
+        *stream(50, every=0.0),
+        *[Job(task(f"c{n}", gpus=0, submitted=NOW + n * 100), 50.0) for n in range(20)],
+    ]
+    for _ in (lab := Lab(jobs, cards(1), Rules(cores=1))).passes():
+        pass
+    assert [lab.jobs[f"c{n}"].waited for n in range(20)] == [0.0] * 20

@@ -1,0 +1,108 @@
+"""Which task a person means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, UsageError
+from roost.lab.store import Store
+from roost.lab.task import STOP
+from tests.lab.queued import task
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "lab") as store:
+        yield store
+
+
+def test_by_id_prefix_name_or_package(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = task(id="01abcd", name="resnet", package=str(tmp_path / "runs" / "resnet"))
+    store.submit([one, task(id="01abxx", name="vit")])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    texts = ["01abcd", "01ABCD", "01abc", "01ABC", " resnet ", "runs/resnet", "./runs/resnet/", "link/resnet"]
+    for text in [*texts, str(tmp_path / "runs" / "resnet")]:
+        assert store.find(text) == one, text
+
+
+def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Store) -> None:
+    store.submit([task(id="01a", name="x"), task(id="01ab", name="01a"), task(id="07", name="01ab")])
+    assert store.find("01a").id == "01a"
+    assert store.find("x").id == "01a"
+    assert store.find("01ab").id == "01ab"
+    store.submit([task(id="0"), task(id="z9", name="07x"), task(id="07xx")])
+    assert store.find("07x").id == "z9"
+
+
+def test_nothing_like_it_is_told_with_what_is_near(store: Store) -> None:
+    store.submit([task(name="resnet")])
+    with pytest.raises(
+        NotFound, match=r"no such task; received 'resnte'.*did you mean 'resnet'\?.*roost tasks"
+    ):
+        store.find("resnte")
+    for text in ("", " ", "%", "_", "\udcff", "'; DROP TABLE task", "~nobody", "a\0b"):
+        with pytest.raises(NotFound):
+            store.find(text)
+
+
+def test_several_are_listed_but_not_all(store: Store) -> None:
+    store.submit([task(id=f"01{n:02d}", name="same") for n in range(12)])
+    with pytest.raises(UsageError, match=r"12 tasks are meant by it: 0111 \(same, pending\), .* and 2 more"):
+        store.find("same")
+    with pytest.raises(UsageError, match=r"10 tasks are meant by it: .*0100 .same, pending."):
+        store.find("010")
+
+
+def test_one_that_has_not_ended_goes_before_those_that_have(store: Store) -> None:
+    store.submit([task(id=id, name="same") for id in "abc"])
+    store.ask("a", STOP)
+    store.ask("c", STOP)
+    assert store.find("same").id == "b"
+    store.ask("b", STOP)
+    with pytest.raises(UsageError, match="3 tasks are meant by it"):
+        store.find("same")
+
+
+def test_of_one_packages_ended_tasks_it_is_the_newest(store: Store) -> None:
+    store.submit([task(id=id, name="run", package="/runs/run") for id in "ab"])
+    with pytest.raises(UsageError, match="2 tasks"):
+        store.find("/runs/run")
+    for id in "ab":
+        store.ask(id, STOP)
+    assert store.find("/runs/run").id == "b"
+
+
+def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
+    tasks = [task(id=f"01ab{number}", name=f"s{number}", array="01aa") for number in range(3)]
+    store.submit([*tasks, task(id="02cd", name="alone")])
+    for text in ("01aa", "01AA", " 01aa "):
+        assert [one.id for one in store.find_all(text)] == [one.id for one in tasks], text
+    for text in ("01ab2", "s2"):
+        assert [one.id for one in store.find_all(text)] == ["01ab2"], text
+    assert [one.id for one in store.find_all("02")] == ["02cd"]
+    with pytest.raises(NotFound):
+        store.find_all("")
+
+
+def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store) -> None:
+    store.submit([task(id="01ab", array="01aa"), task(id="03", name="n", array="04a"), task(array="04b")])
+    with pytest.raises(UsageError, match="2 tasks and sweeps are meant by it: the sweep 01aa, 01ab; rec"):
+        store.find_all("01a")
+    with pytest.raises(UsageError, match="the sweep 04a, the sweep 04b"):
+        store.find_all("04")
+    store.submit([task(id="05", name="01aa")])
+    assert [one.id for one in store.find_all("01aa")] == ["05"]  # what is typed in full goes before
+
+
+def test_as_much_of_an_id_as_tells_it_from_the_others(store: Store) -> None:
+    ids = ["0123456789", "012345678a", "0123456xyz", "7"]
+    store.submit([task(id=id, array="0123456789ab") for id in ids])
+    expected = dict(zip(ids, ["0123456789", "012345678a", "0123456x", "7"], strict=True))
+    assert store.beginnings(ids) == expected
+    assert store.beginnings(["0123456789ab"]) == {"0123456789ab": "0123456789a"}
+    for id in ids:
+        assert store.find(expected[id]).id == id

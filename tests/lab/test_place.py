@@ -1,0 +1,103 @@
+"""Where the lab keeps its queue."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.lab import place
+
+MOUNTS = r"""
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:26 / /home rw shared:9 - nfs4 server:/home rw,vers=4.2
+31 22 0:27 / /home/with\040space rw - xfs /dev/vdb rw
+32 22 0:28 / /mnt/ssh rw - fuse.sshfs me@there:/ rw
+34 22 0:30 / /twice rw - nfs old:/ rw
+35 34 0:31 / /twice rw - tmpfs tmpfs rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib", "ext4"), ("/home/ada/.local/state", "nfs4"), ("/homestead", "ext4"),
+        ("/home/with space/lab", "xfs"), ("/mnt/ssh/x", "fuse.sshfs"), ("/twice/x", "tmpfs"),
+    ],
+)  # fmt: skip
+def test_the_file_system_is_that_of_the_nearest_and_latest_mount(
+    tmp_path: Path, path: str, kind: str
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS.lstrip())
+    assert place.file_system(Path(path), mounts=mounts) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [("nfs4", True), ("cifs", True), ("fuse.sshfs", True), ("ext4", False), ("fuse.fuse-overlayfs", False)],
+)
+def test_a_network_file_system_is_refused(tmp_path: Path, kind: str, refused: bool) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"22 1 254:0 / / rw - {kind} there rw\n")
+    if not refused:
+        place.prepare(tmp_path / "lab", mounts=mounts)
+        return
+    with pytest.raises(Refused, match=rf"network file system \({kind}\).*at .*lab.*mend it: set ROOST_STATE"):
+        place.prepare(tmp_path / "lab", mounts=mounts)
+
+
+def test_where_the_kernel_does_not_tell_nothing_is_known(tmp_path: Path) -> None:
+    assert place.file_system(tmp_path, mounts=tmp_path / "none") == ""
+    assert place.file_system(tmp_path), "here it does"
+
+
+def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    place.prepare(tmp_path / "a" / "lab")
+    place.prepare(tmp_path / "a" / "lab")
+    assert (tmp_path / "a" / "lab").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("rights", [0o755, 0o770, 0o500])
+def test_other_rights_are_refused_with_the_command(tmp_path: Path, rights: int) -> None:
+    tmp_path.chmod(rights)
+    with pytest.raises(Refused, match=f"has the rights {rights:o}.*To mend it: `chmod 700 {tmp_path}`"):
+        place.prepare(tmp_path)
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make another's folder")
+def test_another_users_folder_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    os.chown(tmp_path, 65534, -1)
+    with pytest.raises(Refused, match=r"the lab of the user with the id 65534.*run it as that user"):
+        place.prepare(tmp_path)
+
+
+def test_the_environment_tells_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path))
+    assert place.folder() == tmp_path / "lab"
+    monkeypatch.setenv("ROOST_STATE", "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert place.folder() == tmp_path / "roost" / "lab"
+    monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert place.folder() == tmp_path / ".local" / "state" / "roost" / "lab"
+
+
+def test_alone_keeps_others_out_until_the_end(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom roost.lab import place\nfolder = Path(sys.argv[1])\n"
+        "print('asks', flush=True)\nwith place.alone(folder):\n    print((folder / 'x').exists())"
+    )
+    with place.alone(tmp_path):
+        argv = [sys.executable, "-c", program, str(tmp_path)]
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "asks\n"
+        (tmp_path / "x").touch()
+    assert child.communicate()[0] == "True\n"

@@ -1,0 +1,207 @@
+"""A queue made anew from its packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.lab import ticket
+from roost.lab.rebuild import rebuild
+from roost.lab.remembered import Peak
+from roost.lab.store import Store
+from roost.lab.task import EVICT, FAILED, PENDING, RUNNING, STARTING, STOP, STOPPED, SUCCEEDED, Need, Task
+from roost.package import sessions
+from tests.lab.queued import PLAN, card, package, task
+
+PEAK = Peak("k", 8.0, 1000.0, 300.0, 1, "H200", 5.0)
+
+
+class Lab:
+    """A queue whose tasks have packages, and sessions as an executor would begin them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder / "lab", folder / "runs"
+        self.store = Store.open(self.folder)
+
+    def submit(self, name: str, **given: Any) -> Task:
+        new = task(id=name, name=name, package=str(package(self.runs / name)), **given)
+        ticket.write(new)
+        self.store.submit([new])
+        return new
+
+    def begin(self, task: Task, *numbers: int, mb: int | None = None) -> Task:
+        begun = self.store.start(task, [card(number) for number in numbers], mb)
+        asked = {"task": task.id, "attempt": begun.attempt, "cards": list(begun.cards), "reserved_mb": mb}
+        sessions.write_request(Path(task.package) / "sessions", asked)
+        return begun
+
+    def run(self, task: Task, *numbers: int, mb: int | None = None) -> Task:
+        begun = self.begin(task, *numbers, mb=mb)
+        folder = Path(task.package) / "sessions"
+        number = sessions.read_all(folder)[-1].number
+        own = sessions.OwnRecord(folder / f"{number}.json", number)
+        started = (sessions.load(folder / f"{own.number}.json") or {})["started"]
+        return self.store.move(begun, RUNNING, session=number, started=started)
+
+    def lose(self, damage: Callable[[Path], None]) -> list[Task]:
+        """Damages the queue; gives what it held."""
+        listed = [self.store.task(task.id) for task in self.store.tasks()]
+        self.store.close()
+        damage(self.folder / "lab.db")
+        return listed
+
+    def rebuilt(self) -> list[Task]:
+        done = rebuild(self.folder)
+        self.store = Store.open(self.folder)
+        self.store.check()
+        found = [self.store.task(task.id) for task in self.store.tasks()]
+        assert done.tasks == len(found)
+        return found
+
+
+def alike(task: Task) -> Task:
+    """But for what only the lost queue counted, or is not kept: how often it changed, the environment, and
+    the plan of one that has ended."""
+    ended = task.state in (SUCCEEDED, FAILED, STOPPED)
+    plan = {} if ended else {**task.plan, "env": None}
+    return msgspec.structs.replace(task, version=0, plan=plan)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.store.close()
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"garbage" * 1000)
+
+
+@pytest.mark.parametrize("damage", [garbage, Path.unlink])
+def test_the_listing_is_as_it_was(lab: Lab, damage: Callable[[Path], None]) -> None:
+    """Fault F21."""
+    store = lab.store
+    lab.submit("first", need=Need(cards=2, memory_mb=5), priority=1)
+    lab.submit("after", after=("first",), array="sweep")
+    store.change(lab.submit("held").id, held=True)
+    store.change(lab.submit("urgent").id, priority=9)
+    store.ask(lab.submit("stopped").id, STOP)
+    lab.begin(lab.submit("starting"), 0, mb=1000)
+    lab.run(lab.submit("running"), 1, 2)
+    lab.run(lab.submit("sharing"), 0, mb=2000)
+    done = lab.run(lab.submit("done"))
+    store.move(done, SUCCEEDED, ended=9.0, exit_code=0)
+    failed = lab.run(lab.submit("failed", retries=1))
+    store.move(failed, FAILED, reason="out of memory", ended=9.0, exit_code=1)
+    retried = lab.run(lab.submit("retried", retries=1))
+    store.move(retried, PENDING, reason="again", retries=0)
+    again = lab.run(lab.submit("again"))
+    store.move(again, FAILED, ended=9.0)
+    store.requeue("again")
+    evicted = lab.run(lab.submit("evicted"))
+    store.move(store.ask(evicted.id, EVICT), PENDING)
+    lab.run(store.task("evicted"), 3)
+    before = lab.lose(damage)
+    assert [alike(task) for task in lab.rebuilt()] == [alike(task) for task in before]
+
+
+def test_what_waits_has_the_environment_of_whoever_rebuilds(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.submit("waits")
+    store = lab.store
+    store.ask(lab.submit("stopped").id, STOP)
+    lab.lose(garbage)
+    monkeypatch.setenv("MINE", "1")
+    waits, stopped = lab.rebuilt()
+    assert waits.plan == {**PLAN, "env": dict(os.environ)} and stopped.plan == {}
+
+
+def test_the_damaged_queue_is_kept_aside(lab: Lab) -> None:
+    lab.submit("a")
+    lab.lose(garbage)
+    done = rebuild(lab.folder)
+    assert done.aside is not None
+    assert done.aside.parent == lab.folder
+    assert done.aside.read_bytes().startswith(b"garbage")
+    assert not [path for path in lab.folder.iterdir() if ".tmp-" in path.name]
+    assert (lab.folder / "lab.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for_the_new_ones(
+    lab: Lab,
+) -> None:
+    lab.submit("a")
+    stale = (lab.folder / "lab.db-wal").read_bytes()
+    assert stale
+    lab.lose(garbage)
+    (lab.folder / "lab.db-wal").write_bytes(stale)
+    done = rebuild(lab.folder)
+    assert done.aside is not None
+    assert done.aside.with_name(done.aside.name + "-wal").read_bytes() == stale
+    with Store.open(lab.folder) as store:
+        store.check()
+        assert [task.id for task in store.tasks()] == ["a"]
+
+
+def test_settings_and_measured_memory_are_taken_over_if_they_can_be_read(lab: Lab) -> None:
+    lab.store.set("drained", ["GPU-0"])
+    lab.store.learn(PEAK)
+    lab.submit("a")
+    lab.lose(lambda path: None)
+    lab.rebuilt()
+    assert lab.store.settings() == {"drained": ["GPU-0"]}
+    assert lab.store.learned() == [PEAK]
+
+
+def test_an_attempt_that_ended_since_is_left_to_the_daemon_to_find(lab: Lab) -> None:
+    run = lab.run(lab.submit("a"), 0)
+    folder = Path(run.package) / "sessions"
+    sessions.OwnRecord(folder / "1.json", 1).end("failed", "exception")
+    lab.lose(garbage)
+    (found,) = lab.rebuilt()
+    assert (found.state, found.session, found.cards) == (RUNNING, 1, ("GPU-0",))
+
+
+def test_what_is_said_of_a_start_that_nothing_came_of_is_forgotten(lab: Lab) -> None:
+    begun = lab.store.start(lab.submit("a"), [], None)
+    assert begun.state == STARTING
+    ticket.write(begun)  # as one that was overtaken while it was written
+    lab.lose(garbage)
+    assert [task.state for task in lab.rebuilt()] == [PENDING]
+
+
+def test_a_copy_of_a_package_is_no_second_task(lab: Lab, tmp_path: Path) -> None:
+    given = lab.submit("b")
+    shutil.copytree(given.package, lab.runs / "a")
+    shutil.copytree(given.package, lab.runs / "c")
+    lab.lose(garbage)
+    assert [task.package for task in lab.rebuilt()] == [given.package]
+
+
+def test_packages_that_were_moved_are_found_where_one_says(lab: Lab, tmp_path: Path) -> None:
+    lab.submit("a")
+    lab.lose(garbage)
+    (tmp_path / "project").mkdir()
+    lab.runs.rename(tmp_path / "project" / "runs")
+    assert rebuild(lab.folder).tasks == 0
+    for more in (tmp_path / "project", tmp_path / "project" / "runs", tmp_path / "project" / "runs" / "a"):
+        assert rebuild(lab.folder, [more]).tasks == 1
+    with Store.open(lab.folder) as store:
+        assert store.task("a").package == str(tmp_path / "project" / "runs" / "a")
+    assert rebuild(lab.folder).tasks == 1, "and is known from then on"
+
+
+def test_other_folders_and_packages_without_a_task_are_passed_over(lab: Lab) -> None:
+    lab.submit("a")
+    package(lab.runs / "plain")
+    (lab.runs / "file").touch()
+    lab.lose(garbage)
+    assert [task.id for task in lab.rebuilt()] == ["a"]

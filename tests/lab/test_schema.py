@@ -1,0 +1,86 @@
+"""The tables, and their versions."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.lab import schema
+from roost.lab.store import Store
+from tests.lab.queued import task
+from tests.lab.racing import together
+
+MIGRATION = ("ALTER TABLE task ADD COLUMN colour TEXT", "UPDATE task SET colour = 'red'")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With one queued task."""
+    with Store.open(tmp_path / "lab") as store:
+        store.submit([task(name="a")])
+    return tmp_path / "lab"
+
+
+def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def test_a_queue_of_a_newer_roost_is_refused_and_stays(folder: Path) -> None:
+    ask(folder / "lab.db", "PRAGMA user_version = 7")
+    with pytest.raises(
+        Refused, match=r"made by a newer roost .its version is 7.*lab.db.*To mend it: install"
+    ):
+        Store.open(folder)
+    assert ask(folder / "lab.db", "SELECT name FROM task") == [("a",)]
+
+
+def test_an_older_one_is_copied_and_migrated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: MIGRATION})
+    (folder / "lab.db.version-1").write_text("of a migration that was cut off")
+    for _ in range(2):
+        with Store.open(folder) as store:
+            assert store.find("a").name == "a"
+    assert ask(folder / "lab.db", "SELECT name, colour FROM task") == [("a", "red")]
+    copy = folder / "lab.db.version-1"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert ask(copy, "PRAGMA user_version") == [(1,)]
+    assert ask(copy, "SELECT name FROM task") == [("a",)]
+
+
+def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: (*MIGRATION, "no sql")})
+    with pytest.raises(Refused):
+        Store.open(folder)
+    monkeypatch.undo()
+    with Store.open(folder) as store:
+        assert "colour" not in str(ask(folder / "lab.db", "SELECT sql FROM sqlite_master"))
+        assert store.find("a").name == "a"
+
+
+def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lab").mkdir(mode=0o700)
+    ask(tmp_path / "lab" / "lab.db", "CREATE TABLE task (mine)")
+    with pytest.raises(Refused, match=r"queue is damaged.*`roost lab rebuild`"):
+        Store.open(tmp_path / "lab")
+
+
+def _open(folder: Path, number: int) -> None:
+    with Store.open(folder) as store:
+        store.submit([task(name=f"by {number}")])
+
+
+def test_many_who_open_it_at_once_make_one(tmp_path: Path) -> None:
+    together(8, _open, tmp_path / "lab")
+    with Store.open(tmp_path / "lab") as store:
+        assert {task.name for task in store.tasks()} == {f"by {number}" for number in range(8)}
+        assert ask(store.path, "PRAGMA journal_mode") == [("wal",)]
+        store.check()

@@ -1,0 +1,380 @@
+"""The queue: what one process does, and what many do at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.base.errors import NotFound, Refused
+from roost.lab import place, ticket, wake
+from roost.lab.store import Raced, Store
+from roost.lab.task import (
+    EVICT,
+    FAILED,
+    KILL,
+    LIVE,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOP,
+    STOPPED,
+    STOPPING,
+    SUCCEEDED,
+    Need,
+    Task,
+    new_id,
+)
+from tests.lab.queued import PLAN, TOLD, card, package, task
+from tests.lab.racing import together
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "lab") as store:
+        yield store
+
+
+def queued(store: Store, **given: Any) -> Task:
+    new = task(**given)
+    store.submit([new])
+    return new
+
+
+def running(store: Store, *numbers: int, mb: int | None = None, **given: Any) -> Task:
+    begun = store.start(queued(store, **given), [card(number) for number in numbers], mb)
+    return store.move(begun, RUNNING, session=1, started=5.0)
+
+
+# --- reading
+
+
+def test_what_was_submitted_is_there_for_whoever_opens_it(store: Store) -> None:
+    need = Need(cards=2, memory_mb=8000, time_limit=60.0)
+    given = [task(need=need, priority=3, array="s", begin=9.0), task(held=True, profile="p", scale=2.0)]
+    given.append(task(after=(given[0].id,)))
+    store.submit(given)
+    with Store.open(store.folder) as other:
+        assert [other.task(one.id) for one in given] == given
+        assert other.tasks() == [msgspec.structs.replace(one, plan={}) for one in given]
+
+
+def test_the_usual_folder_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path))
+    with Store.open() as store:
+        assert store.folder == place.folder() == tmp_path / "lab"
+
+
+def test_tasks_are_chosen_and_paged(store: Store) -> None:
+    ids = [queued(store, user="ada" if n % 2 else "bob", array="s" if n < 3 else None).id for n in range(6)]
+    store.ask(ids[1], STOP)
+
+    def of(**chosen: Any) -> list[int]:
+        return [ids.index(task.id) for task in store.tasks(**chosen)]
+
+    assert of() == [0, 1, 2, 3, 4, 5]
+    assert of(user="ada") == [1, 3, 5]
+    assert of(states=[PENDING], user="ada") == [3, 5]
+    assert of(states=[]) == []
+    assert of(array="s") == [0, 1, 2]
+    assert of(newest=2) == [4, 5]
+    assert of(newest=2, before=ids[4]) == [2, 3]
+    assert of(newest=9, before=ids[2], user="bob") == [0]
+
+
+def test_the_states_of_many_are_told_at_once(store: Store) -> None:
+    given = [task() for _ in range(1200)]
+    store.submit(given)
+    asked = [one.id for one in given]
+    assert store.states([*asked, "none"]) == dict.fromkeys(asked, PENDING)
+    assert store.states([]) == {}
+
+
+def test_one_that_is_not_there_is_told(store: Store) -> None:
+    for asked in (store.task, store.requeue, store.change, lambda id: store.ask(id, STOP)):
+        with pytest.raises(NotFound, match=r"no such task; received 'x'.*roost tasks"):
+            asked("x")
+
+
+def test_it_wakes_the_daemon(store: Store) -> None:
+    store.wake()
+    with wake.listen(store.folder) as bell:
+        store.wake()
+        assert wake.drain(bell)
+
+
+# --- submitting
+
+
+def test_all_or_none(store: Store) -> None:
+    queued(store, id="old")
+    for last in (task(id="old"), task(id="b", after=("none",)), task(id="c", after=("c",))):
+        with pytest.raises((Refused, NotFound)):
+            store.submit([task(id="a"), last])
+    assert [one.id for one in store.tasks()] == ["old"]
+
+
+def test_after_one_that_failed_nothing_is_queued(store: Store) -> None:
+    failed = running(store)
+    store.move(failed, FAILED)
+    with pytest.raises(Refused, match="did not succeed"):
+        store.submit([task(after=(failed.id,))])
+
+
+# --- one attempt
+
+
+def test_a_life(store: Store) -> None:
+    new = queued(store, reason="waits for memory")
+    begun = store.start(new, [card(1), card(0)], 8000)
+    assert (begun.state, begun.attempt, begun.cards, begun.reserved_mb) == (
+        STARTING,
+        1,
+        ("GPU-1", "GPU-0"),
+        8000,
+    )
+    assert begun.plan == PLAN
+    assert begun.reason == ""
+    run = store.move(begun, RUNNING, session=1, started=5.0)
+    assert store.task(new.id) == run
+    run = store.update(run, started=6.0)
+    ended = store.move(store.move(run, STOPPING), SUCCEEDED, ended=7.0, exit_code=0)
+    assert store.task(new.id) == ended
+    assert (ended.cards, ended.reserved_mb, ended.started, ended.version) == ((), None, 6.0, 5)
+    kinds = [(event.kind, event.text) for event in store.events(task=new.id)]
+    starting = (STARTING, "GPU-1, GPU-0; attempt 1")
+    assert kinds == [
+        (PENDING, ""),
+        starting,
+        (RUNNING, ""),
+        ("changed", "started"),
+        (STOPPING, ""),
+        (SUCCEEDED, ""),
+    ]
+
+
+def test_another_attempt_begins_as_if_there_had_been_none(store: Store) -> None:
+    run = store.ask(running(store, 0).id, EVICT)
+    waits = store.move(run, PENDING, reason="made room")
+    assert (waits.started, waits.cards, waits.stop_asked, waits.session) == (None, (), "", 1)
+    begun = store.start(waits, [card(0)], None)
+    assert (begun.attempt, begun.session, begun.reserved_mb) == (2, None, None)
+
+
+def test_one_that_was_listed_keeps_its_plan(store: Store, tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    queued(store, package=str(folder))
+    store.start(store.tasks()[0], [], None)
+    store.move(store.tasks()[0], PENDING)
+    assert store.task(store.tasks()[0].id).plan == PLAN
+    assert ticket.read_all(folder)[0].task.plan == TOLD
+
+
+@pytest.mark.parametrize(
+    ("state", "to"),
+    [(PENDING, STARTING), (PENDING, RUNNING), (PENDING, SUCCEEDED), (STARTING, STOPPING), (RUNNING, STARTING),
+     (RUNNING, RUNNING), (STOPPING, RUNNING), (SUCCEEDED, PENDING), (FAILED, SUCCEEDED), (STOPPED, STOPPED)],
+)  # fmt: skip
+def test_there_is_no_other_way(store: Store, state: str, to: str) -> None:
+    with pytest.raises(ValueError, match=f"a task that is {state} does not become {to}"):
+        store.move(task(state=state), to)
+
+
+def test_one_that_was_asked_to_stop_does_not_wait_again(store: Store) -> None:
+    for how in (STOP, KILL):
+        run = store.ask(running(store).id, how)
+        with pytest.raises(ValueError, match=f"running, asked to {how}, does not become pending"):
+            store.move(run, PENDING)
+
+
+def test_whoever_saw_it_before_it_changed_loses(store: Store) -> None:
+    new = queued(store)
+    store.change(new.id, priority=1)
+    with pytest.raises(Raced):
+        store.start(new, [card()], None)
+    run = store.move(store.start(store.task(new.id), [card()], None), RUNNING)
+    store.ask(run.id, STOP)
+    for lost in (lambda: store.move(run, PENDING), lambda: store.update(run, started=1.0)):
+        with pytest.raises(Raced):
+            lost()
+    assert store.task(run.id).cards == ("GPU-0",)
+    assert store.task(run.id).stop_asked == STOP
+
+
+def test_a_card_that_is_not_free_is_not_given(store: Store) -> None:
+    run = running(store, 0, 1)
+    new = queued(store)
+    with pytest.raises(Raced, match="GPU-1 is held"):
+        store.start(new, [card(2), card(1)], 5)
+    assert store.task(new.id) == new
+    shared = running(store, 2, mb=20_000)
+    with pytest.raises(Raced, match="has 3488 MB left, not 4000"):
+        store.start(new, [card(2)], 4000, spare_mb=512)
+    with pytest.raises(Raced, match="has 1 tasks"):
+        store.start(new, [card(2)], 1, most_per_card=1)
+    store.move(run, SUCCEEDED)
+    store.move(shared, PENDING)
+    assert store.start(new, [card(2), card(1)], None).cards == ("GPU-2", "GPU-1")
+
+
+# --- what people ask
+
+
+def test_one_that_waits_is_stopped_at_once(store: Store) -> None:
+    for how in (STOP, KILL):
+        stopped = store.ask(queued(store).id, how)
+        assert (stopped.state, stopped.reason, stopped.stop_asked) == (STOPPED, "stopped before it began", "")
+        assert stopped.ended
+    waits = queued(store)
+    assert store.ask(waits.id, EVICT) == waits
+
+
+def test_what_was_asked_stays_until_it_is_done_and_only_grows(store: Store) -> None:
+    run = running(store)
+    asked = [store.ask(run.id, how).stop_asked for how in (EVICT, STOP, EVICT, KILL, STOP)]
+    assert asked == [EVICT, STOP, STOP, KILL, KILL]
+    with Store.open(store.folder) as other:
+        (found,) = other.tasks(states=LIVE)
+        assert (found.stop_asked, found.state) == (KILL, RUNNING)
+    assert store.move(found, STOPPED).stop_asked == ""
+
+
+def test_what_has_ended_is_neither_stopped_nor_changed(store: Store) -> None:
+    ended = store.move(running(store), SUCCEEDED)
+    for asked in (lambda: store.ask(ended.id, STOP), lambda: store.change(ended.id, held=True)):
+        with pytest.raises(Refused, match=r"the task has succeeded; received.*roost why"):
+            asked()
+    assert store.task(ended.id) == ended
+
+
+def test_it_is_held_released_and_ranked(store: Store) -> None:
+    new = queued(store)
+    assert store.change(new.id, held=True).held
+    changed = store.change(new.id, priority=-4)
+    assert (changed.held, changed.priority) == (True, -4)
+    assert not store.change(new.id, held=False).held
+    assert store.events(task=new.id)[-2].text == "priority -4"
+
+
+def test_one_that_ended_can_wait_again(store: Store) -> None:
+    ended = store.move(running(store), FAILED, reason="out of memory", ended=8.0, exit_code=1)
+    again = store.requeue(ended.id)
+    assert (again.state, again.reason, again.started, again.ended, again.exit_code) == (
+        PENDING,
+        "",
+        None,
+        None,
+        None,
+    )
+    with pytest.raises(Refused, match=r"the task is pending.*roost stop"):
+        store.requeue(ended.id)
+
+
+def test_without_a_plan_it_cannot(store: Store) -> None:
+    stopped = store.ask(queued(store, plan={}, package="/runs/x").id, STOP)
+    with pytest.raises(Refused, match=r"queue was rebuilt.*roost submit continue /runs/x"):
+        store.requeue(stopped.id)
+
+
+def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: Store) -> None:
+    new, run = queued(store), running(store)
+    store.explain({new.id: "memory: the most free is 3 GB \udcff", run.id: "no"})
+    assert store.task(new.id).reason == "memory: the most free is 3 GB ?"
+    assert store.task(run.id) == run
+    assert store.start(new, [], None).reason == ""
+
+
+# --- what the package is told
+
+
+def test_the_package_knows_how_it_waits_and_how_it_ended(store: Store, tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+
+    def told() -> Task:
+        (found,) = ticket.read_all(folder)
+        return found.task
+
+    def without_environment(task: Task) -> Task:
+        return msgspec.structs.replace(task, plan=TOLD)
+
+    new = queued(store, package=str(folder))
+    assert without_environment(store.change(new.id, priority=2)) == told()
+    begun = store.start(store.task(new.id), [card()], 5)
+    store.change(new.id, priority=3)
+    assert told().priority == 2, "while it lives its session tells"
+    waits = store.move(store.task(begun.id), PENDING)
+    assert told() == without_environment(waits)
+    store.ask(new.id, STOP)
+    assert (told().state, told().plan) == (STOPPED, {})
+    store.requeue(new.id)
+    assert (told().state, told().plan) == (PENDING, TOLD)
+
+
+def test_a_package_that_cannot_be_written_is_noted(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "sessions").touch()  # no folder
+    store.ask(queued(store, package=str(folder)).id, STOP)
+    (event,) = [event for event in store.events() if event.kind == "trouble"]
+    assert "what a new queue would need could not be written" in event.text
+    store.ask(queued(store, package=str(tmp_path / "gone")).id, STOP)
+    assert len([event for event in store.events() if event.kind == "trouble"]) == 1
+
+
+# --- many at once
+
+
+def test_many_writers_and_a_reader_that_holds_a_snapshot(tmp_path: Path) -> None:
+    """Faults F20 and F26: one name, one second, no row lost."""
+    folder = tmp_path / "lab"
+    Store.open(folder).close()
+    reader = sqlite3.connect(folder / "lab.db", isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
+
+    def submit(folder: Path, number: int) -> None:
+        with Store.open(folder) as store:
+            for _ in range(WRITES):
+                store.submit([task(id=new_id(1.0), name="same", user=str(number))])
+
+    together(WRITERS, submit, folder)
+    assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
+    reader.close()
+    with Store.open(folder) as store:
+        assert Counter(one.user for one in store.tasks()) == {str(n): WRITES for n in range(WRITERS)}
+        store.check()
+
+
+WRITERS, WRITES = 50, 20
+
+
+def test_of_two_who_start_tasks_on_one_card_one_wins(tmp_path: Path) -> None:
+    """The same task, and two tasks: never is a card given twice."""
+    folder = tmp_path / "lab"
+    with Store.open(folder) as store:
+        store.submit([task() for _ in range(30)])
+        waiting = store.tasks()
+
+    def start(folder: Path, number: int) -> None:
+        won = 0
+        with Store.open(folder) as store:
+            for round in range(15):
+                for seen in (waiting[2 * round], waiting[2 * round + number % 2]):
+                    try:
+                        store.start(seen, [card(round)], None)
+                        won += 1
+                    except Raced:
+                        continue
+        (folder / f"won-{number}").write_text(str(won))
+
+    together(4, start, folder)
+    assert sum(int(path.read_text()) for path in folder.glob("won-*")) == 15
+    with Store.open(folder) as store:
+        live = store.tasks(states=LIVE)
+        assert sorted(one.cards for one in live) == sorted((f"GPU-{n}",) for n in range(15))
+        assert {one.attempt for one in live} == {1}

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, RoostError, UsageError
+from roost.devices import providers
+from roost.lab.task import PENDING, RUNNING, Need
+from roost.operations import cards, lab
+from roost.operations.cards import Asked, CardShown
+from tests.devices.leasing import at_once, take
+from tests.lab.labs import Lab
+from tests.waiting import wait_for
+
+FOREVER = "exec sleep 600"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Lab]:
+    own = Lab(tmp_path, "sim:3x24GB")
+    with own.here():
+        yield own
+    own.close()
+
+
+def shown() -> list[CardShown]:
+    return cards.show().cards
+
+
+def allowed() -> list[int]:
+    return [card.number for card in shown() if card.allowed]
+
+
+def drained() -> list[int]:
+    return [card.number for card in shown() if card.drained]
+
+
+def test_who_is_on_a_card(here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = {
+        "cards": "3x24GB",
+        "processes": [{"card": "SIM-1", "pid": 4711, "user": "ann", "memory": "10GB"}],
+        "failures": [{"card": "SIM-2", "trouble": "GPU is lost"}],
+    }
+    (tmp_path / "scenario.json").write_text(json.dumps(scenario))
+    monkeypatch.setenv("ROOST_DEVICES", f"sim:{tmp_path / 'scenario.json'}")
+    task = here.queue(FOREVER, need=Need(cards=1, memory_mb=4000))
+    card = providers.look()[0]
+    with here.store() as store:
+        store.start(task, [card], 4000)
+    held = take(card, mb=500)
+    first, second, third = shown()
+    held.close()
+    assert [(one.id, one.name, one.state, one.mb) for one in first.tasks] == [
+        (task.id, task.name, "starting", 4000)
+    ]
+    assert [(one.mb, one.package, one.task) for one in first.leases] == [(500, "/runs/a", "a task")]
+    assert [(one.pid, one.user, one.mb) for one in second.processes] == [(4711, "ann", 10240)]
+    assert second.free_mb == 14336 and not second.leases and not second.tasks
+    assert third.trouble == "the driver says: GPU is lost"
+
+
+def test_a_task_is_shown_once_though_it_holds_a_lease_too(here: Lab) -> None:
+    id = here.submit(FOREVER, need=Need(cards=1))
+    here.wait_for(id, RUNNING)
+    (card,) = [card for card in shown() if card.tasks or card.leases]
+    assert [task.id for task in card.tasks] == [id] and not card.leases
+
+
+def test_the_process_of_whoever_holds_a_lease_is_not_without_one(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = take(providers.look()[0])
+    me = shown()[0].leases[0].user
+    processes = [{"card": "SIM-0", "pid": 1, "user": me}, {"card": "SIM-0", "pid": 2, "user": f"not-{me}"}]
+    (tmp_path / "scenario.json").write_text(json.dumps({"cards": "1x24GB", "processes": processes}))
+    monkeypatch.setenv("ROOST_DEVICES", f"sim:{tmp_path / 'scenario.json'}")
+    assert [one.pid for one in shown()[0].processes] == [2]
+    held.close()
+
+
+def test_a_look_makes_no_queue(here: Lab) -> None:
+    assert len(shown()) == 3
+    assert not here.state.exists()
+
+
+def test_the_lab_uses_what_it_may(here: Lab) -> None:
+    cards.change(Asked(allowed="1"))
+    ids = [here.submit(FOREVER, need=Need(cards=1)) for _ in range(2)]
+    here.wait_for(ids[0], RUNNING)
+    assert here.one(ids[0]).cards == ("SIM-1",)
+    wait_for(lambda: here.one(ids[1]).reason)
+    assert here.one(ids[1]).state == PENDING
+    cards.change(Asked(allowed="all"))  # the daemon is told
+    assert here.wait_for(ids[1], RUNNING).cards != ("SIM-1",)
+
+
+def test_on_a_drained_card_nothing_more_begins_and_what_runs_goes_on(here: Lab) -> None:
+    cards.change(Asked(allowed="0"))
+    running = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
+    here.wait_for(running, RUNNING)
+    cards.drain("all")
+    waits = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
+    wait_for(lambda: here.one(waits).reason.startswith("drained:"))
+    assert here.one(running).state == RUNNING
+    cards.drain("0", off=True)
+    here.wait_for(waits, RUNNING)
+    assert drained() == [1, 2]
+
+
+def test_a_list_names_cards_by_number_or_id(here: Lab) -> None:
+    cards.change(Asked(allowed="0, SIM-2,0"))
+    assert allowed() == [0, 2]
+    cards.change(Asked(allowed="all"))
+    assert allowed() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["0,7", "", "0,,1", "one", "SIM-", "-1", "0-1", "1.0", "²"])
+def test_a_list_that_means_no_cards_is_refused_and_the_old_one_stays(here: Lab, text: str) -> None:
+    cards.change(Asked(allowed="1"))
+    cards.drain("2")
+    with pytest.raises(UsageError, match=r"nothing was changed.*name some of 0, 1, 2, or write all"):
+        cards.change(Asked(allowed=text, most_per_card=1))
+    with pytest.raises(UsageError, match="nothing was changed"):
+        cards.drain(text)
+    assert (allowed(), drained(), cards.show().most_per_card) == ([1], [2], None)
+
+
+def test_a_machine_without_cards_has_none_to_drain(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_DEVICES", "cpu")
+    with pytest.raises(NotFound, match="this machine has no GPU"):
+        cards.drain("all")
+    assert shown() == []
+
+
+def test_what_is_not_asked_for_stays(here: Lab) -> None:
+    cards.change(Asked(most_per_card=2))
+    cards.change(Asked(foreign="avoid"))
+    found = cards.show()
+    assert (found.most_per_card, found.foreign) == (2, "avoid")
+    cards.change(Asked(most_per_card="any"))
+    found = cards.show()
+    assert (found.most_per_card, found.foreign) == (None, "avoid")
+
+
+def test_as_it_was_at_first_nothing_is_set(here: Lab) -> None:
+    cards.drain("0")
+    cards.drain("0", off=True)
+    with lab.opened() as store:
+        assert store.settings() == {}
+
+
+def test_a_card_that_is_gone_can_be_let_go(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards.drain("2")
+    monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
+    cards.drain("all", off=True)
+    monkeypatch.setenv("ROOST_DEVICES", "sim:3x24GB")
+    assert drained() == []
+
+
+def test_two_who_drain_different_cards_at_once_both_have_it(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_DEVICES", "sim:8x24GB")
+    assert at_once(8, lambda number: cards.drain(str(number))) == [0] * 8
+    assert drained() == list(range(8))
+
+
+def test_a_folder_that_others_may_look_into_is_refused(here: Lab) -> None:
+    cards.drain("0")
+    here.state.chmod(0o755)
+    for what in (shown, lambda: cards.drain("1")):
+        with pytest.raises(RoostError, match=r"rights 755, and needs 700.*chmod 700"):
+            what()
+    here.state.chmod(0o700)
+    assert drained() == [0]

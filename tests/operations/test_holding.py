@@ -1,0 +1,139 @@
+"""Runs at a terminal hold their cards. These are simulated: the run itself computes on the CPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.config.settings import typed
+from roost.devices import held, leases, visible
+from roost.devices.card import Card
+from roost.devices.leases import Busy, Holder
+from roost.operations import holding
+from roost.operations.continue_ import ContinueRequest, continue_
+from roost.operations.fork import ForkRequest, fork
+from roost.operations.holding import Needed, needed
+from roost.operations.run import RunRequest, run
+from roost.operations.starting import Started, begin
+from tests.operations.packages import VALUES, package, project
+from tests.waiting import wait_for
+
+CARDS = [Card(number, f"SIM-{number}", "simulated", 24576, 24576) for number in (0, 1)]
+
+
+@pytest.fixture(autouse=True)
+def two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_LEASES", str(tmp_path / "leases"))
+    monkeypatch.setenv("ROOST_DEVICES", "sim:2x24GB")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def kill(started: Started) -> None:
+    assert started.process is not None
+    started.process.send_signal(signal.SIGQUIT)
+    started.process.wait()
+
+
+def environment_of(started: Started) -> list[bytes]:
+    assert started.running is not None
+    record = started.running.session().record
+    assert record is not None
+    return Path(f"/proc/{record['worker_pid']}/environ").read_bytes().split(b"\0")
+
+
+def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    started = run(RunRequest(config=project(tmp_path / "p")))
+    (lease,) = held.live_leases("SIM-1")
+    assert (lease.said.mb, lease.said.package) == (None, str(started.package))
+    assert held.live_leases("SIM-0") == []
+    wait_for(lambda: f"ROOST_LEASE={lease.token}".encode() in environment_of(started))  # once it is itself
+    kill(started)
+    assert held.live_leases("SIM-1") == []
+    again = continue_(ContinueRequest(package=started.package))
+    assert len(held.live_leases("SIM-1")) == 1
+    kill(again)
+
+
+def test_where_it_is_held_nothing_is_made(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    first = run(RunRequest(config=config, name="first"))
+    name = held.name_of(os.geteuid())
+    with pytest.raises(Busy, match=rf"is held by {name}: the whole card since .*/first\. .*-CPU"):
+        run(RunRequest(config=config, name="second"))
+    assert not (tmp_path / "p" / "runs" / "second").exists()
+    kill(run(RunRequest(config=config, name="third", device="cpu")))
+    kill(first)
+    with_lease = leases.take(CARDS, 1, Holder.own())
+    with pytest.raises(Busy):
+        continue_(ContinueRequest(package=tmp_path / "p" / "runs" / "first"))
+    with_lease.close()
+
+
+def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
+    source = package(tmp_path / "runs")
+    lease = leases.take(CARDS[:1], None, Holder.own())
+    with pytest.raises(Busy):
+        fork(ForkRequest(package=source.path, overrides=["max_epochs=9"], name="other"))
+    assert not (tmp_path / "runs" / "other").exists()
+    lease.close()
+
+
+def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    lock_fd = made.lock()
+    lease = leases.take(CARDS[:1], 1, Holder.own())
+    with pytest.raises(Busy):
+        begin(made, lock_fd, {"device": "auto"}, typed(VALUES), needed=needed({"device": "auto"}))
+    assert made.sessions() == []
+    lease.close()
+    os.close(lock_fd)
+
+
+def test_what_a_session_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert needed({"device": "cpu"}) == Needed()
+    assert needed({"device": "auto", "cards": None, "ranks": 1}).cards == CARDS[:1]
+    assert needed({"device": "cuda", "cards": None, "ranks": 2}).cards == CARDS
+    assert needed({"device": "cuda", "cards": ["SIM-1"], "ranks": 1}).cards == CARDS[1:]
+    monkeypatch.setenv("ROOST_DEVICES", "cpu")
+    monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
+    monkeypatch.setattr(visible, "cards", lambda: pytest.fail("nobody is asked where torch has no GPU"))
+    assert needed({"device": "auto"}) == Needed()
+
+
+def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as nobody has asked for a GPU: here it has failed."""
+    scenario = tmp_path / "scenario.json"
+    scenario.write_text('{"cards": "1x24GB", "failures": [{"card": "SIM-0", "trouble": "it is lost"}]}')
+    monkeypatch.setenv("ROOST_DEVICES", f"sim:{scenario}")
+    found = needed({"device": "auto"})
+    assert not found.cards
+    (note,) = found.notes
+    assert note.startswith("this run holds no lease of a GPU: GPU 0") and "it is lost" in note
+    with pytest.raises(Refused, match="it is lost"):
+        needed({"device": "cuda", "cards": None})
+
+
+def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = leases.take(CARDS, None, Holder.own())
+    ((name, value),) = outer.environment().items()
+    monkeypatch.setenv(name, value)
+    holding.require_free(CARDS)
+    outer.close()
+
+
+def test_what_nobody_holds_comes_first() -> None:
+    full = replace(CARDS[1], free_mb=1)
+    assert holding.free_first([CARDS[0], full], 1) == CARDS[:1]
+    lease = holding.hold(CARDS[:1], None)
+    assert holding.free_first([CARDS[0], full], 1) == [full]
+    assert holding.free_first([CARDS[0], full], 2) == [CARDS[0], full]
+    lease.close()
+    assert holding.hold([], None).fds == ()

@@ -1,0 +1,95 @@
+"""What a person means who names a task or a package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.lab.task import STOPPED
+from roost.operations import meant
+from tests.lab import queued
+from tests.lab.labs import Lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    with lab.here():
+        yield lab
+
+
+def test_a_package_or_its_task(lab: Lab) -> None:
+    path = queued.package(lab.folder / "runs" / "one")
+    task = queued.task(name="called", package=str(path))
+    with lab.store() as store:
+        store.submit([task])
+    for text in (path, "runs/one", "called", task.id, task.id[:20]):
+        assert meant.package_of(text).resolve() == path, text
+    assert [one.id for one in meant.tasks("runs/one")] == [task.id]
+
+
+def test_a_path_goes_before_what_a_task_is_called(lab: Lab) -> None:
+    path = queued.package(lab.folder / "one")
+    with lab.store() as store:
+        store.submit([queued.task(name="one")])
+    assert meant.package_of("one").resolve() == path
+
+
+def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab) -> None:
+    tasks = [queued.task(array="7sweep") for _ in range(3)]
+    with lab.store() as store:
+        store.submit(tasks)
+    assert [one.id for one in meant.tasks("7sw")] == [one.id for one in tasks]
+    with pytest.raises(UsageError, match="a sweep of 3 tasks"):
+        meant.package_of("7sweep")
+
+
+@pytest.mark.parametrize("has_queue", [False, True])
+def test_nothing_like_it(lab: Lab, has_queue: bool) -> None:
+    if has_queue:
+        lab.store().close()
+    for text, message in (
+        ("nothing", "no such task; received 'nothing'"),
+        ("runs/nothing", "no such folder"),
+        (".", "the folder is no package"),
+        ("a\0b", "no such task"),
+        ("~nobody", "no such task"),
+    ):
+        with pytest.raises(NotFound, match=message):
+            meant.package_of(text)
+    assert meant.has_queue() == has_queue  # whoever looks makes none
+
+
+def test_the_task_that_a_package_waits_or_runs_as(lab: Lab) -> None:
+    path = queued.package(lab.folder / "one")
+    assert meant.unended(path) is None
+    task = queued.task(package=str(path))
+    with lab.store() as store:
+        store.submit([task])
+    assert meant.unended(path) is None  # it has no ticket, so nobody looks
+    (path / "sessions" / f"task-{task.id}.json").write_text("{}")
+    found = meant.unended(path)
+    assert found is not None and found.id == task.id
+    with lab.store() as store:
+        store.ask(task.id, "stop")
+        assert store.task(task.id).state == STOPPED
+    assert meant.unended(path) is None
+
+
+def test_a_copy_of_a_package_is_no_task(lab: Lab) -> None:
+    lab.store().close()
+    path = queued.package(lab.folder / "copy")
+    (path / "sessions" / "task-01abc.json").write_text("{}")
+    assert meant.unended(path) is None
+
+
+def test_a_package_that_was_never_a_task_needs_no_queue(lab: Lab) -> None:
+    path = queued.package(lab.folder / "one")
+    lab.store().close()
+    lab.state.chmod(0o755)
+    assert meant.unended(path) is None and meant.package_of(path) == path
+    with pytest.raises(Refused, match="chmod"):
+        meant.tasks("x")

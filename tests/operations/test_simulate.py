@@ -1,0 +1,87 @@
+"""What the lab would have made of a history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, UsageError
+from roost.operations.simulate import SimulateRequest, simulate
+
+
+def history(folder: Path, *lines: str) -> Path:
+    path = folder / "history.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_history_is_run_through_the_policy(tmp_path: Path) -> None:
+    path = history(
+        tmp_path,
+        '{"submitted": 1000, "seconds": 100, "user": "ann", "name": "first"}',
+        '{"submitted": 1000, "seconds": 100, "user": "bob", "name": "second", "limit": 60}',
+        "",
+        '{"submitted": 1010, "seconds": 40, "user": "bob", "cards": 0}',
+        '{"submitted": 1010, "seconds": 40, "user": "eve", "memory_mb": 99999}',
+    )
+    shown = simulate(SimulateRequest(history=path, cards="1x24GB"))
+    assert (shown.tasks, shown.cards, shown.makespan, shown.used) == (4, 1, 160.0, 1.0)
+    assert shown.longest is not None and (shown.longest.name, shown.longest.waited) == ("second", 100.0)
+    assert shown.longest.reason == "cards: needs one whole card; none is free"
+    ann, bob, eve = shown.users
+    assert (ann.wait_max, ann.share, bob.wait_p50, bob.wait_max) == (0.0, 0.625, 0.0, 100.0)
+    assert (eve.tasks, eve.wait_max, eve.gpu_seconds) == (1, None, 0.0)
+    assert [one.reason.partition(":")[0] for one in shown.never] == ["impossible"]
+    two = simulate(SimulateRequest(history=path, cards="2x24GB"))
+    assert two.longest is None and two.makespan == 100.0
+
+
+def test_what_is_made_up_is_the_same_for_the_same_seed() -> None:
+    first, again, other = (simulate(SimulateRequest(tasks=80, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert first.tasks == 80 and not first.never and sum(one.tasks for one in first.users) == 80
+    assert sum(one.share for one in first.users) == pytest.approx(1.0) and 0 < first.used <= 1
+    alone = simulate(SimulateRequest(tasks=80, seed=1, most_per_card=1))
+    assert alone.used != first.used
+
+
+def test_nothing_is_nothing(tmp_path: Path) -> None:
+    shown = simulate(SimulateRequest(history=history(tmp_path)))
+    assert (shown.tasks, shown.makespan, shown.users, shown.longest) == (0, 0.0, [], None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"submitted": 0}',
+        '{"submitted": 0, "seconds": -1}',
+        '{"submitted": 0, "seconds": 1e300}',
+        '{"submitted": 0, "seconds": 1, "gpu": 1}',
+        '{"submitted": 0, "seconds": 1, "cards": 1.5}',
+        '{"submitted": 0, "seconds": 1, "limit": 0}',
+        '{"submitted": 0, "seconds": 1, "memory_mb": 0}',
+    ],
+)
+def test_a_line_that_is_no_task_is_named(line: str, tmp_path: Path) -> None:
+    path = history(tmp_path, '{"submitted": 0, "seconds": 1}', line)
+    with pytest.raises(ConfigError, match=r"history\.jsonl:2"):
+        simulate(SimulateRequest(history=path))
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        simulate(SimulateRequest(history=tmp_path / "none.jsonl"))
+    with pytest.raises(ConfigError):
+        simulate(SimulateRequest(history=tmp_path))
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(ConfigError, match=r"bytes\.jsonl:1"):
+        simulate(SimulateRequest(history=tmp_path / "bytes.jsonl"))
+
+
+@pytest.mark.parametrize("asked", [{"cards": "four"}, {"tasks": 0}, {"tasks": 10**7}])
+def test_nonsense_is_refused(asked: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        simulate(SimulateRequest(**asked))  # type: ignore[arg-type]

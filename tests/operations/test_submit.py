@@ -1,0 +1,256 @@
+"""Packages that are made and queued; a real daemon runs them where a test waits for their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, Refused, RoostError, UsageError
+from roost.lab import place, presence, ticket
+from roost.lab.task import PENDING, SUCCEEDED, Need
+from roost.operations.continue_ import ContinueRequest
+from roost.operations.submit import SubmitRequest, check_request, submit, submit_command, submit_continue
+from roost.operations.wanted import Wanted
+from roost.package.package import Package
+from tests.lab.labs import Lab
+from tests.operations.packages import package, project
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[Lab]:
+    """A lab of two simulated cards, which ends with the test."""
+    here = Lab(tmp_path, "sim:2x24GB")
+    with here.here():
+        yield here
+    here.close()
+
+
+def later(**given: object) -> Wanted:
+    """It waits for longer than any test."""
+    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+
+
+def stopped(tmp_path: Path) -> Package:
+    return package(tmp_path / "runs", state="stopped")
+
+
+def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_secret_behind(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    config = project(tmp_path / "project", max_epochs="1")
+    request = SubmitRequest(
+        config=config,
+        overrides=["limits.wall_time=10min"],
+        description="a try",
+        wanted=Wanted(cards_as_usual=True, priority=3),
+        command=["roost", "submit"],
+    )
+    (task,) = submit(request).tasks
+    assert (task.need.cards, task.need.time_limit, task.priority, task.array) == (1, 600.0, 3, None)
+    made = Package.open(task.package)
+    assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
+    assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()
+    going_on = ContinueRequest(package=made.path, overrides=["max_epochs=2"])
+    (further,) = submit_continue(going_on, Wanted(cards_as_usual=True)).tasks
+    assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
+    assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
+    session = made.sessions()[0]
+    assert session.request["cards"] == ["SIM-0"] and session.request["task"] == task.id
+    files = [path for path in made.path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]
+
+
+def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    request = SubmitRequest(
+        config=config,
+        overrides=["optimizers.main.lr=0.1,0.01", "max_epochs=1", "seed=0..1"],
+        name="try",
+        wanted=later(most_parallel=2),
+    )
+    found = submit(request).tasks
+    names = [f"try lr={lr} seed={seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
+    assert [task.name for task in found] == names
+    assert len({task.array for task in found}) == 1 and found[0].array is not None
+    assert {task.most_parallel for task in found} == {2} and {task.state for task in found} == {PENDING}
+    assert [task.id for task in here.tasks()] == [task.id for task in found]
+    assert [Package.open(task.package).args["seed"] for task in found] == [0, 1, 0, 1]
+    assert [task.plan["own_env"]["PYTHONHASHSEED"] for task in found] == ["0", "1", "0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted", "error", "said"),
+    [
+        (["max_epochs=1,-3"], later(), ConfigError, "max_epochs"),
+        (["seed=2..1"], later(), UsageError, "the range is empty"),
+        ([], later(most_parallel=2), UsageError, "--max-parallel is for a sweep"),
+        (["devices=1,3"], later(), Refused, "it needs 3 cards, and tasks may have 2 here"),
+        ([], Wanted(need=Need(cards=1, memory_mb=30_000)), Refused, "the largest, GPU 0, gives 23.5 GB"),
+        ([], Wanted(priority=10**7), UsageError, "is no priority"),
+        ([], Wanted(begin=1.0), UsageError, "ago"),
+        ([], Wanted(after=["0000"]), RoostError, "no such task to wait for"),
+        (["step_mode=dry"], later(), Refused, "use roost run"),
+        ([], later(strategy="ddp"), UsageError, "--gpus 2"),
+        (["strategy=ddp"], later(), UsageError, "--gpus 2"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_made(
+    here: Lab, tmp_path: Path, overrides: list[str], wanted: Wanted, error: type[RoostError], said: str
+) -> None:
+    config = project(tmp_path / "project")
+    with pytest.raises(error, match=said):
+        submit(SubmitRequest(config=config, overrides=overrides, wanted=wanted))
+    assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
+    assert presence.about(place.folder()) is None
+
+
+def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:
+    request = SubmitRequest(config=project(tmp_path / "project"), name="one", wanted=later())
+    submit(request)
+    with pytest.raises(Refused, match=r"roost submit continue .*/runs/one"):
+        submit(request)
+    assert len(here.tasks()) == 1 and len(list((tmp_path / "project" / "runs").iterdir())) == 1
+
+
+def test_of_a_sweep_that_cannot_be_made_whole_nothing_stays(here: Lab, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    (tmp_path / "project" / "full").write_text("no folder can be made here")
+    request = SubmitRequest(config=config, overrides=["save_root=runs,full/runs"], wanted=later())
+    with pytest.raises(OSError, match="full"):
+        submit(request)
+    assert list((tmp_path / "project" / "runs").iterdir()) == [] and here.tasks() == []
+
+
+def test_what_could_not_be_queued_is_removed_again(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "p\udcff"  # bytes that the queue cannot hold, and a package can
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(Refused, match="no UTF-8"):
+        submit_command(["true"], later())
+    assert list((folder / "runs").iterdir()) == [] and here.tasks() == []
+
+
+def test_what_waits_for_a_task_that_failed_is_refused(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = submit_command(["false"], Wanted()).tasks
+    (good,) = submit_command(["true"], Wanted()).tasks
+    assert [here.wait_for(task.id).state for task in (first, good)] == ["failed", "succeeded"]
+    with pytest.raises(Refused, match="did not succeed"):
+        submit_command(["true"], Wanted(after=[first.id]))
+    (third,) = submit_command(["true"], Wanted(after=[good.id])).tasks
+    assert here.wait_for(third.id).state == SUCCEEDED and len(here.tasks()) == 3
+
+
+def test_a_command_runs_where_and_as_it_was_typed(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", "yes")
+    typed = ["sh", "-c", 'echo "$PWD $MINE $CUDA_VISIBLE_DEVICES"; exit 3']
+    (task,) = submit_command(typed, Wanted(cards_as_usual=True), name="cmd", description="a try").tasks
+    done = here.wait_for(task.id)
+    made = Package.open(tmp_path / "runs" / "cmd")
+    assert (done.state, done.exit_code, done.need.cards) == ("failed", 3, 1)
+    assert made.output.read_text() == f"{tmp_path} yes SIM-0\n"
+    assert made.request["command"] == typed and made.request["description"] == "a try"
+    with pytest.raises(Refused, match="of this name"):
+        submit_command(typed, Wanted(), name="cmd")
+    with pytest.raises(Refused, match="submit the command again"):
+        submit_continue(ContinueRequest(package=made.path), Wanted())
+    with pytest.raises(UsageError, match="for trainings"):
+        submit_command(typed, Wanted(strategy="ddp"))
+
+
+def test_the_next_session_of_a_package_is_queued_once(here: Lab, tmp_path: Path) -> None:
+    made = stopped(tmp_path)
+    request = ContinueRequest(package=made.path, overrides=["max_epochs=9"], description="further")
+    found = submit_continue(request, later(priority=1))
+    (task,) = found.tasks
+    assert task.package == str(made.path) and len(made.sessions()) == 1
+    assert task.plan["request"]["overrides"] == ["max_epochs=9"] and task.need.cards == 1
+    assert "changed: max_epochs: 3 -> 9" in found.notes and (made.path / "_desc: further").is_file()
+    with pytest.raises(Refused, match=f"a task of this package is pending: {task.id}"):
+        submit_continue(request, later())
+    assert len(here.tasks()) == 1 and len(ticket.read_all(made.path)) == 1
+
+
+def test_of_two_who_queue_the_same_package_at_once_one_is_refused(here: Lab, tmp_path: Path) -> None:
+    request = ContinueRequest(package=stopped(tmp_path).path)
+
+    def one() -> bool:
+        try:
+            submit_continue(request, later())
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(one) for _ in range(4)]
+    assert sorted(future.result() for future in done) == [False, False, False, True]
+    assert len(here.tasks()) == 1
+
+
+def test_a_daemon_of_another_version_is_told_before_anything_is_made(here: Lab, tmp_path: Path) -> None:
+    here.start()
+    about = here.state / "daemon.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "version": "0.0.0"}))
+    with pytest.raises(Refused, match=r"of roost 0\.0\.0, and this is"):
+        submit(SubmitRequest(config=project(tmp_path / "project"), wanted=later()))
+    assert here.tasks() == [] and not (tmp_path / "project" / "runs").exists()
+
+
+def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path) -> None:
+    made = stopped(tmp_path)
+    request = ContinueRequest(package=made.path, overrides=["model.features=9"])
+    with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):
+        submit_continue(request, later())
+    with pytest.raises(UsageError, match="--max-parallel"):
+        submit_continue(request, later(most_parallel=1))
+    done = package(tmp_path / "other", state="succeeded")
+    with pytest.raises(Refused, match="the run is finished"):
+        submit_continue(ContinueRequest(package=done.path), later())
+    lock_fd = made.lock()
+    try:
+        running = ContinueRequest(package=made.path)
+        made.new_session({"kind": "train", "overrides": [], "device": "auto"})
+        with pytest.raises(Refused, match="in use"):
+            submit_continue(running, later())
+    finally:
+        os.close(lock_fd)
+    assert here.tasks() == [] and ticket.read_all(made.path) == []
+
+
+def test_a_ticket_of_what_could_not_be_queued_is_removed(tmp_path: Path) -> None:
+    made = package(tmp_path / "r\udcff", state="stopped")
+    with pytest.raises(Refused, match="no UTF-8"):
+        submit_continue(ContinueRequest(package=made.path), later())
+    assert made.path.is_dir() and not list((made.path / "sessions").glob("task-*"))
+
+
+def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
+    made = stopped(tmp_path)
+    computing = {"device": "cpu", "devices": 2, "strategy": "ddp", "ranks": 2}
+    made.new_session({"kind": "train", "overrides": [], **computing, "cards": ["SIM-0", "SIM-1"]})
+    (task,) = submit_continue(ContinueRequest(package=made.path), later()).tasks
+    assert task.need.cards == 2 and task.plan["request"]["ranks"] == 2
+    other = package(tmp_path / "cpu", state="stopped")
+    other.new_session({"kind": "train", "overrides": [], **computing})
+    (task,) = submit_continue(ContinueRequest(package=other.path), later()).tasks
+    assert task.need.cards == 0 and task.plan["request"]["ranks"] == 2
+
+
+def test_what_is_checked_before_is_the_first_of_a_sweep(tmp_path: Path) -> None:
+    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1"], wanted=Wanted())
+    found = check_request(asked)
+    assert list(found.overrides) == ["seed=3", "x=1"] and found.device == "cpu"
+    real = Wanted(cards_as_usual=True, simulated=False)
+    assert check_request(SubmitRequest(config=tmp_path / "c.yaml", wanted=real)).device == "auto"

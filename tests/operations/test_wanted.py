@@ -1,0 +1,130 @@
+"""What a task asks of the lab, and what of that makes no sense."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.lab.task import Need
+from roost.operations import lab
+from roost.operations.wanted import HIGHEST_PRIORITY, Wanted, found_tasks, parse_begin, require_possible
+from tests.lab.queued import task
+
+NOON = datetime(2026, 11, 21, 12, 0).timestamp()
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("ROOST_DEVICES", "sim:1x80GB,1x24GB")
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("22:00", 10),
+        ("9:30", 21.5),
+        ("12:00", 24),
+        ("+2h", 2),
+        ("+1h30m", 1.5),
+        ("2026-11-22T08:00", 20),
+        (" 2026-11-21 13:00 ", 1),
+        (str(NOON + HOUR), 1),
+    ],
+)
+def test_moments(text: str, hours: float) -> None:
+    assert parse_begin(text, now=NOON) == NOON + hours * HOUR
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tomorrow", "+", "+tomorrow", "25:00", "12:60", "+0h", "nan", "2026-13-01"]
+)
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--begin: is no moment.*write 22:00, 2026-11-22T08:00 or"):
+        parse_begin(text, now=NOON)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"priority": HIGHEST_PRIORITY + 1}, "--priority: is no priority; received 1000001"),
+        ({"priority": -(10**30)}, "is no priority"),
+        ({"begin": NOON - 366 * 24 * HOUR}, "--begin: was .* ago; received '2025-11-20 12:00'"),
+        ({"begin": 1e30}, "is too far away; received '1e"),
+    ],
+)
+def test_what_makes_no_sense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Wanted(**given).require_sense()
+
+
+def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_succeed() -> None:
+    first, second = task(id="0a1", name="one"), task(id="0b1", package="/nowhere/two")
+    with lab.opened() as store:
+        store.submit([first, second])
+    assert found_tasks([]) == ()
+    assert found_tasks(["one", "0b", "/nowhere/two", "0a1"]) == ("0a1", "0b1")
+    with pytest.raises(NotFound, match="three"):
+        found_tasks(["three"])
+    with pytest.raises(UsageError, match="2 tasks are meant"):
+        found_tasks(["0"])
+    Wanted(after=["0a1", "0b1"]).require_sense()
+    with lab.opened() as store:
+        store.ask("0b1", "stop")
+    with pytest.raises(Refused, match=r"--after: that task did not succeed .stopped.*0b1"):
+        Wanted(after=["0a1", "0b1"]).require_sense()
+
+
+@pytest.mark.parametrize(
+    ("devices", "cards"),
+    [("auto", 1), (2, 2), ([0, 1, 2], 3), (None, 1)],
+    ids=["auto", "2", "list", "command"],
+)
+def test_as_many_cards_as_usual(monkeypatch: pytest.MonkeyPatch, devices: Any, cards: int) -> None:
+    usual = Wanted(cards_as_usual=True)
+    assert usual.with_cards(devices).need.cards == cards
+    assert Wanted(need=Need(cards=4)).with_cards(devices).need.cards == 4
+    assert Wanted().with_cards(devices).need.cards == 0
+    monkeypatch.setenv("ROOST_DEVICES", "cpu")
+    assert usual.with_cards(devices).need.cards == 0
+
+
+def test_what_is_about_cards_needs_some() -> None:
+    need = Need(memory_mb=5, whole=True, opportunistic=True)
+    with pytest.raises(UsageError, match="-m and --whole and --opportunistic is about cards"):
+        Wanted(need=need).with_cards("auto")
+    assert Wanted(need=need, cards_as_usual=True).with_cards("auto").need.cards == 1
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_several_processes_need_a_number(strategy: str) -> None:
+    with pytest.raises(UsageError, match=f"{strategy} shares the work"):
+        Wanted(cards_as_usual=True, strategy=strategy).with_cards("auto")
+    assert Wanted(cards_as_usual=True, strategy=strategy).with_cards(2).need.cards == 2
+
+
+@pytest.mark.parametrize(
+    ("need", "said"),
+    [
+        (Need(cards=3), "needs 3 cards, and tasks may have 2 here"),
+        (Need(cards=1, memory_mb=90_000), "the largest, GPU 0, gives 78.4 GB of its 80.0 GB"),
+        (Need(cards=2, memory_mb=40_000), "39.1 GB on each of 2 cards; 1 here has as much"),
+    ],
+)
+def test_what_could_never_start_is_refused_with_the_numbers(need: Need, said: str) -> None:
+    require_possible([Need(), Need(cards=2), Need(cards=1, memory_mb=70_000)])
+    with pytest.raises(Refused, match=f"could never start: it .*{said}"):
+        require_possible([Need(), need])
+
+
+def test_the_rules_of_the_machine_count() -> None:
+    with lab.opened() as store:
+        store.set("rules", {"allowed": ["SIM-1"]})
+    require_possible([Need(cards=1)])
+    with pytest.raises(Refused, match="tasks may have 1 here"):
+        require_possible([Need(cards=2)])

@@ -1,0 +1,71 @@
+"""Why a task waits, or how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.lab.task import CRASHED, ENDED, FAILED, KILL, LIVE, PENDING, RUNNING, STOPPED, SUCCEEDED
+from roost.operations.why import _line, why
+from tests.lab.labs import Lab
+from tests.lab.queued import task
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    with lab.here():
+        yield lab
+
+
+@pytest.mark.parametrize("state", [PENDING, *LIVE, *ENDED])
+def test_it_is_never_empty(state: str) -> None:
+    assert _line(task(state=state))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"state": PENDING, "reason": "memory: too little"}, "memory: too little"),
+        ({"state": PENDING}, "the lab has not looked at it yet"),
+        ({"state": RUNNING, "cards": ("A", "B"), "attempt": 2}, "running on A, B, attempt 2"),
+        ({"state": RUNNING, "stop_asked": KILL}, "running without a card: it was asked to end (kill)"),
+        ({"state": FAILED, "reason": "no luck", "exit_code": 1}, "failed: no luck"),
+        ({"state": CRASHED, "exit_code": -9}, "crashed: exit code -9"),
+        ({"state": STOPPED}, "stopped: somebody asked it to"),
+        ({"state": STOPPED, "reason": "signal"}, "stopped: it was asked to save and end"),
+        ({"state": SUCCEEDED, "exit_code": 0, "started": 10.0, "ended": 15.0}, "it ran for 5.0s"),
+    ],
+)
+def test_what_is_said(given: dict[str, Any], said: str) -> None:
+    assert _line(task(**given)).endswith(said)
+
+
+def test_what_happened_and_that_nobody_looks_after_it(lab: Lab) -> None:
+    one = task(name="one")
+    with lab.store() as store:
+        store.submit([one])
+        store.change(one.id, held=True)
+        store.explain({one.id: "held: back"})
+    (found,) = why("one")
+    assert found.why == "held: back; nobody looks after it: `roost lab start`"
+    assert [(event.kind, event.text) for event in found.events] == [("pending", ""), ("changed", "held True")]
+    with lab.store() as store:
+        store.ask(one.id, "stop")
+    (found,) = why("one")
+    assert found.state == STOPPED and found.why.endswith(": stopped before it began")
+
+
+def test_each_of_a_sweep(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task(name="a", array="7sweep"), task(name="b", array="7sweep")])
+    assert [one.name for one in why("7sweep")] == ["a", "b"]
+
+
+def test_no_such_task(lab: Lab) -> None:
+    with pytest.raises(NotFound):
+        why("nothing")

@@ -1,0 +1,239 @@
+"""The lab as a whole: a real daemon, real supervisors, simulated cards, and whoever kills them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import exact
+import pytest
+
+from roost.base.errors import Refused
+from roost.lab.task import ENDED, FAILED, KILL, PENDING, STARTING, STOP, STOPPED, SUCCEEDED, Need, Task
+from roost.operations import lab as operations
+from roost.operations import submit
+from roost.operations.submit import SubmitRequest
+from roost.operations.wanted import Wanted
+from roost.package import progress
+from tests.lab.labs import Lab, record_of
+from tests.waiting import wait_for
+
+CARD_MB = 24_000
+
+
+class Span(NamedTuple):
+    """A time in which a task had some of a card."""
+
+    begin: float
+    end: float
+    card: str
+    mb: int
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()
+
+
+def script(name: str, seconds: float, code: int = 0) -> str:
+    """Leaves its own marks: a line as it begins and one as it ends, with the time and the cards it sees."""
+    begin = f'echo "{name} begin $(date +%s.%N) $CUDA_VISIBLE_DEVICES" >> marks'
+    end = f'echo "{name} end $(date +%s.%N) {code}" >> marks'
+    return f"{begin}; sleep {seconds:.2f}; {end}; exit {code}"
+
+
+def most_at_once(spans: Iterable[Span]) -> dict[str, int]:
+    """The most megabytes that were used of each card at any instant."""
+    changes = sorted(
+        (at, mb, span.card) for span in spans for at, mb in ((span.begin, span.mb), (span.end, -span.mb))
+    )  # of the same instant what is given back comes first
+    used: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for _, mb, card in changes:
+        used[card] += mb
+        most[card] = max(most[card], used[card])
+    return dict(most)
+
+
+def own_spans(lab: Lab, needs: dict[str, Need]) -> list[Span]:
+    """What the scripts themselves say."""
+    begun: dict[str, tuple[float, list[str]]] = {}
+    found = []
+    for name, kind, at, *rest in lab.lines("marks"):
+        if kind == "begin":
+            begun[name] = float(at), rest[0].split(",") if rest else []
+        else:
+            since, cards = begun[name]
+            found += [Span(since, float(at), card, needs[name].memory_mb or CARD_MB) for card in cards]
+    return found
+
+
+def told_spans(lab: Lab) -> list[Span]:
+    """What the queue says: from the event that gave a task its cards to the one that took them."""
+    found = []
+    with lab.store() as store:
+        for task in store.tasks():
+            mb = task.need.memory_mb or CARD_MB
+            begun: tuple[float, list[str]] = 0.0, []
+            for event in store.events(task=task.id):
+                if event.kind == STARTING:
+                    cards = event.text.partition(";")[0].split(", ")
+                    begun = event.at, [card for card in cards if card != "no card"]
+                elif event.kind in (PENDING, *ENDED):
+                    found += [Span(begun[0], event.at, card, mb) for card in begun[1]]
+                    begun = 0.0, []
+    return found
+
+
+def test_thirty_tasks_of_all_sizes_share_four_cards(lab: Lab) -> None:
+    chance = random.Random(8)
+    needs: dict[str, Need] = {}
+    for number in range(30):
+        mb = chance.choice([None, 4_000, 9_000, 15_000])
+        needs[f"t{number}"] = need = Need(cards=chance.choice([0, 1, 1, 1, 2, 4]), memory_mb=mb)
+        lab.queue(script(f"t{number}", chance.uniform(0.05, 0.2)), need=need)
+    lab.start()
+    waits: set[str] = set()
+
+    def note(tasks: Sequence[Task]) -> None:
+        waits.update(task.reason for task in tasks if task.state == PENDING)
+
+    assert {task.state for task in lab.wait_for_all(note)} == {SUCCEEDED}
+    # The first look may come before the daemon's, or while a task is being started.
+    assert all(reason.partition(":")[2] for reason in waits if reason)
+    for spans in (own_spans(lab, needs), told_spans(lab)):
+        most = most_at_once(spans)
+        assert len(most) == 4 and max(most.values()) <= CARD_MB
+    assert all(task.attempt == 1 for task in lab.tasks())
+
+
+class Chaos:
+    """Kills a daemon again and again while tasks are submitted, start, run, end and are stopped.
+
+    Args:
+        lab: Whose.
+        seed: Of all that is random.
+    """
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        self._lab, self._chance = lab, random.Random(seed)
+        self.codes: dict[str, int] = {}
+        self.asked: set[str] = set()
+        self.ready_seconds: list[float] = []
+
+    def run(self, kills: int) -> None:
+        self._lab.start()
+        for _ in range(kills):
+            for _ in range(self._chance.choice([1, 1, 2])):
+                self._submit()
+            if self._chance.random() < 0.3:
+                self._stop()
+            time.sleep(self._chance.uniform(0, 0.15))
+            self._lab.kill_daemon()
+            began = time.monotonic()
+            self._lab.start()
+            self.ready_seconds.append(time.monotonic() - began)
+
+    def _submit(self) -> None:
+        code, need = self._chance.choice([0, 0, 3, 9]), Need(cards=self._chance.choice([0, 1, 1, 2]))
+        text = script(f"t{len(self.codes)}", self._chance.choice([0, 0.1, 0.4]), code)
+        self.codes[self._lab.submit(text, need=need)] = code
+
+    def _stop(self) -> None:
+        id = self._chance.choice(list(self.codes))
+        try:
+            self._lab.ask(id, self._chance.choice([STOP, KILL]))
+        except Refused:  # it has ended
+            return
+        self.asked.add(id)
+
+    def check(self) -> None:
+        """That of all that was submitted nothing was lost, doubled or recorded wrongly."""
+        tasks = self._lab.wait_for_all()
+        marks: dict[tuple[str, str], list[list[str]]] = {}
+        for name, kind, at, *rest in self._lab.lines("marks"):
+            marks.setdefault((name, kind), []).append([at, *rest])
+        assert [task.id for task in tasks] == list(self.codes)
+        for number, task in enumerate(tasks):
+            begun, ended = marks.get((f"t{number}", "begin"), []), marks.get((f"t{number}", "end"), [])
+            about = f"{task}\n{begun}\n{ended}"
+            assert len(begun) <= 1 and len(ended) <= 1, about
+            if task.id in self.asked and not ended:
+                assert task.state == STOPPED, about
+                continue
+            assert len(begun) == 1 and task.exit_code == self.codes[task.id] == int(ended[0][1]), about
+            assert task.state == (FAILED if task.exit_code else SUCCEEDED), about
+            assert task.ended is not None and abs(task.ended - float(ended[0][0])) < 1, about
+            assert task.session is not None and record_of(task)["state"] == task.state, about
+
+
+def test_a_daemon_that_is_killed_again_and_again_loses_nothing(lab: Lab) -> None:
+    chaos = Chaos(lab, seed=1)
+    chaos.run(20)
+    chaos.check()
+    assert max(most_at_once(told_spans(lab)).values()) <= CARD_MB
+
+
+@pytest.mark.soak
+def test_two_hundred_kills_lose_nothing(lab: Lab) -> None:
+    chaos = Chaos(lab, seed=random.randrange(1 << 30))
+    chaos.run(200)
+    chaos.check()
+    print(f"ready again after {max(chaos.ready_seconds):.2f} s at most")
+
+
+def test_two_users_never_meet_on_one_card(tmp_path: Path) -> None:
+    needs: dict[str, Need] = {}
+    labs = [Lab(tmp_path / name, "sim:2x24GB", leases=tmp_path / "leases") for name in ("ada", "grace")]
+    try:
+        for number in range(6):
+            for lab in labs:
+                name = f"{lab.folder.name}{number}"
+                needs[name] = need = Need(cards=1 + number % 2, memory_mb=15_000 if number % 3 else None)
+                lab.queue(script(name, 0.1), need=need)
+        for lab in labs:
+            lab.start()
+
+        def wake(_: Sequence[Task]) -> None:
+            """Nobody tells a daemon that a card of another user is free: it looks every few seconds."""
+            for lab in labs:
+                with lab.store() as store:
+                    store.wake()
+
+        for lab in labs:
+            assert {task.state for task in lab.wait_for_all(wake)} == {SUCCEEDED}
+        most = most_at_once(span for lab in labs for span in own_spans(lab, needs))
+        assert len(most) == 2 and max(most.values()) <= CARD_MB
+        assert all(task.attempt == 1 for lab in labs for task in lab.tasks())
+    finally:
+        for lab in labs:
+            lab.close()
+
+
+def test_a_training_that_makes_room_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lab", "sim:1x24GB")
+    try:
+        undisturbed = exact.start(tmp_path / "alone", ["net=mlp", "max_epochs=2", "pause=0.02"])
+        wanted = Wanted(need=Need(cards=1, opportunistic=True), simulated=True)
+        overrides = [f"save_root={lab.folder}", "net=mlp", "max_epochs=2", "pause=0.02"]
+        request = SubmitRequest(config=exact.PROJECT / "config.yaml", overrides=overrides, wanted=wanted)
+        with lab.here():
+            (task,) = submit.of_training(request)
+            operations.enqueue([task])
+        wait_for(lambda: (look := progress.read(Path(task.package) / "progress")) and look.step > 2, 40)
+        other = lab.wait_for(lab.submit("exit 0", need=Need(cards=1)))
+        assert other.state == SUCCEEDED
+        ended = lab.wait_for(task.id, timeout_seconds=60)
+        assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2)
+        with lab.store() as store:
+            assert "it made room for others" in [event.text for event in store.events(task=task.id)]
+        assert exact.wait(undisturbed) == 0
+        assert exact.fingerprint(Path(task.package)) == exact.fingerprint(undisturbed.package)
+    finally:
+        lab.close()

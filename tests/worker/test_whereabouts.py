@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import torch
+
+from roost.base.errors import PeerLost, RanksApart
+from roost.train import channel
+from roost.train.ranks import ALONE, Ranks
+from roost.worker import joining, whereabouts
+from tests.train.team import team
+from tests.worker.test_joining import settings
+
+HERE = Path(__file__).parent
+
+
+def test_a_place_is_the_own_line_or_else_what_roost_does() -> None:
+    stack = traceback.extract_stack()
+    own, of_roost = stack[-1], traceback.FrameSummary(channel.__file__, 1, "wait")
+    line = f"test_whereabouts.py:{own.lineno}: stack = traceback.extract_stack()"
+    assert whereabouts.place([own, of_roost], HERE) == line
+    assert whereabouts.place([own, of_roost], HERE / "other") == "channel.wait of roost"
+    assert whereabouts.place([], HERE) == "an unknown place"
+
+
+def test_alone_nobody_asks() -> None:
+    with whereabouts.Answering(ALONE, HERE):
+        assert whereabouts.of_all(ALONE, "here", 1.0) == {0: "here"}
+
+
+def test_a_rank_answers_while_it_waits_and_one_that_is_gone_does_not() -> None:
+    def work(ranks: Ranks) -> dict[int, str]:
+        if ranks.rank == 2:
+            return {}
+        with whereabouts.Answering(ranks, HERE):
+            if ranks.rank == 0:
+                found = whereabouts.of_all(ranks, "rank 0's place", 1.0)
+                ranks.store.set("asked enough", "")
+                return found
+            ranks.store.wait(["asked enough"])
+            return {}
+
+    found = team(3, work)[0]
+    assert sorted(found) == [0, 1] and found[0] == "rank 0's place"
+    assert found[1].endswith('ranks.store.wait(["asked enough"])')
+
+
+def test_ranks_that_wait_in_different_groups_are_told_where(tmp_path: Path) -> None:
+    """No message of one reaches the other: it is the time that tells."""
+
+    def work(ranks: Ranks) -> str:
+        try:
+            with joining.watching(ranks, settings(rank_timeout="1s"), HERE):
+                if ranks.rank == 1:
+                    ranks.store.wait(["asked enough"])  # for what nobody does
+                else:
+                    torch.distributed.all_reduce(torch.zeros(1), group=ranks.gradients)
+        except (PeerLost, RanksApart) as error:
+            ranks.store.set("asked enough", "")
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    first, second = team(2, work, timeout_seconds=1.0)
+    said = "RanksApart: after 1s (rank_timeout) the ranks are at different places: rank 0 at "
+    assert (
+        first.startswith(f"{said}test_whereabouts.py:")
+        and ", rank 1 at test_whereabouts.py:" in first
+        and not second
+    )
+    assert "all_reduce(torch.zeros(1)" in first and 'wait(["asked enough"])' in first
