@@ -17,6 +17,8 @@ SMALL = 64 * 2**20
 """Bytes; JSON that roost writes is far below."""
 _PIECE_BYTES = 1 << 20
 """Still in the processor's cache when it is hashed."""
+_MAPPED_BYTES = 1 << 16
+"""From here on memory begins at a page, so that tensors may be views of it (`from_bytes.ALIGNMENT`)."""
 _LARGE_BYTES = 1 << 22
 
 
@@ -81,9 +83,10 @@ def _size(file: io.FileIO, path: Path, at_most: int) -> int:
 
 def _memory(size: int) -> memoryview[Any]:
     """New memory. Small pages, each zeroed when it is first touched, take longer than reading and hashing."""
-    if size < _LARGE_BYTES or sys.platform != "linux":
+    if size < _MAPPED_BYTES:
         return memoryview(bytearray(size))
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without large pages
-        mapped.madvise(mmap.MADV_HUGEPAGE)
+    if size >= _LARGE_BYTES and sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            mapped.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(mapped)
