@@ -26,8 +26,6 @@ RUNNER = """
 from torch import nn
 import roost
 
-pytestmark = pytest.mark.soak  # half a minute each; CI has the modules' own tests
-
 class Runner(roost.Runner):
     def build(self):
         self.net = nn.Linear(4, 1)

@@ -33,8 +33,6 @@ DATASET = """
 import torch
 import roost
 
-pytestmark = pytest.mark.soak  # half a minute each; CI has the modules' own tests
-
 class Points(torch.utils.data.Dataset):
     def __len__(self):
         return 60
