@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.base.errors import Refused
-from roost.devices import held
+from roost.devices import held, usage
+from roost.devices.leases import with_room
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, card, shared_root, take
 
 
@@ -142,13 +145,18 @@ def test_what_is_no_lease_is_passed_over(root: Path) -> None:
     assert held.live_leases("GPU-0") == []
 
 
-@pytest.mark.parametrize("text", ["", "garbage", '{"mb": 5}', "valid with mb -1"])
-def test_a_live_lease_that_cannot_be_read_is_the_whole_card(text: str, root: Path) -> None:
-    lease = take(card())
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"garbage", b'{"mb": 5}', b'{"user": "\xff"}', b'{"a":' * 10_000,
+     {"mb": -1}, {"mb": 2**80}, {"since": 1e300}, {"since": -1e308}],
+)  # fmt: skip
+def test_a_live_lease_that_cannot_be_read_is_the_whole_card(said: bytes | dict[str, Any], root: Path) -> None:
+    lease = take(card(), mb=6144)
     (file,) = (root / "GPU-0").iterdir()
     told = json.loads(file.read_bytes())
-    file.write_text(json.dumps({**told, "mb": -1}) if text.startswith("valid") else text)
+    file.write_bytes(said if isinstance(said, bytes) else json.dumps(told | said).encode())
     (found,) = held.live_leases("GPU-0")
+    assert re.search("the whole card since [0-9:]{5}$", str(found)) and usage.decayed(time.time()) is not None
     assert found.said.mb is None and found.said.share == 1
     assert found.user == held.name_of(os.geteuid()), "the system tells it"
     lease.close()
@@ -167,10 +175,47 @@ def test_who_keeps_all_others_out_is_named(root: Path, monkeypatch: pytest.Monke
     name = held.name_of(os.geteuid())
     with pytest.raises(Refused, match=rf"pid {child.pid} of {name} keeps .* \(ps -fp {child.pid}\)"):
         take(card())
-    with pytest.raises(Refused, match=f"pid {child.pid} of {name} keeps everybody else"):
-        held.live_leases("GPU-0")
+    lease = take(card(1))
+    monkeypatch.setattr(held, "LOOK_SECONDS", 0.05)
+    for found in (held.live_leases("GPU-0"), held.all_leases(root)[:1]):
+        assert str(found[0]).startswith(f"pid {child.pid} of {name} keeps everybody else"), found
+    assert held.all_leases(root)[1].token == lease.token, "the other card is seen as it is"
+    assert with_room([card(), card(1), card(2)], None) == [card(2)]
+    lease.close()
     assert child.end() == 0
+    assert held.live_leases("GPU-0") == []
     take(card()).close()
+
+
+@pytest.mark.parametrize("rights", [0o700, 0o1775])
+def test_a_folder_that_is_not_for_all_costs_one_card_alone(
+    rights: int, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "LOOK_SECONDS", 0.05)
+    lease = take(card(1))
+    (root / "GPU-0").mkdir()
+    (root / "GPU-0").chmod(rights)
+    (root / "no%card").mkdir(mode=0o700)
+    blocked, other = held.all_leases(root)
+    assert (blocked.card, blocked.is_live, other.token) == ("GPU-0", True, lease.token)
+    assert str(blocked) == f"not every user may keep leases in this folder ({root / 'GPU-0'})"
+    lease.close()
+
+
+@NEEDS_ROOT
+def test_a_folder_that_may_not_be_read_costs_one_card_alone(tmp_path: Path) -> None:
+    root = shared_root(tmp_path)
+    take(card(1)).close()
+    (root / "GPU-0").mkdir(mode=0o700)
+    (root / "usage").mkdir(mode=0o700)
+
+    def look() -> None:
+        held.LOOK_SECONDS = 0.05
+        usage.decayed(time.time())
+        blocked, ended = held.all_leases(root)
+        assert blocked.blocked.startswith("not every user may keep leases") and not ended.is_live
+
+    assert Child(look, uid=NOBODY).end() == 0
 
 
 def test_a_child_that_another_thread_forks_does_not_keep_the_lock(root: Path) -> None:

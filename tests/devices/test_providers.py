@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused, UsageError
-from roost.devices.providers import is_simulated, look, watching
+from roost.devices.providers import has_none, is_simulated, look, watching
 from tests.devices.nvidia import TWO, Driver
 
 
@@ -67,3 +67,8 @@ def test_a_driver_that_fails_is_said_once_it_is_asked(driver: Driver) -> None:
 def test_what_is_simulated() -> None:
     assert is_simulated({"ROOST_DEVICES": "sim:4x24GB"})
     assert not any(is_simulated(one) for one in ({}, {"ROOST_DEVICES": "nvml"}, {"ROOST_DEVICES": "cpu"}))
+
+
+def test_on_which_nothing_can_compute() -> None:
+    assert all(has_none({"ROOST_DEVICES": one}) for one in ("sim:4x24GB", "cpu"))
+    assert not any(has_none(one) for one in ({}, {"ROOST_DEVICES": ""}, {"ROOST_DEVICES": "nvml"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -111,6 +112,59 @@ def test_torn_and_senseless_lines_are_no_rows(root: Path) -> None:
     assert decayed(60)[ME] == pytest.approx(120, rel=1e-4), "the torn line does not take this one with it"
 
 
+@pytest.mark.parametrize(
+    "row",
+    ['"start": 0, "end": 60, "gpu_seconds": 1e308', '"start": 0, "end": 1e-300, "gpu_seconds": 1e12',
+     '"start": -1e308, "end": 60, "gpu_seconds": 1', '"start": 0, "end": 1e308, "gpu_seconds": 1'],
+)  # fmt: skip
+def test_numbers_beyond_sense_spoil_nobodys_sums(root: Path, row: str) -> None:
+    usage.add(root, ended(0, 60))
+    with ledger(root).open("ab") as file:
+        file.write(f'{{{row}, "cards": [], "share": 1}}\n'.encode() * 2)
+    assert decayed(60) == {ME: pytest.approx(60, rel=1e-4)}
+
+
+def test_only_what_is_new_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    whole = usage._parsed
+
+    def parsed(data: bytes, start: int) -> Iterator[tuple[str, Row]]:
+        read.append(len(data))
+        return whole(data, start)
+
+    monkeypatch.setattr(usage, "_parsed", parsed)
+    for number in range(3):
+        usage.add(root, ended(0, 60, token=f"{number}"))
+        assert decayed(60)[ME] == pytest.approx(60 * (number + 1), rel=1e-4)
+        assert decayed(120)[ME] < decayed(60)[ME], "also back in time"
+    assert len(read) == 3 and sum(read) == ledger(root).stat().st_size
+
+
+def test_a_ledger_that_is_written_anew_is_read_anew(root: Path) -> None:
+    for number in range(3):
+        usage.add(root, ended(0, 60, token=f"{number}"))
+    assert decayed(60)[ME] == pytest.approx(180, rel=1e-4)
+    first = ledger(root).read_bytes().splitlines(keepends=True)[0]
+    ledger(root).write_bytes(first)
+    assert decayed(60)[ME] == pytest.approx(60, rel=1e-4)
+    other = ledger(root).with_name("other")
+    other.write_bytes(first * 5 + b'{"start": 0, "end": 120, "cards": [], "share": 1, "gpu_seconds": 120}\n')
+    other.rename(ledger(root))
+    assert decayed(60)[ME] == pytest.approx(120, rel=1e-4), "of the second one half is yet to come"
+    assert decayed(120)[ME] == pytest.approx(180, rel=1e-3)
+    ledger(root).unlink()
+    assert decayed(120) == {}
+
+
+def test_as_time_goes_on_it_is_what_it_would_be_at_once(root: Path) -> None:
+    for number in range(20):
+        usage.add(root, ended(number * DAY, (number + 0.5) * DAY, token=f"{number}"))
+        so_far = decayed((number + 0.25) * DAY)
+    at_once_ = decayed(30 * DAY)[ME]
+    usage._ledgers_read.clear()
+    assert decayed(30 * DAY)[ME] == pytest.approx(at_once_) and so_far[ME] > 0
+
+
 def test_a_large_ledger_is_compacted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "_MOST_BYTES", 2**14)
     now, weeks = 200 * DAY, 25
@@ -182,3 +236,21 @@ def test_somebody_else_in_the_place_of_ours_is_told_and_costs_no_lease(tmp_path:
         assert len(list((root / "GPU-0").iterdir())) == 2, "the file that could not be written down stays"
 
     assert Child(add, uid=NOBODY).end() == 0
+
+
+def test_what_others_have_written_is_no_trouble(root: Path) -> None:
+    usage.add(root, ended(1000, 1060))
+    bad = [
+        b'{"cards": ["\xff"]}',
+        b'{"a":' * 10_000,
+        msgspec.json.encode(rows(root)[0]).replace(b"60.0", b"1e308"),
+    ]
+    ledger(root).write_bytes(b"\n".join([*bad, ledger(root).read_bytes()]))
+    assert decayed(1060) == {ME: pytest.approx(60, rel=1e-4)}
+
+
+def test_a_ledger_that_is_far_too_large_is_not_read(root: Path) -> None:
+    usage.add(root, ended(1000, 1060))
+    with ledger(root).open("r+b") as file:
+        file.truncate(usage._LARGEST_BYTES + 1)
+    assert decayed(1060) == {}

@@ -123,3 +123,11 @@ def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visible, "torch_has_cuda", lambda: True)
     assert visible.why_none({"CUDA_VISIBLE_DEVICES": "-1"}) == "CUDA_VISIBLE_DEVICES is '-1'"
     assert "nvidia-smi" in visible.why_none({})
+    assert visible.why_none({"ROOST_DEVICES": "sim:1x24GB"}) == "ROOST_DEVICES is 'sim:1x24GB'"
+
+
+def test_torch_computes_on_no_simulated_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visible, "torch_has_cuda", lambda: True)
+    assert visible.torch_can_compute({}) and not visible.torch_can_compute({"ROOST_DEVICES": "sim:1x24GB"})
+    monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
+    assert not visible.torch_can_compute({})

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from roost.base.size import memory
 
+USUAL_DRIVER_MB = 600.0
+"""What the driver takes of a card for a process beside its tensors, where nobody can tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:

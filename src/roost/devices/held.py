@@ -6,6 +6,7 @@
         <card>/                   its flock: somebody is being admitted to the card, or looks at it
             <uid>-<token>.json    a lease; its flock: something of the run that took it lives
         usage/                    what each user has used (`devices.usage`)
+        wants/                    what each queue waits for (`devices.wants`)
 
 No file is shared for writing, so the sticky bit and fs.protected_regular are in nobody's way. Whose a lease
 is, the system tells and not the file. A file whose flock is free is nobody's any more: its owner removes it
@@ -34,9 +35,11 @@ from roost.base.moment import clock
 from roost.base.size import memory
 
 VARIABLE = "ROOST_LEASES"
-USAGE = "usage"
+USAGE, WANTS = "usage", "wants"
 WAIT_SECONDS = 2.0
 """How long an admission is waited for; it takes a millisecond."""
+LOOK_SECONDS = 0.5
+"""How long a look at a card, or at all of them together, waits for admissions."""
 _LOCKS, _TEMPORARY = Path("/run/lock"), Path("/tmp")
 _RIGHTS = 0o1777
 _MADE_SECONDS = 1.0
@@ -52,11 +55,11 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     start_ticks: int | None
     boot_id: str
     user: str
-    mb: Annotated[int, msgspec.Meta(gt=0)] | None
+    mb: Annotated[int, msgspec.Meta(gt=0, le=2**40)] | None
     """None: the whole card."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)]
     """Of the card's memory."""
-    since: float
+    since: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
     """Unix seconds."""
     package: str
     task: str = ""
@@ -74,6 +77,8 @@ class Held:
     ended: float
     """When it ended, if it is not live: unix seconds."""
     said: Said
+    blocked: str = ""
+    """Why nobody can look at the card: then it is nobody's, and counts as held by whose its folder is."""
 
     @property
     def user(self) -> str:
@@ -81,6 +86,8 @@ class Held:
         return name_of(self.uid)
 
     def __str__(self) -> str:
+        if self.blocked:
+            return self.blocked
         said = self.said
         what = "the whole card" if said.mb is None else memory(said.mb)
         where = f", {harmless(said.package)}" if said.package else ""
@@ -115,7 +122,6 @@ def make_shared(path: Path) -> Path:
     Raises:
         Refused: It cannot be made, or stands with other rights.
     """
-    fix = f"have its owner type: chmod 1777 {path}; or name another folder in {VARIABLE}"
     try:
         path.mkdir()
         path.chmod(_RIGHTS)
@@ -124,12 +130,16 @@ def make_shared(path: Path) -> Path:
     except OSError as error:
         what = f"the folder of the leases cannot be made: {error.strerror or error}"
         raise Refused(what, where=path, fix=f"name another folder in {VARIABLE}") from error
-    deadline = time.monotonic() + _MADE_SECONDS  # whoever makes it now has yet to give it its rights
-    while not _is_shared(path):
+    _require_shared(path, time.monotonic() + _MADE_SECONDS)
+    return path
+
+
+def _require_shared(path: Path, deadline: float) -> None:
+    while not _is_shared(path):  # whoever makes it now has yet to give it its rights
         if time.monotonic() > deadline:
+            fix = f"have its owner type: chmod 1777 {path}; or name another folder in {VARIABLE}"
             raise Refused("not every user may keep leases in this folder", where=path, fix=fix)
         time.sleep(_TICK_SECONDS)
-    return path
 
 
 def _is_shared(path: Path) -> bool:
@@ -204,32 +214,46 @@ def leases_in(fd: int, card: str) -> list[Held]:
 
 
 def live_leases(card: str) -> list[Held]:
-    """The leases of a card that are held, the oldest first.
-
-    Raises:
-        Refused: Somebody keeps everybody else from looking.
-    """
-    return [held for held in _looked(card_folder(folder(), card), card) if held.is_live]
+    """The leases of a card that are held, the oldest first; one that says so where nobody can look."""
+    deadline = time.monotonic() + LOOK_SECONDS
+    return [held for held in _looked(card_folder(folder(), card), card, deadline) if held.is_live]
 
 
 def all_leases(root: Path) -> list[Held]:
-    """Those of all cards, as `leases_in` gives them.
+    """Those of all cards, as `leases_in` gives them; for each card at which nobody can look one that says so.
 
     Raises:
-        Refused: As `live_leases`.
+        OSError: The folder cannot be read.
     """
     if not root.is_dir():
         return []
     names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
-    return [held for name in names if name != USAGE for held in _looked(root / name, unquote(name))]
+    cards = [(name, unquote(name)) for name in names if name not in (USAGE, WANTS)]
+    deadline = time.monotonic() + LOOK_SECONDS
+    return [
+        held
+        for name, card in cards
+        if card_folder(root, card).name == name
+        for held in _looked(root / name, card, deadline)
+    ]
 
 
-def _looked(path: Path, card: str) -> list[Held]:
+def _looked(path: Path, card: str, deadline: float) -> list[Held]:
+    """What one user does to a folder must not keep the others from the other cards."""
+    uid = 0
     try:
-        with locked(path, fcntl.LOCK_SH, deadline=time.monotonic() + WAIT_SECONDS) as fd:
+        uid = path.lstat().st_uid
+        _require_shared(path, deadline)
+        with locked(path, fcntl.LOCK_SH, deadline=deadline) as fd:
             return leases_in(fd, card)
     except FileNotFoundError:  # nobody has used this card yet
         return []
+    except OSError as error:
+        why = f"its leases cannot be read: {error.strerror or error}"
+    except Refused as refused:
+        why = refused.message
+    said = Said(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=0, since=0, package="")
+    return [Held(card, uid, "", True, 0.0, said, f"{why} ({path})")]
 
 
 def file_name(uid: int, token: str) -> str:
@@ -238,23 +262,36 @@ def file_name(uid: int, token: str) -> str:
 
 
 def _held(folder_fd: int, name: str, card: str) -> Held | None:
-    token = name.removesuffix(".json").partition("-")[2]
+    opened = open_own_of_name(folder_fd, name)
+    if opened is None:
+        return None
+    fd, found = opened
+    try:
+        said = _said(os.read(fd, _MOST_BYTES), found.st_mtime)
+        token = name.removesuffix(".json").partition("-")[2]
+        return Held(card, found.st_uid, token, not is_free(fd), found.st_mtime, said)
+    finally:
+        os.close(fd)
+
+
+def open_own_of_name(folder_fd: int, name: str) -> tuple[int, os.stat_result] | None:
+    """A descriptor for reading a file that anybody may have put there; None if it is no plain file, or not of
+    the user whom its name says (`file_name`)."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(name, flags, dir_fd=folder_fd)
     except OSError:  # gone, or nothing that we have put there
         return None
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or name != file_name(found.st_uid, token):
-            return None
-        said = _said(os.read(fd, _MOST_BYTES), found.st_mtime)
-        return Held(card, found.st_uid, token, not _is_free(fd), found.st_mtime, said)
-    finally:
-        os.close(fd)
+    found = os.fstat(fd)
+    token = name.removesuffix(".json").partition("-")[2]
+    if stat.S_ISREG(found.st_mode) and name == file_name(found.st_uid, token):
+        return fd, found
+    os.close(fd)
+    return None
 
 
-def _is_free(fd: int) -> bool:
+def is_free(fd: int) -> bool:
+    """Whether nobody holds the flock of a file."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -266,5 +303,5 @@ def _said(data: bytes, written: float) -> Said:
     """What cannot be read, because a newer roost has written it, is the whole card: nobody is wronged."""
     try:
         return msgspec.json.decode(data, type=Said)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Said(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=1, since=written, package="")

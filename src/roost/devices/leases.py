@@ -13,6 +13,7 @@ roost. What lies on the disk is told in `devices.held`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -24,7 +25,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from roost.base import process
+from roost.base import durable, process
 from roost.base.errors import Refused
 from roost.base.handover import LEASE_VARIABLE
 from roost.base.listed import listed
@@ -32,6 +33,8 @@ from roost.base.size import memory
 from roost.devices import held, usage
 from roost.devices.card import Card
 from roost.devices.held import Held, Said
+
+_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Busy(Refused):
@@ -90,7 +93,6 @@ class _Asked(NamedTuple):
     """What is asked of each card."""
 
     mb: int | None
-    most_per_card: int | None
     reserve_mb: int
     under: str
 
@@ -100,7 +102,6 @@ def take(
     mb: int | None,
     holder: Holder,
     *,
-    most_per_card: int | None = None,
     reserve_mb: int = 0,
     under: str = "",
 ) -> Leases:
@@ -110,19 +111,18 @@ def take(
         cards: Which; each once.
         mb: Of each. None: the whole cards, which then are shared with nobody.
         holder: Who takes them.
-        most_per_card: How many leases a card may have, this one among them.
         reserve_mb: Of each card, what is given to nobody.
         under: The token of leases that are in nobody's way here, because it is under them that they are asked
             for (`Leases.environment`).
 
     Raises:
         Busy: Others hold what is asked for.
-        Refused: A card does not have as much, the folder cannot be used, or somebody blocks it.
-        OSError: A file cannot be written.
+        Refused: A card does not have as much, the folder cannot be used or written to, or somebody blocks it.
+        OSError: This process may open no more files.
     """
     assert len({card.id for card in cards}) == len(cards)
     assert mb is None or mb > 0
-    asked = _Asked(mb, most_per_card, reserve_mb, under)
+    asked = _Asked(mb, reserve_mb, under)
     _check_size(cards, asked)
     root = held.make_shared(held.folder())
     deadline = time.monotonic() + held.WAIT_SECONDS
@@ -140,21 +140,13 @@ def take(
 
 
 def unheld(cards: Sequence[Card]) -> list[Card]:
-    """Those of the cards of which nobody holds anything now.
-
-    Raises:
-        Refused: Somebody keeps everybody else from looking.
-    """
+    """Those of the cards of which nobody holds anything now."""
     return with_room(cards, None)
 
 
 def with_room(cards: Sequence[Card], mb: int | None, *, reserve_mb: int = 0) -> list[Card]:
-    """Those of the cards whose other leases leave so much; arguments as of `take`.
-
-    Raises:
-        Refused: Somebody keeps everybody else from looking.
-    """
-    asked = _Asked(mb, None, reserve_mb, "")
+    """Those of the cards whose other leases leave so much; arguments as of `take`."""
+    asked = _Asked(mb, reserve_mb, "")
     return [card for card in cards if _has_room(card, held.live_leases(card.id), asked)]
 
 
@@ -187,8 +179,6 @@ def _has_room(card: Card, others: Sequence[Held], asked: _Asked) -> bool:
     parts = [lease.said.mb for lease in others]
     # Of a card that does not tell how large it is nobody knows whether two parts fit.
     if asked.mb is None or None in parts or not card.total_mb:
-        return False
-    if asked.most_per_card is not None and len(others) >= asked.most_per_card:
         return False
     return sum(mb for mb in parts if mb is not None) + asked.mb <= card.total_mb - asked.reserve_mb
 
@@ -228,10 +218,17 @@ def _taken(locked: Sequence[tuple[Card, int]], mb: int | None, holder: Holder) -
             fds.append(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(fd, 0o644)  # a narrow umask would hide it from the others
-            os.write(fd, msgspec.json.encode(said))
-    except BaseException:
+            durable.append(fd, msgspec.json.encode(said))
+    except BaseException as error:
         for (_, folder_fd), fd in zip(locked, fds, strict=False):
-            os.unlink(name, dir_fd=folder_fd)
+            with suppress(OSError):  # what stays is nobody's, once it is closed
+                os.unlink(name, dir_fd=folder_fd)
             os.close(fd)
+        if isinstance(error, OSError) and error.errno not in _OF_THE_PROCESS:
+            raise Refused(
+                f"a lease of GPU {card.number} cannot be written: {error.strerror}",
+                where=held.card_folder(held.folder(), card.id),
+                fix=f"make room or have that disk mended, or name another folder in {held.VARIABLE}",
+            ) from error
         raise
     return Leases(token, fds)

@@ -71,3 +71,9 @@ def watching(
 def is_simulated(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the cards are not there, so that nothing can compute on them."""
     return environment.get(VARIABLE, "").startswith(_SIMULATED)
+
+
+def has_none(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether nothing can compute on a card, whatever the machine has: they are simulated, or it is said that
+    there are none."""
+    return (environment.get(VARIABLE) or _NVML) != _NVML

@@ -10,12 +10,13 @@ writes the own rows only, and of a file only those of its owner count.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,10 @@ from roost.devices.held import USAGE, Held
 
 HALF_LIFE_SECONDS = 7 * 86400.0
 _MOST_BYTES = 2**20
+_LARGEST_BYTES = 4 * _MOST_BYTES
+"""That is read: in memory its rows take ten times as much, in the daemon of each user."""
 _COUNTED_HALF_LIVES = 20
+_LATEST, _MOST_CARDS = 1e12, 4096
 _JOINED_SECONDS = (3600, 86400, 7 * 86400)
 
 
@@ -93,28 +97,110 @@ def _foreign(path: Path) -> Refused:
     return Refused("somebody else's file is where our use of the cards is written down", where=path, fix=fix)
 
 
-def decayed(now: float, half_life_seconds: float = HALF_LIFE_SECONDS) -> dict[str, float]:
+def decayed(
+    now: float, half_life_seconds: float = HALF_LIFE_SECONDS, *, leases: Iterable[Held] | None = None
+) -> dict[str, float]:
     """The GPU-seconds of each user until now, weighted by the share of a card's memory; what was used one
     half-life ago counts half. Leases that are held count as far as they have come.
 
     Args:
         now: Unix seconds.
         half_life_seconds: Of what was used.
+        leases: Of all cards, those that have ended among them, if somebody has looked just now.
 
     Raises:
-        Refused: Somebody keeps everybody else from looking at a card.
+        OSError: The folder of the leases cannot be read.
     """
     root = held.folder()
-    rows = {uid: _rows(path) for uid, path in _ledgers(root / USAGE)}
-    for lease in held.all_leases(root):
+    if leases is None:
+        leases = held.all_leases(root)
+    ledgers = _read(root / USAGE)  # after the leases: one that is removed meanwhile is written down by now
+    worth = {uid: ledger.worth(now, half_life_seconds) for uid, ledger in ledgers.items()}
+    for lease in leases:
         row = _row(lease, now if lease.is_live else lease.ended)
-        if row is not None:
-            rows.setdefault(lease.uid, {}).setdefault(row.lease, row)
-    worth = {
-        held.name_of(uid): math.fsum(_worth(row, now, half_life_seconds) for row in found.values())
-        for uid, found in rows.items()
-    }
-    return {user: seconds for user, seconds in worth.items() if seconds > 0}
+        if row is not None and not (lease.uid in ledgers and row.lease in ledgers[lease.uid].rows):
+            worth[lease.uid] = worth.get(lease.uid, 0.0) + _worth(row, now, half_life_seconds)
+    return {held.name_of(uid): seconds for uid, seconds in worth.items() if seconds > 0}
+
+
+class _Ledger:
+    """The rows of one file, of which only those are read that were added, and only those are weighed that
+    have ended since.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] = (0, 0, 0)
+        """Inode, size and time of writing."""
+        self._end = 0
+        """Of the last whole line that was read."""
+        self.rows: dict[str, Row] = {}
+        self._forget_worth()
+
+    def _forget_worth(self) -> None:
+        self._half_life, self._at, self._worth = 0.0, -math.inf, 0.0
+        self._unweighed = list(self.rows.values())
+
+    def refresh(self) -> None:
+        """Reads what is new; all of it, if it is another file or was written otherwise than at its end."""
+        try:
+            found = self._path.lstat()
+            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if seen == self._seen:
+                return
+            if found.st_ino != self._seen[0] or found.st_size <= self._seen[1]:
+                self._end, self.rows = 0, {}
+                self._forget_worth()
+            data = _from(self._path, self._end)
+        except OSError:  # gone, or far larger than any that we write
+            self._seen, self._end, self.rows = (0, 0, 0), 0, {}
+            self._forget_worth()
+            return
+        self._seen = seen
+        whole = data[: data.rfind(b"\n") + 1]
+        for name, row in _parsed(whole, self._end):
+            if name not in self.rows:
+                self.rows[name] = row
+                self._unweighed.append(row)
+        self._end += len(whole)
+
+    def worth(self, now: float, half_life: float) -> float:
+        """Of all rows; costs as much as there are rows that had not ended the last time."""
+        if half_life != self._half_life or now < self._at:
+            self._forget_worth()
+            self._half_life, self._at = half_life, now
+        self._worth *= 0.5 ** ((now - self._at) / half_life)
+        self._at = now
+        ended = [row for row in self._unweighed if row.end <= now]
+        self._worth = math.fsum([self._worth, *(_worth(row, now, half_life) for row in ended)])
+        if ended:
+            self._unweighed = [row for row in self._unweighed if row.end > now]
+        return self._worth + math.fsum(_worth(row, now, half_life) for row in self._unweighed)
+
+
+_ledgers_read: dict[Path, _Ledger] = {}
+"""What this process has read already."""
+
+
+def _read(folder: Path) -> dict[int, _Ledger]:
+    found = {}
+    for uid, path in _ledgers(folder):
+        found[uid] = _ledgers_read.setdefault(path, _Ledger(path))
+        found[uid].refresh()
+    for path in _ledgers_read.keys() - {folder / f"{uid}.jsonl" for uid in found}:
+        del _ledgers_read[path]
+    return found
+
+
+def _from(path: Path, start: int) -> bytes:
+    """The bytes of a plain file from a place on."""
+    with open(regular.open_fd(path), "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST_BYTES:
+            raise OSError(errno.EFBIG, "is far larger than any ledger", os.fspath(path))
+        return os.pread(file.fileno(), _LARGEST_BYTES, start)
 
 
 def _worth(row: Row, now: float, half_life: float) -> float:
@@ -143,29 +229,39 @@ def _row(lease: Held, end: float) -> Row | None:
 
 def _ledgers(folder: Path) -> Iterator[tuple[int, Path]]:
     """(uid, file) of each that belongs to whom its name says."""
-    if not folder.is_dir():
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:  # nobody has used anything yet, or somebody keeps all others from it
         return
-    for entry in os.scandir(folder):
-        owner = entry.stat(follow_symlinks=False).st_uid
-        if entry.name == f"{owner}.jsonl" and entry.is_file(follow_symlinks=False):
-            yield owner, Path(entry.path)
+    for entry in entries:
+        with suppress(OSError):  # what somebody has just renamed
+            owner = entry.stat(follow_symlinks=False).st_uid
+            if entry.name == f"{owner}.jsonl" and entry.is_file(follow_symlinks=False):
+                yield owner, Path(entry.path)
 
 
 def _rows(path: Path) -> dict[str, Row]:
-    """The rows of a file by their lease, or their line; what a full disk or a kill has torn is no row."""
-    try:
-        lines = bytes(regular.read(path)).split(b"\n")
-    except OSError:  # gone, or far larger than any that we write
-        return {}
+    """All rows of a file, by their lease or their place."""
     found: dict[str, Row] = {}
-    for number, line in enumerate(lines):
-        try:
-            row = msgspec.json.decode(line, type=Row)
-        except msgspec.MsgspecError:
-            continue
-        if row.end > row.start and row.gpu_seconds >= 0:
-            found.setdefault(row.lease or f"line {number}", row)
+    for name, row in _parsed(_from(path, 0), 0):
+        found.setdefault(name, row)
     return found
+
+
+def _parsed(data: bytes, start: int) -> Iterator[tuple[str, Row]]:
+    """What a full disk or a kill has torn is no row."""
+    for line in data.split(b"\n"):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            row = msgspec.json.decode(line, type=Row)
+            if _makes_sense(row):
+                yield row.lease or f"at {start}", row
+        start += len(line) + 1
+
+
+def _makes_sense(row: Row) -> bool:
+    """Else what one user has written could be no number in everybody's sums."""
+    seconds = row.end - row.start
+    return 0 <= row.start < row.end <= _LATEST and 0 <= row.gpu_seconds <= seconds * _MOST_CARDS
 
 
 def _compacted(rows: Mapping[str, Row], *, now: float) -> bytes:

@@ -42,11 +42,18 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
 
 def why_none(environment: Mapping[str, str] = os.environ) -> str:
     """Why `cards` are none, or of no use to torch."""
+    if providers.has_none(environment):
+        return f"{providers.VARIABLE} is {environment[providers.VARIABLE]!r}"
     if not torch_has_cuda():
         return "torch here was built without CUDA"
     if (asked := environment.get(VARIABLE)) is not None:
         return f"{VARIABLE} is {asked!r}"
     return "there is none, or its driver is not loaded (nvidia-smi shows it)"
+
+
+def torch_can_compute(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torch can compute on the cards: it was built for it, and they are no simulated ones."""
+    return torch_has_cuda() and not providers.has_none(environment)
 
 
 def torch_has_cuda() -> bool:
