@@ -1,0 +1,43 @@
+"""`roost notices`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from roost.cli import terminal
+
+
+@click.command("notices")
+@click.option("--test", is_flag=True, help="Send one to each, and say what came of it.")
+def command(test: bool) -> int:
+    """Shows who is told when tasks of the lab end, fail or stall; what is secret is not shown.
+
+    They stand in ~/.config/roost/notices.yaml, which you alone may read (chmod 600):
+
+    \b
+    receivers:
+      phone: {kind: ntfy, url: https://ntfy.sh/a-topic-that-nobody-guesses}
+
+    Kinds: mail, ntfy, slack, dingtalk, lark, wecom, webhook.
+
+    \b
+    roost notices
+    roost notices --test
+    """
+    from roost.operations.notices import notices
+
+    found = notices(test=test)
+    least = f", after {found.least_minutes:g} minutes at least" if found.least_minutes else ""
+    terminal.say(f"{terminal.short(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}")
+    rows = [(one.name, one.kind, one.place, _told(one.why_not)) for one in found.receivers]
+    for line in terminal.columns(("NAME", "KIND", "WHERE", "TEST"), rows) if rows else ():
+        click.echo(line)
+    return 1 if any(one.why_not for one in found.receivers) else 0
+
+
+def _told(why_not: str | None) -> str:
+    if why_not is None:
+        return ""
+    return f"failed: {why_not}" if why_not else "sent"

@@ -1,0 +1,128 @@
+"""Tells what the queue's events say and nobody was told yet, and ends; started by the daemon as
+``python -m roost.lab.notices.tell FOLDER``, so that this never waits for a network."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from roost.base import durable
+from roost.base.errors import NotFound, RoostError
+from roost.lab.notices import kinds, message, sending, settings
+from roost.lab.notices.cursor import Cursor
+from roost.lab.notices.kinds import EVENT_OF, STALL, WRONG_SETTINGS
+from roost.lab.notices.settings import Settings
+from roost.lab.remembered import Event
+from roost.lab.store import Store
+from roost.lab.task import STOPPED, Task
+
+NOT_TOLD = "not told"
+"""The kind of the event."""
+_AT_ONCE = 1000
+_MOST_ALONE = 5
+"""If more has happened it is told together: nobody wants five hundred letters of one sweep."""
+_MOST_TOGETHER = 100
+
+_Found = tuple[Event, Task]
+
+
+def tell(store: Store, asked: Settings, cursor: Cursor, *, pauses: Sequence[float] = sending.PAUSES) -> None:
+    """Tells all that has happened since the last time. Who was told once is told no second time, unless we
+    are killed between an answer and the note of it.
+
+    Args:
+        store: The queue.
+        asked: The settings.
+        cursor: How far it was told.
+        pauses: As of `sending.deliver`.
+
+    Raises:
+        RoostError: The queue cannot be read, or not be written.
+        OSError: How far it was told cannot be noted.
+    """
+    down: set[str] = set()
+    while events := store.events(after=cursor.seq, most=_AT_ONCE):
+        found = [one for event in events if (one := _wanted(store, asked, event)) is not None]
+        for batch, skipped in _batches(found):
+            _tell_all(store, asked, cursor, message.of(batch, skipped=skipped), down, pauses)
+            cursor.move(batch[-1][0].seq)
+        cursor.move(events[-1].seq)
+
+
+def _wanted(store: Store, asked: Settings, event: Event) -> _Found | None:
+    kind = EVENT_OF.get(event.kind)
+    if event.task is None or kind is None or kind not in asked.events:
+        return None
+    try:
+        task = store.task(event.task)
+    except NotFound:  # of a queue that was made anew
+        return None
+    ran = message.seconds(event, task)
+    if event.kind == STOPPED and task.attempt == 0:  # it waited only, and somebody knows that he stopped it
+        return None
+    if kind != STALL and ran is not None and ran < asked.least_minutes * 60:
+        return None
+    return event, task
+
+
+def _batches(found: Sequence[_Found]) -> Iterator[tuple[Sequence[_Found], int]]:
+    """What is told together, and how many more there were."""
+    if len(found) <= _MOST_ALONE:
+        yield from (([one], 0) for one in found)
+    else:
+        yield found[-_MOST_TOGETHER:], max(0, len(found) - _MOST_TOGETHER)
+
+
+def _tell_all(
+    store: Store,
+    asked: Settings,
+    cursor: Cursor,
+    notice: message.Notice,
+    down: set[str],
+    pauses: Sequence[float],
+) -> None:
+    """
+    Args:
+        down: Who could not be told before: he gets one try.
+    """
+    for name, receiver in asked.receivers.items():
+        if name in cursor.told_of(notice.id):
+            continue
+        why = sending.deliver(receiver, notice, pauses=() if name in down else pauses)
+        if why:
+            down.add(name)
+            task = notice.tasks[0]["id"] if len(notice.tasks) == 1 else None
+            store.note(NOT_TOLD, f"{name} ({receiver.kind}): {why}; `roost notices --test`", task=task)
+        else:
+            down.discard(name)
+        cursor.note_told(notice.id, name)
+
+
+def main() -> int:
+    """``tell.py FOLDER``."""
+    folder, file = Path(sys.argv[1]), kinds.path()
+    fd = durable.open_append(folder / "notices.lock")
+    fcntl.flock(fd, fcntl.LOCK_EX)  # of a daemon that was killed one may be at it still
+    try:
+        with Store.open(folder) as store:
+            try:
+                asked = settings.read(file)
+            except RoostError as error:
+                last = store.events(kind=NOT_TOLD)[-1:]
+                if not last or last[0].text != str(error):
+                    store.note(NOT_TOLD, str(error))
+                return WRONG_SETTINGS
+            tell(store, asked, Cursor.load(store) or Cursor.begin(store, file.stat().st_ctime))
+    except RoostError as error:
+        print(f"notices: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    finally:
+        os.close(fd)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

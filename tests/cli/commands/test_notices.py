@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.programs import roost
+from tests.lab.notices.receivers import Web
+
+
+def test_they_are_shown_and_tried(tmp_path: Path) -> None:
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    done = roost("notices", **home)
+    assert done.returncode == 3 and "nobody is told" in done.stderr
+    good, bad = Web(), Web(410)
+    file = tmp_path / "roost" / "notices.yaml"
+    file.parent.mkdir()
+    urls = f"good: {{kind: slack, url: '{good.url}'}}, bad: {{kind: ntfy, url: '{bad.url}'}}"
+    file.write_text(f"least_minutes: 5\nevents: [fail]\nreceivers: {{{urls}}}")
+    file.chmod(0o640)
+    done = roost("notices", **home)
+    assert done.returncode == 5 and f"`chmod 600 {file}`" in done.stderr
+    file.chmod(0o600)
+    done = roost("notices", "--test", **home)
+    good.close()
+    bad.close()
+    assert done.returncode == 1 and "s3cret" not in done.stdout + done.stderr
+    assert done.stderr.endswith("notices.yaml: fail, after 5 minutes at least\n")
+    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["NAME", "good", "bad"]
+    assert lines[1][3] == "sent" and lines[2][3].startswith("failed: it answered 410")
+    assert len(good.asked) == len(bad.asked) == 1

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from roost.lab.notices import cursor
+from roost.lab.notices.cursor import Cursor
+from roost.lab.store import Store
+
+
+def test_it_begins_where_the_settings_were_made_and_stays(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "lab") as store:
+        store.note("a", "old")
+        between = time.time()
+        store.note("b", "new")
+        assert Cursor.load(store) is None
+        first = Cursor.begin(store, between)
+        assert [event.kind for event in store.events(after=first.seq)] == ["b"]
+        first.note_told("x", "mail")
+        found = Cursor.load(store)
+        assert found is not None and (found.seq, found.told_of("x"), found.told_of("y")) == (1, ["mail"], [])
+        found.move(2)
+        again = Cursor.load(store)
+        assert again is not None and (again.seq, again.told_of("x")) == (2, [])
+        assert (tmp_path / "lab" / "notices.json").stat().st_mode & 0o777 == 0o600
+        cursor.forget(store.folder)
+        assert Cursor.load(store) is None
+
+
+def test_of_another_queue_it_tells_the_time_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    with Store.open(folder) as store:
+        for _ in range(5):
+            store.note("a", "")
+        Cursor.begin(store, time.time()).move(3)
+    for file in folder.glob("lab.db*"):
+        file.rename(tmp_path / file.name)
+    with Store.open(folder) as store:
+        store.note("a", "")
+        assert Cursor.load(store) is None
+        assert Cursor.begin(store, 0.0).seq == 0
+
+
+def test_what_nobody_has_written_is_none(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "lab") as store:
+        for text in ("", "[1]", '{"queue": 1}', "[" * 5000):
+            (store.folder / "notices.json").write_text(text)
+            assert Cursor.load(store) is None

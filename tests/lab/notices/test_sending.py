@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import socket
+import threading
+from email import message_from_string
+from email.policy import default
+from pathlib import Path
+
+import pytest
+
+from roost.lab.notices import sending
+from roost.lab.notices.settings import Receiver
+from tests.lab.notices.receivers import NOTICE, Mail, Web, certificate
+
+
+def test_a_webhook_gets_all_that_is_known(web: Web) -> None:
+    assert sending.deliver(web.receiver(token="t0ken"), NOTICE) == ""
+    (asked,) = web.asked
+    assert asked.body == NOTICE._asdict() and asked.path == "/hook/s3cret-path"
+    assert asked.headers["Authorization"] == "Bearer t0ken"
+
+
+@pytest.mark.parametrize(("status", "tries"), [(500, 3), (429, 3), (404, 1), (401, 1)])
+def test_an_error_is_tried_again_where_that_may_help(web: Web, status: int, tries: int) -> None:
+    web.status = status
+    why = sending.deliver(web.receiver(), NOTICE, pauses=(0, 0))
+    assert why.startswith(f"it answered {status}") and "s3cret" not in why
+    assert len(web.asked) == tries and ("(tried 3 times)" in why) == (tries == 3)
+
+
+def test_a_redirect_is_not_followed(web: Web) -> None:
+    other = Web()
+    web.status, web.headers = 307, {"Location": other.url}
+    assert sending.deliver(web.receiver(token="t0ken"), NOTICE).startswith("it answered 307")
+    other.close()
+    assert len(web.asked) == 1 and not other.asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "why"),
+    [
+        ("dingtalk", '{"errcode": 0}', ""),
+        ("wecom", '{"errcode": 93000, "errmsg": "bad s3cret-path"}', "it did not take it: 93000 bad ***"),
+        ("lark", '{"code": 0}', ""),
+        ("lark", '{"StatusCode": 0, "StatusMessage": "success"}', ""),
+        ("lark", '{"code": 19001, "msg": "token"}', "it did not take it: 19001 token"),
+        ("lark", "<html>", "it answered 200, but nothing of what that service answers"),
+        ("dingtalk", "{}", "it did not take it: no code"),
+        ("slack", "ok", ""),
+    ],
+)
+def test_some_tell_their_errors_in_the_body(web: Web, kind: str, answer: str, why: str) -> None:
+    web.answer = answer
+    found = sending.deliver(web.receiver(kind, secret=""), NOTICE, pauses=())
+    assert found == why
+
+
+def test_nobody_there(web: Web) -> None:
+    web.close()
+    why = sending.deliver(web.receiver(), NOTICE, pauses=(0,))
+    assert "Connection refused" in why and why.endswith("(tried 2 times)")
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_one_who_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch, drips: bool) -> None:
+    """Silent, or a byte at a time, which no time-out of a socket ends."""
+    monkeypatch.setattr(sending, "_WAIT_SECONDS", 5.0 if drips else 0.05)
+    monkeypatch.setattr(sending, "_MOST_SECONDS", 0.2 if drips else 5.0)
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                while not done.wait(0.01):
+                    if drips:
+                        connection.send(b"H")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        receiver = Receiver(kind="webhook", url=f"http://127.0.0.1:{server.getsockname()[1]}/x")
+        why = sending.deliver(receiver, NOTICE, pauses=())
+        done.set()
+        thread.join()
+    assert ("it took longer than 0.2 s" if drips else "timed out") in why
+
+
+def test_a_proxy_is_for_the_internet_alone(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Web()
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert sending.deliver(web.receiver(), NOTICE) == ""
+    far = Receiver(kind="webhook", url="http://roost.invalid/x")
+    assert sending.deliver(far, NOTICE) == ""
+    proxy.close()
+    assert len(web.asked) == 1 and [one.path for one in proxy.asked] == ["http://roost.invalid/x"]
+
+
+# --- mail -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.mark.needs_program("openssl")
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_letter_is_sent_under_tls_alone(own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    server = Mail(own, at_once=at_once)
+    assert sending.deliver(server.receiver(), NOTICE) == ""
+    server.close()
+    open_words = {line.split()[0].lower() for line, secure in server.said if not secure}
+    assert open_words == (set() if at_once else {"ehlo", "starttls"})
+    letter = message_from_string(server.letters[0], policy=default)
+    assert (letter["Subject"], letter["To"]) == (NOTICE.title, "bob@there.org")
+    assert letter["Message-ID"] == "<id.7@roost.here.org>"
+    assert letter.get_content().strip() == NOTICE.text
+
+
+@pytest.mark.needs_program("openssl")
+def test_a_mail_server_that_nobody_vouches_for_gets_nothing(own: Path) -> None:
+    server = Mail(own, at_once=False)
+    why = sending.deliver(server.receiver(), NOTICE, pauses=(0,))
+    server.close()
+    assert why == "its certificate is not trusted: self-signed certificate"
+    assert not any("AUTH" in line for line, _ in server.said) and not server.letters
+
+
+@pytest.mark.needs_program("openssl")
+@pytest.mark.parametrize(
+    ("refuses", "why", "times"),
+    [
+        ({"STARTTLS": "502 not here"}, "the mail server said 502", 1),
+        ({"AUTH": "535 not pass-w0rd"}, "the mail server said 535 not ***", 1),
+        ({"RCPT": "550 nobody"}, "the mail server takes nothing for bob@there.org", 1),
+        ({"DATA": "451 later"}, "the mail server said 451 later (tried 2 times)", 2),
+    ],
+)
+def test_a_mail_server_that_refuses(
+    own: Path, monkeypatch: pytest.MonkeyPatch, refuses: dict[str, str], why: str, times: int
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    server = Mail(own, at_once=False, refuses=refuses)
+    found = sending.deliver(server.receiver(), NOTICE, pauses=(0,))
+    server.close()
+    assert found.startswith(why) and not server.letters
+    assert sum(line.lower().startswith("starttls") for line, _ in server.said) == times
+    assert all(secure for line, secure in server.said if "AUTH" in line)

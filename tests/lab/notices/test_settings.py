@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused
+from roost.lab.notices import settings
+from roost.lab.notices.settings import Receiver
+
+MAIL = "kind: mail, host: mail.org, sender: me@mail.org, to: [you@mail.org]"
+
+
+def written(folder: Path, text: str, rights: int = 0o600) -> Path:
+    file = folder / "notices.yaml"
+    file.write_text(text)
+    file.chmod(rights)
+    return file
+
+
+def test_what_it_says(tmp_path: Path) -> None:
+    text = f"""
+        events: [fail, stall]
+        least_minutes: 10
+        receivers:
+          phone: {{kind: ntfy, url: "https://ntfy.sh/a-topic", token: tk_1}}
+          mail: {{{MAIL}, user: me, password: p, tls: tls}}
+    """
+    found = settings.read(written(tmp_path, text))
+    assert (found.events, found.least_minutes) == (("fail", "stall"), 10)
+    assert found.receivers["phone"] == Receiver(kind="ntfy", url="https://ntfy.sh/a-topic", token="tk_1")
+    assert [one.place for one in found.receivers.values()] == [
+        "https://ntfy.sh/***",
+        "mail.org:465 (tls) for you@mail.org",
+    ]
+
+
+@pytest.mark.parametrize("rights", [0o644, 0o640, 0o606, 0o620])
+def test_others_may_not_read_it(tmp_path: Path, rights: int) -> None:
+    file = written(tmp_path, "receivers: {}", rights)
+    with pytest.raises(Refused, match=f"others may read the secrets.*`chmod 600 {file}`"):
+        settings.read(file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
+def test_a_file_of_somebody_else_is_not_read(tmp_path: Path) -> None:
+    file = written(tmp_path, "receivers: {}")
+    os.chown(file, 4711, -1)
+    with pytest.raises(Refused, match="belongs to the user with the id 4711"):
+        settings.read(file)
+
+
+def test_without_a_file_nobody_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nobody is told"):
+        settings.read(tmp_path / "notices.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("receivers: [", "notices.yaml cannot be read"),
+        ("receivers: {a: {kind: slack, url: s3cret, urk: 1}}", "unknown field `urk`"),
+        ("receivers: {a: {kind: slack, url: 1}}", "Expected `str`, got `int`"),
+        ("events: [ends]\nreceivers: {}", "events: is no event"),
+        ("receivers: {a: {kind: slac, url: s3cret}}", "did you mean 'slack'"),
+        ("receivers: {a: {kind: slack}}", "receivers.a.url: is missing"),
+        ("receivers: {a: {kind: slack, url: s3cret}}", "receivers.a.url: is no URL"),
+        ("receivers: {a: {kind: slack, url: 'file:///s3cret'}}", "is no URL"),
+        ("receivers: {a: {kind: slack, url: 'https://x:y/s3cret'}}", "is no URL"),
+        ("receivers: {a: {kind: slack, url: 'https://x/s3cret\\nHost: y'}}", "is no URL"),
+        ("receivers: {a: {kind: slack, url: 'http://x.org/s3cret'}}", "would carry its secret in the open"),
+        ("receivers: {a: {kind: slack, url: 'https://u:s3cret@x.org/'}}", "holds a user"),
+        ("receivers: {a: {kind: mail, password: s3cret}}", "receivers.a.host: is missing"),
+        (f"receivers: {{a: {{{MAIL}, tls: no, password: s3cret}}}}", "a password is never sent in the open"),
+        (f"receivers: {{a: {{{MAIL}, port: 70000}}}}", "is no port"),
+        ("receivers: {a: {kind: mail, host: h, sender: me, to: [a@b]}}", "receivers.a.sender: is no address"),
+    ],
+)
+def test_what_does_not_make_sense_is_told_without_a_secret(tmp_path: Path, text: str, wrong: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings.read(written(tmp_path, text))
+    assert wrong in str(raised.value) and "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("at https://x.org/hook/s3cret-1?key=s3cret-2", "at ***"),
+        ("s3cret-1 and s3cret-2", "*** and ***"),
+        ("https: x.org said no", "https: x.org said no"),
+        ("t0ken-of-mine", "***"),
+    ],
+)
+def test_what_is_secret_is_hidden(text: str, hidden: str) -> None:
+    url = "https://x.org/hook/s3cret-1?key=s3cret-2"
+    assert Receiver(kind="webhook", url=url, token="t0ken-of-mine").hide(text) == hidden
