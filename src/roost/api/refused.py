@@ -1,0 +1,77 @@
+"""What the server does not do, as roost's own exceptions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+
+BUSY = 503
+_KINDS: dict[str, type[RoostError]] = {
+    "usage": UsageError,
+    "invalid": UsageError,
+    "malformed": UsageError,
+    "method": UsageError,
+    "too_large": UsageError,
+    "not_found": NotFound,
+    "config": ConfigError,
+    "contract": ContractError,
+    "refused": Refused,
+    "token": Refused,
+    "too_many": Refused,
+    "host": Refused,
+    "origin": Refused,
+    "no_rights": Refused,
+}
+"""By code; all others are a plain `RoostError`."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was not carried out."""
+
+    code: str
+    message: str
+    fix: str | None = None
+    field: str | None = None
+    where: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The body of every answer that is no success."""
+
+    error: Problem
+
+
+def of(status: int, body: bytes) -> RoostError:
+    """The exception that an answer stands for.
+
+    Args:
+        status: Of HTTP.
+        body: As it came.
+    """
+    try:
+        problem = msgspec.json.decode(body, type=Failed).error
+    except msgspec.MsgspecError:
+        if status == BUSY:
+            return RoostError("the server has too many connections", fix="try again")
+        fix = "make sure that a roost server listens there"
+        return RoostError(f"something answered {status}, and it is no roost server", fix=fix)
+    text = problem.message
+    named = problem.field if problem.field and problem.field not in text else None
+    unsaid = problem.fix if problem.fix and problem.fix not in text else None
+    error = _KINDS.get(problem.code, RoostError)(text, setting=named, fix=unsaid)
+    error.setting, error.fix, error.where = problem.field, problem.fix, problem.where
+    return error
+
+
+def silent(seconds: float, *, is_question: bool) -> RoostError:
+    """Nothing was answered in time."""
+    what = f"the server did not answer within {seconds:g} s"
+    if is_question:
+        return RoostError(what, fix="try again, or give the client more timeout_seconds")
+    return RoostError(f"{what}, and may do what was asked all the same", fix="look before it is asked again")
+
+
+def gone(where: str, why: str) -> RoostError:
+    """Nobody answers."""
+    return NotFound(f"no server answers at {where} ({why})", fix="`roost server --detach` starts one")

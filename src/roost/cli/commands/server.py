@@ -1,0 +1,106 @@
+"""`roost server`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from roost.cli import terminal
+
+_PORT = click.IntRange(1, 65535)
+
+
+@click.group("server", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--port", type=_PORT, help="Of this machine; without it 9999, or the next free one.")
+@click.option("--detach", is_flag=True, help="Run it in the background.")
+@click.option(
+    "--root", "roots", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of packages to show, beside those of the lab; may come again.",
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Path, ...]) -> int:
+    """Serves all that roost can do over HTTP, to you alone.
+
+    It listens on this machine only, and wants the token that `roost server token` prints. From another
+    machine: ssh -L 9999:localhost:9999 HOST.
+
+    \b
+    roost server --detach
+    roost server status
+    curl -H "Authorization: Bearer $(roost server token)" http://localhost:9999/api/v1/tasks
+    """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from roost.operations import lab
+    from roost.serve import control
+
+    lab.ensure()
+    if detach:
+        found = control.start(port, roots)
+        terminal.say(f"the server runs: http://localhost:{found.port}/api/v1 (pid {found.pid})")
+        return 0
+    from roost.lab import place
+    from roost.serve.process import main
+
+    folder = place.folder()
+    arguments = control.command(folder, port, roots)[4:]
+    terminal.say("serving; Ctrl-C ends it, and what runs goes on")
+    os.chdir("/")
+    return main(arguments)
+
+
+@command.command("stop")
+def stop() -> int:
+    """Ends the server; the lab and all that runs go on.
+
+    \b
+    roost server stop
+    """
+    from roost.serve import control
+
+    found = control.stop()
+    terminal.say("no server runs" if found is None else f"the server (pid {found.pid}) has ended")
+    return 0
+
+
+@command.command("status")
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def status(as_json: bool) -> int:
+    """Tells whether a server runs, and where.
+
+    \b
+    roost server status
+    """
+    from roost.lab import place
+    from roost.serve import presence
+
+    found = presence.about(place.folder())
+    if as_json:
+        terminal.print_json(found)
+    elif found is None:
+        click.echo("no server runs; `roost server --detach` starts one")
+    else:
+        since = terminal.moment(found.started)
+        click.echo(
+            f"http://localhost:{found.port}/api/v1  pid {found.pid}, roost {found.version}, since {since}"
+        )
+    return 0
+
+
+@command.command("token")
+@click.option("--renew", is_flag=True, help="Make a new one; the old one opens nothing any more.")
+def token(renew: bool) -> int:
+    """Prints the token that clients send: whoever has it can do all that you can.
+
+    \b
+    roost server token
+    """
+    from roost.lab import place
+    from roost.serve import token as tokens
+
+    folder = place.folder()
+    place.prepare(folder)
+    click.echo(tokens.renew(folder) if renew else tokens.token(folder))
+    return 0

@@ -1,0 +1,60 @@
+"""The application: all routes behind the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Matched
+
+from roost.serve import document000, machine, openapi, records, refusal, route, runs, tasks
+from roost.serve.gate import App, Gate
+from roost.serve.refusal import Answered
+
+PREFIX = "/api/v1"
+ROUTES = (*machine.ROUTES, *runs.ROUTES, *records.ROUTES, *tasks.ROUTES)
+_THREADS = 16
+_CODES = {404: "not_found", 405: "method"}
+
+
+def application(*, token: Callable[[], str], port: int | None, log: Callable[..., None]) -> App:
+    """Everything that a server answers.
+
+    Args:
+        token: Gives the token as it is now.
+        port: Of its TCP socket.
+        log: As of `Gate`.
+    """
+    threads = anyio.CapacityLimiter(_THREADS)
+    described = msgspec.json.encode(openapi.document(ROUTES, prefix=PREFIX))
+
+    async def document(request: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _CODES.get(error.status_code, "failed")
+        answered = route.failed(Answered(error.status_code, code, error.detail))
+        answered.headers.update(error.headers or {})
+        return answered
+
+    async def broken(request: Request, error: Exception) -> Response:
+        return route.failed(Answered(500, "internal", str(refusal.of(error))))
+
+    handlers: Any = {HTTPException: unknown, Exception: broken}
+    app = Starlette(
+        routes=[
+            Matched(f"{PREFIX}/openapi.json", document),
+            *(route.matched(one, PREFIX, threads) for one in ROUTES),
+            *(document000.matched(one, threads) for one in document000.ROUTES),
+        ],
+        exception_handlers=handlers,
+    )
+    app.router.redirect_slashes = False
+    return Gate(app, token=token, port=port, forms=document000.FORMS, log=log)

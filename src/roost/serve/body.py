@@ -1,0 +1,150 @@
+"""Bodies and queries of requests, read strictly: what two readers could take for two things is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from roost.serve.refusal import Answered
+
+T = TypeVar("T")
+
+DEEPEST = 64
+_MOST_DIGITS = 32
+_COUNT = re.compile(r"-?[0-9]{1,20}")
+_NAMED = re.compile(r"(?:unknown|required) field `([^`]*)`")
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        Answered: 400; it is none, or one that readers disagree about.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _malformed("the body is not UTF-8") from None
+    try:
+        found = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float
+        )
+    except RecursionError:
+        raise _malformed(f"the body is nested more than {DEEPEST} deep") from None
+    except ValueError as error:
+        raise _malformed(f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise _malformed(f"the body is a JSON {type(found).__name__} and not an object")
+    _check(found, 1)
+    return found
+
+
+def typed(kind: type[T], given: dict[str, Any], *, strict: bool) -> T:
+    """What is asked, checked.
+
+    Args:
+        kind: What it must be.
+        given: The parameters.
+        strict: False where all of them came as text.
+
+    Raises:
+        Answered: 422; it is something else, which is named.
+    """
+    try:
+        return msgspec.convert(given, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        named = _NAMED.search(what)
+        field = path.rstrip("`").lstrip(".") or (named.group(1) if named else None)
+        raise Answered(422, "invalid", what, field=field) from None
+
+
+def query(pairs: Sequence[tuple[str, str]], several: frozenset[str]) -> dict[str, Any]:
+    """The parameters of a query.
+
+    Args:
+        pairs: As they came.
+        several: Those that may come more than once; they are lists.
+
+    Raises:
+        Answered: 400; one came twice.
+    """
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        _check(name, 1)
+        _check(value, 1)
+        if name in several:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise Answered(400, "malformed", "it is given more than once", field=name)
+        else:
+            found[name] = value
+    return found
+
+
+def require_counts(given: dict[str, Any], names: frozenset[str]) -> None:
+    """Refuses numbers that a typist would not take for one: ``1e3``, ``1.0``.
+
+    Raises:
+        Answered: 422; one of these parameters is no whole number.
+    """
+    for name in names & given.keys():
+        if not _COUNT.fullmatch(given[name]):
+            raise Answered(422, "invalid", "Expected `int`", field=name)
+
+
+def require_text(given: dict[str, Any]) -> None:
+    """Refuses texts that no file and no database takes.
+
+    Raises:
+        Answered: 400; one holds a NUL or half of a character.
+    """
+    _check(given, 1)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key comes twice in one object")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _int(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text} is too large a number")
+    return found
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > DEEPEST:
+        raise _malformed(f"the body is nested more than {DEEPEST} deep")
+    if isinstance(value, str):
+        if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+            raise _malformed("a text holds a NUL or half of a character")
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            _check(key, depth + 1)
+            _check(one, depth + 1)
+    elif isinstance(value, list):
+        for one in value:
+            _check(one, depth + 1)
+
+
+def _malformed(message: str) -> Answered:
+    return Answered(400, "malformed", message)

@@ -1,0 +1,112 @@
+"""The machine and its lab over HTTP: cards, leases, the daemon, what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from roost import __version__
+from roost.operations import cards, lab
+from roost.operations.cards import LeaseThere, Shown
+from roost.operations.lab import Status
+from roost.serve import following
+from roost.serve.route import Asked, Route, Stream
+
+Cards = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class Nothing(Asked, frozen=True, kw_only=True):
+    """Nothing needs to be said."""
+
+
+class ChangeDevices(Asked, frozen=True, kw_only=True):
+    """How the lab uses the cards; what is left out stays as it is."""
+
+    allowed: Cards | None = None
+    """``0,2``, or ``all``."""
+    most_per_card: Annotated[int, Meta(ge=1, le=10_000)] | Literal["any"] | None = None
+    foreign: Literal["avoid", "fit", "ignore"] | None = None
+
+
+class Drain(Asked, frozen=True, kw_only=True):
+    """Cards on which nothing more begins."""
+
+    cards: Cards
+    """``0,2``, or ``all``."""
+    off: bool = False
+    """Take it back."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """The cards that were meant."""
+
+    cards: list[str]
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Who holds what of a card, beside this lab's tasks."""
+
+    card: str
+    lease: LeaseThere
+
+
+class About(msgspec.Struct, frozen=True):
+    """The server."""
+
+    name: str
+    version: str
+
+
+def _about(asked: Nothing) -> About:
+    return About("roost", __version__)
+
+
+def _lab(asked: Nothing) -> Status:
+    return lab.status()
+
+
+def _devices(asked: Nothing) -> Shown:
+    return cards.show()
+
+
+def _change(asked: ChangeDevices) -> Shown:
+    cards.change(cards.Asked(allowed=asked.allowed, most_per_card=asked.most_per_card, foreign=asked.foreign))
+    return cards.show()
+
+
+def _drain(asked: Drain) -> Drained:
+    return Drained([card.id for card in cards.drain(asked.cards, off=asked.off)])
+
+
+def _leases(asked: Nothing) -> list[Lease]:
+    return [Lease(card.id, one) for card in cards.show().cards for one in card.leases]
+
+
+def _events(asked: following.Events) -> list[following.Event]:
+    return following.events(asked)
+
+
+def _follow(asked: following.Events) -> Stream:
+    return following.Happenings(asked)
+
+
+ROUTES: Sequence[Route] = (
+    Route(name="about", path="", summary="Who answers.", asked=Nothing, answer=About, run=_about),
+    Route(name="lab", path="/lab", summary="The daemon, and how many tasks are in each state.",
+          asked=Nothing, answer=Status, run=_lab),
+    Route(name="devices", path="/devices", summary="The cards, and who is on them.", asked=Nothing,
+          answer=Shown, run=_devices),
+    Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses them.",
+          asked=ChangeDevices, answer=Shown, run=_change),
+    Route(name="drain", method="POST", path="/devices/drain", summary="Let nothing more begin on cards.",
+          asked=Drain, answer=Drained, run=_drain),
+    Route(name="leases", path="/leases", summary="Cards that others hold.", asked=Nothing,
+          answer=list[Lease], run=_leases),
+    Route(name="events", path="/events", summary="What happened in the lab, from a cursor on.",
+          asked=following.Events, answer=list[following.Event], run=_events),
+    Route(name="follow_events", path="/events/follow", summary="What happens in the lab, as it comes.",
+          asked=following.Events, answer=Stream, run=_follow),
+)  # fmt: skip

@@ -1,0 +1,62 @@
+"""The packages that a server shows: those in the folders that it knows, each by an id that is no path."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from roost.base.errors import NotFound
+from roost.lab import place, roots
+
+_ROOT_CHARACTERS, _NAME_CHARACTERS = 8, 16
+_known: dict[Path, tuple[int, dict[str, str]]] = {}
+"""By folder: when it last changed, and its packages by the second part of their ids."""
+_given: list[Path] = []
+
+
+def give(folders: Iterable[Path]) -> None:
+    """Folders to show beside those that tasks were ever submitted from; that of a project stands for its
+    ``runs``."""
+    for folder in (path.resolve() for path in folders):
+        _given.append(folder / "runs" if (folder / "runs").is_dir() else folder)
+
+
+def folders() -> list[Path]:
+    """All that are there, each once."""
+    found = dict.fromkeys([*_given, *(path.resolve() for path in roots.read(place.folder()))])
+    return [folder for folder in found if folder.is_dir()]
+
+
+def id_of(package: Path | str) -> str:
+    """What a client calls a package: it stays the same as long as the package lies where it lies."""
+    path = Path(package)
+    return f"{_digest(str(path.parent), _ROOT_CHARACTERS)}-{_digest(path.name, _NAME_CHARACTERS)}"
+
+
+def path_of(id: str) -> Path:
+    """Where a package lies.
+
+    Raises:
+        NotFound: There is none of this id.
+    """
+    root, _, name = id.partition("-")
+    for folder in folders():
+        if _digest(str(folder), _ROOT_CHARACTERS) == root and (found := _names(folder).get(name)):
+            return folder / found
+    raise NotFound("there is no such run", received=id, fix="GET /api/v1/runs lists them")
+
+
+def _names(folder: Path) -> dict[str, str]:
+    changed = folder.stat().st_mtime_ns
+    before = _known.get(folder)
+    if before is not None and before[0] == changed:
+        return before[1]
+    found = {_digest(path.name, _NAME_CHARACTERS): path.name for path in folder.iterdir()}
+    _known[folder] = (changed, found)
+    return found
+
+
+def _digest(text: str, characters: int) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:characters]

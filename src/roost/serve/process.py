@@ -1,0 +1,208 @@
+"""The process that serves: two sockets, one application, one log.
+
+Started as ``python -m roost.serve.process FOLDER [--port N] [--ready FD]`` by `roost.serve.control`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from roost.base import durable
+from roost.base.errors import RoostError
+from roost.lab import place
+from roost.serve import listening, packages
+from roost.serve.app import application
+from roost.serve.gate import LOCAL, MOST_HEADER_BYTES
+from roost.serve.presence import ABOUT, About, lock
+from roost.serve.token import token
+
+_HEADER_SECONDS = 30.0
+_MOST_CONNECTIONS = 200
+_END_SECONDS = 5
+_CREDENTIALS = struct.Struct("3i")
+
+
+class _Patient(H11Protocol):
+    """Closes a connection over which no whole request comes. Of too many over TCP the longest quiet one goes:
+    whoever opens hundreds and says nothing takes nobody else's place."""
+
+    _late: asyncio.TimerHandle | None = None
+    _quiet_since = 0.0
+    _is_tcp = True
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        opened = transport.get_extra_info("socket")
+        self._is_tcp = opened is None or opened.family != socket.AF_UNIX
+        if not self._is_tcp and _peer(opened) == os.geteuid():
+            self.app_state = {**self.app_state, LOCAL: True}
+        self._wait()
+        if self._is_tcp:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether an answer has begun that has not ended."""
+        return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._quiet_since = self.loop.time()
+        self._late = self.loop.call_later(_HEADER_SECONDS, self._close_if_quiet)
+
+    def _close_if_quiet(self) -> None:
+        if self.is_quiet and not self.transport.is_closing():
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        patient = [one for one in self.connections if isinstance(one, _Patient) and one._is_tcp]
+        there = [one for one in patient if not one.transport.is_closing()]
+        if len(there) <= _MOST_CONNECTIONS:
+            return
+        quiet = [one for one in there if one.is_quiet and one is not self]
+        min(quiet, key=lambda one: one._quiet_since, default=self).transport.abort()
+
+
+class _Server(uvicorn.Server):
+    """Ends by itself at a signal, and does not wait for those who follow: they go on from their cursors."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in self.servers:
+            listener.close()
+        for one in list(self.server_state.connections):
+            if isinstance(one, _Patient) and one.is_streaming:
+                one.transport.abort()
+        await super().shutdown(sockets)
+
+
+def serve(folder: Path, port: int | None, ready_fd: int | None) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Args:
+        folder: Of the lab.
+        port: That was asked for; None: the usual one, or the next free one.
+        ready_fd: Gets a line once requests are taken; then it is closed.
+
+    Raises:
+        Refused: A server runs already, the folder will not do, or the port is taken.
+        OSError: There is no room for what it needs.
+    """
+    os.umask(0o077)
+    place.prepare(folder)
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(os.close, lock(folder))
+        token(folder)
+        local = at_the_end.enter_context(listening.local(folder))
+        at_the_end.callback(listening.remove, folder)
+        tcp = at_the_end.enter_context(listening.loopback(port))
+        bound = tcp.getsockname()[1]
+        durable.write(folder / ABOUT, msgspec.json.encode(About.own(bound)), mode=0o600)
+        app = application(token=lambda: token(folder), port=bound, log=_log)
+        asyncio.run(_run(_Server(_config(app)), [local, tcp], ready_fd))
+
+
+def _config(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=_Patient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # what strangers send that is no HTTP is not worth a line each
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        timeout_graceful_shutdown=_END_SECONDS,
+    )
+
+
+def _peer(opened: Any) -> int:
+    """The user at the other end of a local socket."""
+    found = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready_fd: int | None) -> None:
+    serving = asyncio.ensure_future(server.serve(sockets=list(sockets)))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if ready_fd is not None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(ready_fd, b"ready\n")
+        os.close(ready_fd)
+        os.dup2(1, 2)  # whoever started us reads our errors no longer; from here on they go into the log
+    await serving
+
+
+def _log(method: str, path: str, status: int, seconds: float) -> None:
+    """One line of each request: never its query, its headers or its body."""
+    shown = path.encode("unicode_escape").decode("ascii")[:200]
+    verb = method if method.isalpha() and len(method) < 10 else "?"
+    at = time.strftime("%Y-%m-%d %H:%M:%S")
+    with contextlib.suppress(OSError):  # a full disk: it serves on
+        os.write(1, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="roost.serve.process")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--ready", type=int)
+    parser.add_argument("--root", type=Path, action="append", default=[])
+    asked = parser.parse_args(arguments)
+    packages.give(asked.root)
+    try:
+        serve(asked.folder, asked.port, asked.ready)
+    except RoostError as error:
+        print(f"roost: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"roost: {error}", file=sys.stderr)
+        return RoostError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

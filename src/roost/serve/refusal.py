@@ -1,0 +1,87 @@
+"""What a client is told when its request is not carried out: a status, a stable code, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+
+from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+
+_MOST_CHARACTERS = 4000
+"""Of a message: what was sent is not sent back by the megabyte."""
+_KINDS: dict[type[RoostError], tuple[int, str]] = {
+    UsageError: (400, "usage"),
+    NotFound: (404, "not_found"),
+    ConfigError: (422, "config"),
+    ContractError: (422, "contract"),
+    Refused: (409, "refused"),
+    RoostError: (500, "failed"),
+}
+_OF_THE_SYSTEM = {
+    errno.ENOSPC: (507, "disk_full"),
+    errno.EDQUOT: (507, "disk_full"),
+    errno.EACCES: (403, "no_rights"),
+    errno.EPERM: (403, "no_rights"),
+    errno.EROFS: (403, "no_rights"),
+    errno.EMFILE: (503, "busy"),
+    errno.ENFILE: (503, "busy"),
+    errno.ENOMEM: (503, "busy"),
+}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a request was not carried out."""
+
+    code: str
+    """For programs; it stays the same from version to version."""
+    message: str
+    """What is wrong, in one sentence."""
+    fix: str | None = None
+    """What to do about it."""
+    field: str | None = None
+    """The parameter or setting at fault."""
+    where: str | None = None
+    """The file, and line, at fault."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The body of every answer that is no success."""
+
+    error: Problem
+
+
+class Answered(Exception):
+    """The answer to a request that is not carried out."""
+
+    def __init__(self, status: int, code: str, message: str, **more: str | None) -> None:
+        super().__init__(message)
+        self.status, self.problem = status, Problem(code=code, message=message[:_MOST_CHARACTERS], **more)
+
+
+def of(error: BaseException) -> Answered:
+    """The answer that an error stands for. What nobody has foreseen is told without its text: it may name
+    what is nobody's business."""
+    if isinstance(error, Answered):
+        return error
+    if isinstance(error, RoostError):
+        kind = next(one for one in type(error).__mro__ if one in _KINDS)
+        status, code = _KINDS[kind]
+        return Answered(status, code, str(error), **_more(error))
+    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+        status, code = _OF_THE_SYSTEM[error.errno]
+        return Answered(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
+    return Answered(500, "internal", "this should not happen; the server's log tells what it was")
+
+
+def tell(error: Exception) -> None:
+    """Writes into the server's log what a client is not told."""
+    traceback.print_exception(error, file=sys.stderr)
+
+
+def _more(error: RoostError) -> dict[str, Any]:
+    where = str(error.where) if error.where is not None else None
+    return {"fix": error.fix, "field": error.setting, "where": where}

@@ -1,0 +1,241 @@
+"""One operation over HTTP: where it is, what it takes and gives. Routes are rows; nothing here knows any."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+
+import anyio
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Matched
+
+from roost.serve import body, journal, refusal
+from roost.serve.refusal import Answered, Failed
+
+_TICK_SECONDS = 0.1
+_BEAT_SECONDS = 15.0
+"""A stream on which nothing comes says so this often: what stands between does not take it for dead."""
+_PIECE_BYTES = 1 << 18
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operation is asked. Those fields that the path names stand there, the others in the query of a
+    GET, else in the body."""
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """One piece of a stream."""
+
+    cursor: str
+    """Who gives it back is told what came after."""
+    kind: str
+    data: Any
+
+
+class Stream(Protocol):
+    """What is followed."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+
+    def new(self) -> Sequence[Happened]:
+        """What has come since; it does not wait."""
+
+    def close(self) -> None:
+        """Nobody follows any more."""
+
+
+class Content:
+    """The bytes of a file that is open already.
+
+    Args:
+        fd: Of a plain file; it is closed at the end.
+        name: What a browser would save it as.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._file, self.name = os.fdopen(fd, "rb", buffering=0), name
+        self.size = os.fstat(fd).st_size
+
+    def close(self) -> None:
+        """Nobody reads it."""
+        self._file.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """All bytes that it had when it was asked for."""
+        left = self.size
+        with self._file:
+            while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
+                left -= len(piece)
+                yield piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One row.
+
+    Args:
+        name: Of the operation, for clients.
+        path: With the names of fields in braces, below ``/api/v1``.
+        summary: One line.
+        asked: What it takes.
+        answer: What ``run`` gives: a type for JSON, a `Stream`, or `Content`.
+        run: Does it; in a thread.
+        status: Of success.
+    """
+
+    name: str
+    path: str
+    summary: str
+    asked: type[Asked]
+    answer: Any
+    run: Callable[[Any], Any]
+    method: Literal["GET", "POST", "DELETE"] = "GET"
+    status: int = 200
+
+    @functools.cached_property
+    def several(self) -> frozenset[str]:
+        """The parameters of a query that may come more than once."""
+        hints = get_type_hints(self.asked)
+        return frozenset(name for name, hint in hints.items() if get_origin(hint) in (list, tuple))
+
+    @functools.cached_property
+    def counts(self) -> frozenset[str]:
+        """The parameters that are whole numbers."""
+        hints = get_type_hints(self.asked)
+        return frozenset(name for name, hint in hints.items() if int in (hint, *get_args(hint)))
+
+    @property
+    def in_path(self) -> list[str]:
+        """The fields that the path names."""
+        return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
+
+
+def plain(value: Any) -> str:
+    """What msgspec cannot encode by itself.
+
+    Raises:
+        NotImplementedError: Nor can this.
+    """
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def encoded(value: Any) -> bytes:
+    """As JSON. Names of files need not be UTF-8: what of them is none is replaced."""
+    try:
+        return msgspec.json.encode(value, enc_hook=plain)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_shown(msgspec.to_builtins(value, enc_hook=plain)))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_shown(key): _shown(one) for key, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
+
+
+def matched(route: Route, prefix: str, threads: anyio.CapacityLimiter) -> Matched:
+    """The route as the application takes it."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            asked = _asked(route, request, await request.body())
+            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=threads)
+            if isinstance(found, Content):
+                return _content(found)
+            if route.answer is Stream:
+                return StreamingResponse(events(found, threads), media_type="text/event-stream")
+            return Response(encoded(found), status_code=route.status, media_type="application/json")
+        except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
+            return failed(error)
+
+    made = Matched(prefix + route.path, endpoint, methods=[route.method], name=route.name)
+    made.methods = {route.method}  # without HEAD, which would follow a stream and show nothing of it
+    return made
+
+
+def carried_out(route: Route, asked: Asked) -> Any:
+    """Does it; of what changes something the journal gets a line."""
+    found = route.run(asked)
+    if route.method != "GET":
+        journal.note(route.name, asked, found)
+    return found
+
+
+def failed(error: Exception) -> Response:
+    """The answer to a request that was not carried out."""
+    answered = refusal.of(error)
+    if answered.status == 500 and not isinstance(error, Answered):
+        refusal.tell(error)
+    return Response(
+        encoded(Failed(answered.problem)), status_code=answered.status, media_type="application/json"
+    )
+
+
+def _asked(route: Route, request: Request, data: bytes) -> Asked:
+    in_path = dict(request.path_params)
+    if route.method == "GET":
+        given = body.query(request.query_params.multi_items(), route.several)
+        body.require_counts(given, route.counts)
+    else:
+        if request.query_params:
+            raise Answered(400, "malformed", "a query is for GET", fix="put it into the body")
+        given = body.parse(data) if data else {}
+    if twice := given.keys() & in_path.keys():
+        raise Answered(400, "malformed", "the path says it already", field=min(twice))
+    body.require_text(in_path)
+    last = request.headers.get("last-event-id")
+    if route.answer is Stream and last is not None:
+        given["cursor"] = last
+    return body.typed(route.asked, {**given, **in_path}, strict=route.method != "GET")
+
+
+def _content(found: Content) -> Response:
+    quoted = "".join(char if char.isalnum() or char in "._-" else "_" for char in found.name)
+    headers = {
+        "content-disposition": f'attachment; filename="{quoted.encode("ascii", "replace").decode()}"',
+        "content-length": str(found.size),
+    }
+    return StreamingResponse(found.pieces(), media_type="application/octet-stream", headers=headers)
+
+
+def _looked(stream: Stream) -> tuple[bool, Sequence[Happened]]:
+    has_ended = stream.has_ended  # asked first: what came before the end is in what is new
+    return has_ended, stream.new()
+
+
+async def events(stream: Stream, threads: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    """A stream as server-sent events; ``end`` is the last of one that has ended."""
+    quiet = 0.0
+    try:
+        while True:
+            has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=threads)
+            for one in found:
+                yield b"id: %s\nevent: %s\ndata: %s\n\n" % (
+                    one.cursor.encode(), one.kind.encode(), encoded(one.data)
+                )  # fmt: skip
+            if found:
+                quiet = 0.0
+                continue
+            if has_ended:
+                yield b"event: end\ndata: {}\n\n"
+                return
+            await asyncio.sleep(_TICK_SECONDS)
+            quiet += _TICK_SECONDS
+            if quiet >= _BEAT_SECONDS:
+                quiet = 0.0
+                yield b": \n\n"
+    finally:
+        stream.close()

@@ -1,0 +1,248 @@
+"""Both clients against a real server, and against what is none."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from roost import __version__
+from roost.api import AsyncClient, Client
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.lab.task import ENDED
+from tests.operations.packages import project
+from tests.serve.servers import Server
+from tests.waiting import wait_for
+
+PAGE = Path(__file__).parents[2] / "docs" / "server.md"
+
+
+@contextmanager
+def stub(*answers: bytes) -> Iterator[str]:
+    """The URL of something that gives each connection the next of these answers; none to an empty one."""
+    asked: list[bytes] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        kept = []
+        for answer in answers:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            asked.append(connection.recv(1 << 16))
+            connection.sendall(answer)
+            kept.append(connection)
+            if answer:
+                connection.close()
+        done.wait(20)
+        for connection in kept:
+            connection.close()
+
+    done = threading.Event()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        done.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+def reply(body: bytes, *lines: str, status: str = "200 OK") -> bytes:
+    head = "\r\n".join([f"HTTP/1.1 {status}", f"content-length: {len(body)}", *lines, "", ""])
+    return head.encode() + body
+
+
+def test_importing_roost_imports_no_client() -> None:
+    code = "import sys, roost, roost.cli.__main__; assert not {'httpx', 'roost.api'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_socket_of_this_user_or_a_url_and_its_token(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = "http://127.0.0.1:9"  # whoever minds it does not arrive
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, trap)
+    url = f"http://localhost:{server.about.port}"
+    for client in (Client(), Client(url), Client(url, token=server.token)):
+        with client:
+            assert client.about().version == __version__
+            assert server.token not in repr(client)
+    with Client(url, token="x" * 40) as client, pytest.raises(Refused, match="token"):
+        client.about()
+
+
+def test_what_is_read_is_typed(server: Server) -> None:
+    with Client() as client:
+        assert [card.number for card in client.devices().cards] == [0, 1]
+        assert client.change_devices(most_per_card=3).most_per_card == 3
+        assert client.drain("0").cards == [client.devices().cards[0].id]
+        assert client.drain("0", off=True) and client.leases() == []
+        assert client.lab().folder == str(server.lab.state)
+        assert client.list_runs().runs == [] and client.list_tasks(state=["failed"], all=True).total == 0
+
+
+def test_a_task_from_its_beginning_to_its_files(server: Server, tmp_path: Path) -> None:
+    with Client() as client:
+        found = client.submit_command(
+            ["sh", "-c", "echo one; echo two"], folder=tmp_path, gpus=0, name="said"
+        )
+        (queued,) = found.queued
+        assert Path(queued.path) == tmp_path / "runs" / "said"
+        pieces = list(client.follow_log(queued.run))
+        assert b"".join(piece.data.raw for piece in pieces) == b"one\ntwo\n"
+        assert pieces[-1].cursor == "8"
+        assert client.read_log(queued.run, offset=4).text == "two\n"
+        (task,) = wait_for(lambda: [one for one in client.list_tasks(all=True).tasks if one.state in ENDED])
+        assert (task.id, task.state) == (queued.task, "succeeded")
+        (why,) = client.why(queued.task)
+        assert why.state == "succeeded" and why.events[0].kind == "pending"
+        shown = client.show_run(queued.run)
+        assert shown.path == queued.path and shown.sessions[0].state == "succeeded"
+        assert client.checkpoints(queued.run) == []
+        paths = {one.path: one.kind for one in client.list_files(queued.run)}
+        assert paths["request.json"] == "file"
+        assert client.read_file(queued.run, "request.json").startswith(b"{")
+        assert [one.id for one in client.list_runs().runs] == [queued.run]
+        kinds = [one.kind for one in client.events() if one.task == queued.task]
+        assert kinds[0] == "pending" and "succeeded" in kinds
+        last = client.events()[-1]
+        assert client.events(cursor=last.cursor) == []
+
+
+def test_orders_and_errors_are_those_of_the_operations(server: Server, tmp_path: Path) -> None:
+    with Client() as client:
+        made = client.new_project(tmp_path / "new", template="clean")
+        assert Path(made.path) == tmp_path / "new" and "config.yaml" in made.files
+        with pytest.raises(Refused, match="not empty"):
+            client.new_project(tmp_path / "new")
+        with pytest.raises(NotFound, match="no such template"):
+            client.new_project(tmp_path / "other", template="clear")
+        with pytest.raises(UsageError, match="no absolute path"):
+            client.submit("config.yaml")
+        config = project(tmp_path / "p", max_epochs="1")
+        with pytest.raises(ConfigError, match="max_epoch"):
+            client.submit(config, overrides=["max_epoch=3"])
+        with pytest.raises(UsageError, match="gpus"):
+            client.submit(config, gpus=-1)
+        (queued,) = client.submit(config, overrides=["max_epochs=2"], begin="+2h", priority=2).queued
+        assert client.hold(queued.task).tasks == client.release(queued.task).tasks == [queued.task]
+        assert client.set_priority(queued.task, 7).tasks == [queued.task]
+        (task,) = [one for one in client.list_tasks().tasks if one.id == queued.task]
+        assert (task.priority, task.held) == (7, False)
+        assert client.stop(queued.task).tasks == [queued.task]
+        with pytest.raises(Refused):
+            client.kill(queued.task)
+        with pytest.raises(Refused):
+            client.stop_run(queued.run)
+        (again,) = client.continue_(queued.run, begin="+2h").queued
+        assert again.run == queued.run and client.kill(again.task).tasks == [again.task]
+        with pytest.raises(NotFound):
+            client.show_run("00000000-0000000000000000")
+
+
+def test_the_same_awaited(server: Server, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncClient() as client:
+            found = await client.submit_command(["echo", "hello"], folder=tmp_path, gpus=0)
+            (queued,) = found.queued
+            about, *pieces = await asyncio.gather(
+                client.about(), log(client, queued.run), log(client, queued.run)
+            )
+            assert about.name == "roost" and pieces == [b"hello\n", b"hello\n"]
+            with pytest.raises(NotFound):
+                await client.why("nothing")
+            with pytest.raises(NotFound):
+                await log(client, "00000000-0000000000000000")
+
+    async def log(client: AsyncClient, run: str) -> bytes:
+        return b"".join([one.data.raw async for one in client.follow_log(run)])
+
+    asyncio.run(main())
+
+
+def test_streams_go_on_while_the_server_is_killed_and_started_again(server: Server, tmp_path: Path) -> None:
+    script = "for i in $(seq 50); do echo line $i; sleep 0.02; done"
+    with Client() as client, closing(client.follow_events()) as events:
+        (queued,) = client.submit_command(["sh", "-c", script], folder=tmp_path, gpus=0).queued
+        assert next(events).kind == "event"
+        got, was_killed = b"", False
+        for piece in client.follow_log(queued.run):
+            got += piece.data.raw
+            if not was_killed:
+                was_killed = True
+                server.kill()
+                server.start()
+        assert got.decode().splitlines() == [f"line {i}" for i in range(1, 51)]
+        seen = []
+        for one in events:
+            seen.append(one.data)
+            if one.data.task == queued.task and one.data.kind == "succeeded":
+                break
+        assert [one.cursor for one in seen] == sorted({one.cursor for one in seen}, key=int)
+
+
+@pytest.mark.parametrize("text", re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_the_examples_of_the_page_run(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "train.py").write_text("print('trained')")
+    own = {
+        "/home/ada/digits": str(tmp_path),
+        '"python"': repr(sys.executable),
+        "9999": str(server.about.port),
+    }
+    for there, here in own.items():
+        text = text.replace(there, here)
+    exec(compile(text, "server.md", "exec"), {})  # noqa: S102  - our own page: that its blocks run is the test
+    said = capsys.readouterr().out
+    assert ("trained\nsucceeded ['" in said) if "follow_log" in text else said.startswith("2 ['")
+
+
+def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path))
+    with Client() as client:
+        for ask in (client.about, lambda: list(client.follow_events())):
+            with pytest.raises(NotFound, match="roost server --detach"):
+                ask()
+
+    async def main() -> None:
+        async with AsyncClient("http://127.0.0.1:9", token="t") as client:
+            await client.about()
+
+    with pytest.raises(NotFound, match="roost server --detach"):
+        asyncio.run(main())
+
+
+def test_what_is_no_server_of_ours_is_told_in_words() -> None:
+    moved = reply(b"", "location: http://127.0.0.1:9/", status="302 Found")
+    large, wrong = reply(b"x" * 2000), reply(b'{"name": 3}')
+    cases = [
+        (moved, "answered 302"), (large, "more than 1000 bytes"), (wrong, "does not understand"),
+        (b"", "within 0.2 s"), (b"nonsense\r\n\r\n", "broke"),
+    ]  # fmt: skip
+    for answer, text in cases:
+        with (
+            stub(answer) as url,
+            Client(url, token="t", timeout_seconds=0.2, most_bytes=1000) as client,
+            pytest.raises(RoostError, match=text),
+        ):
+            client.about()
+    with (
+        stub(b"") as url,
+        Client(url, token="t", timeout_seconds=0.2) as client,
+        pytest.raises(RoostError, match="may do what was asked"),
+    ):
+        client.stop("x")

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from roost.api import following
+from roost.api.call import Following, Happened
+from roost.api.following import Followed
+from roost.base.errors import RoostError
+
+ONE, TWO = b"id: 7\nevent: n\ndata: 1\n\n", b": \n\nid: 9\nevent: n\ndata: 2\n\n"
+END = b"event: end\ndata: {}\n\n"
+
+
+def stream(patience: float = 60.0) -> Followed[int]:
+    return Followed(Following("/x", {"run": "r", "cursor": "0"}, int), patience)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_pieces_however_they_are_cut(size: int) -> None:
+    data, state = ONE + TWO + END, stream()
+    state.connected()
+    found = [one for at in range(0, len(data), size) for one in state.pieces(data[at : at + size])]
+    assert found == [Happened("7", "n", 1), Happened("9", "n", 2)]
+    assert state.has_ended and state.has_begun
+
+
+def test_it_goes_on_from_the_last_whole_piece() -> None:
+    state = stream()
+    assert state.given == {"run": "r", "cursor": "0"}
+    state.connected()
+    assert (
+        len(list(state.pieces(ONE + TWO[:-1]))) == 1
+    )  # the connection breaks before the second one is whole
+    assert state.given == {"run": "r", "cursor": "7"}
+    state.connected()
+    assert list(state.pieces(TWO)) == [Happened("9", "n", 2)]
+
+
+def test_what_is_no_such_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = stream()
+    with pytest.raises(RoostError, match="does not understand"):
+        list(state.pieces(b'id: 1\nevent: n\ndata: "x"\n\n'))
+    monkeypatch.setattr(following, "MOST_BYTES", 100)
+    with pytest.raises(RoostError, match="more than 100 bytes"):
+        list(state.pieces(b"data: " + b"x" * 100))
+
+
+def test_patience_ends_and_the_pauses_grow() -> None:
+    state = stream()
+    pauses = [state.pause(None) for _ in range(10)]
+    assert pauses == sorted(pauses) and pauses[0] < 0.1 and pauses[-1] == 2.0
+    list(state.pieces(ONE))
+    assert state.pause(None) == pauses[0]
+    state = stream(patience=-1.0)
+    state.connected()
+    list(state.pieces(ONE))
+    with pytest.raises(RoostError, match=r"away for .*\(gone\).*from the cursor 7"):
+        state.pause(OSError("gone"))
+
+
+def test_a_server_without_room_is_asked_again_and_no_other() -> None:
+    stream().require_busy(503, RoostError("x"))
+    with pytest.raises(RoostError, match="x"):
+        stream().require_busy(404, RoostError("x"))

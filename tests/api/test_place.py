@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.api import place
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.serve import listening, token
+from roost.serve import token as tokens
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path))
+    monkeypatch.delenv("ROOST_TOKEN", raising=False)
+    return tmp_path / "lab"
+
+
+def test_without_a_url_it_is_the_socket_of_this_user(state: Path) -> None:
+    assert place.find(None, None) == place.Place("http://roost", state / "server.sock", None)
+    assert (place.SOCKET, place.TOKEN) == (listening.NAME, token.NAME)
+    with pytest.raises(UsageError, match="give the url"):
+        place.find(None, "secret")
+
+
+def test_the_token_is_the_given_one_or_the_environments_or_the_files(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "http://localhost:9999/"
+    with pytest.raises(NotFound, match="ROOST_TOKEN"):
+        place.find(url, None)
+    made = tokens.token(state)
+    assert place.find(url, None) == place.Place("http://localhost:9999", None, made)
+    monkeypatch.setenv("ROOST_TOKEN", "environment")
+    assert place.find(url, None).token == "environment"
+    assert place.find(url, "given").token == "given"
+    assert "given" not in repr(place.find(url, "given"))
+
+
+def test_a_token_that_others_may_read_is_not_used(state: Path) -> None:
+    tokens.token(state)
+    (state / "server.token").chmod(0o644)
+    with pytest.raises(Refused, match="chmod 600"):
+        place.find("http://localhost:9999", None)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "https://gpu.example"]
+)
+def test_where_a_token_may_go(url: str) -> None:
+    assert place.find(url, "t").url == url
+
+
+@pytest.mark.parametrize("url", ["http://gpu:9999", "http://10.0.0.1", "http://localhost.evil.example:9999"])
+def test_where_a_token_may_not_go(url: str) -> None:
+    with pytest.raises(Refused, match="ssh -L"):
+        place.find(url, "t")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:9999", "ftp://localhost", "http://", "http://a:b@localhost", "http://localhost/?x=1", ""],
+)
+def test_what_is_no_url_of_a_server(url: str) -> None:
+    with pytest.raises(UsageError, match="no URL"):
+        place.find(url, "t")

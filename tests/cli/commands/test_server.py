@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from roost import __version__
+from roost.serve import presence
+from tests.cli.programs import Terminal, roost
+from tests.lab.labs import Lab
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Lab]:
+    own = Lab(tmp_path, "sim:2x24GB")
+    with own.here():
+        yield own
+        roost("server", "stop")
+    own.close()
+
+
+def test_from_start_to_stop(here: Lab) -> None:
+    assert roost("server", "status").stdout == "no server runs; `roost server --detach` starts one\n"
+    assert roost("server", "status", "--json").stdout == "null\n"
+    started = roost("server", "--detach")
+    assert started.returncode == 0
+    found = json.loads(roost("server", "status", "--json").stdout)
+    url = f"http://localhost:{found['port']}/api/v1"
+    assert started.stderr == f"the server runs: {url} (pid {found['pid']})\n"
+    assert roost("server", "status").stdout.startswith(
+        f"{url}  pid {found['pid']}, roost {__version__}, since 20"
+    )
+    token = roost("server", "token").stdout.strip()
+    with httpx.Client(trust_env=False) as client:
+
+        def status(token: str) -> int:
+            return client.get(url, headers={"Authorization": f"Bearer {token}"}).status_code
+
+        assert status(token) == 200
+        renewed = roost("server", "token", "--renew").stdout.strip()
+        assert (status(token), status(renewed)) == (401, 200)
+    again = roost("server", "--detach")
+    assert again.returncode != 0 and "a server runs already" in again.stderr
+    assert roost("server", "stop").stderr == f"the server (pid {found['pid']}) has ended\n"
+    assert roost("server", "stop").stderr == "no server runs\n"
+
+
+def test_a_port_that_is_taken(here: Lab) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for more in ([], ["--detach"]):
+            found = roost("server", "--port", port, *more)
+            assert found.returncode != 0 and "in use" in found.stderr and "Traceback" not in found.stderr
+    for wrong in ("0", "65536", "x"):
+        assert roost("server", "--port", wrong).returncode == 2
+
+
+def test_at_a_terminal_ctrl_c_ends_it(here: Lab) -> None:
+    terminal = Terminal("server", cwd=here.folder)
+    try:
+        terminal.wait_for("serving; Ctrl-C ends it")
+        terminal.wait_for("\n")
+        from tests.waiting import wait_for
+
+        found = wait_for(lambda: presence.about(here.state))
+        with httpx.Client(trust_env=False) as client:
+            wait_for(lambda: _answers(client, found.port))
+        terminal.wait_for("GET /api/v1 401")
+        terminal.press_ctrl_c()
+        code, shown = terminal.end()
+        assert code == 0 and "Traceback" not in shown
+    finally:
+        terminal.kill()
+    assert presence.about(here.state) is None and not (here.state / "server.sock").exists()
+
+
+def _answers(client: httpx.Client, port: int) -> bool:
+    try:
+        return client.get(f"http://localhost:{port}/api/v1").status_code == 401
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,12 @@
+"""The serving process with other limits than it has: ``python programs.py NAME=NUMBER… ARGUMENTS``."""
+
+from __future__ import annotations
+
+import sys
+
+from roost.serve import gate, process
+
+for text in [one for one in sys.argv[1:] if "=" in one]:
+    where, _, value = text.partition("=")
+    setattr({"process": process, "gate": gate}[where.split(".")[0]], where.split(".")[1], float(value))
+sys.exit(process.main([one for one in sys.argv[1:] if "=" not in one]))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roost.serve import body
+from roost.serve.refusal import Answered
+from roost.serve.route import Asked
+from tests.serve.test_attacks import MALFORMED
+
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+class Wanted(Asked, frozen=True, kw_only=True):
+    count: int = 0
+    names: tuple[str, ...] = ()
+    needed: str
+
+
+@given(st.dictionaries(st.text("abc"), _values))
+def test_whatever_has_one_meaning_is_read(value: dict[str, Any]) -> None:
+    assert body.parse(json.dumps(value).encode()) == value
+
+
+@given(st.binary(max_size=200) | st.text('{}[]":,0123eE-+.\\ntrufals ').map(str.encode))
+def test_anything_else_is_refused_in_words(data: bytes) -> None:
+    try:
+        found = body.parse(data)
+    except Answered as refused:
+        assert (refused.status, refused.problem.code) == (400, "malformed")
+    else:
+        assert isinstance(found, dict)
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_malformed(what: str) -> None:
+    with pytest.raises(Answered) as caught:
+        body.parse(MALFORMED[what])
+    assert caught.value.status == 400
+
+
+def test_the_field_at_fault_is_named() -> None:
+    for value, strict, field in [
+        ({"needed": "x", "cuont": 1}, True, "cuont"),
+        ({"count": 1}, True, "needed"),
+        ({"count": "1", "needed": "x"}, True, "count"),
+        ({"count": "x", "needed": "x"}, False, "count"),
+        ({"names": ["a", 1], "needed": "x"}, True, "names[1]"),
+    ]:
+        with pytest.raises(Answered) as caught:
+            body.typed(Wanted, value, strict=strict)
+        assert (caught.value.status, caught.value.problem.field) == (422, field)
+    assert body.typed(Wanted, {"count": "1", "needed": "x"}, strict=False) == Wanted(count=1, needed="x")
+
+
+def test_a_query_is_read_like_a_body() -> None:
+    pairs = [("names", "a"), ("names", "b"), ("needed", "x")]
+    assert body.query(pairs, frozenset({"names"})) == {"names": ["a", "b"], "needed": "x"}
+    for wrong in ([("a", "1"), ("a", "2")], [("a", "\0")], [("\ud800", "a")]):
+        with pytest.raises(Answered, match=r"more than once|NUL"):
+            body.query(wrong, frozenset())
+
+
+@pytest.mark.parametrize("text", ["", " 1", "1 ", "+1", "1.0", "1e3", "0x1", "1_0", "١", "9" * 21, "--1"])
+def test_a_whole_number_is_written_as_one(text: str) -> None:
+    with pytest.raises(Answered) as caught:
+        body.require_counts({"limit": text}, frozenset({"limit"}))
+    assert caught.value.problem.field == "limit"
+    body.require_counts({"limit": "-12", "other": text}, frozenset({"limit", "offset"}))
+
+
+def test_names_of_a_path_hold_no_nul() -> None:
+    with pytest.raises(Answered, match="NUL"):
+        body.require_text({"run": "a\0b"})
+
+
+def test_the_schema_forbids_what_it_does_not_know() -> None:
+    assert msgspec.json.schema(Wanted)["$defs"]["Wanted"]["additionalProperties"] is False

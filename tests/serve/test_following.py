@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import base64
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.package.package import Package
+from roost.serve.packages import id_of
+from tests.serve.servers import RUN, Server
+from tests.waiting import wait_for
+
+LINES = 'i=0; while [ $i -lt {0} ]; do echo "line $i"; i=$((i+1)); done'
+
+
+@pytest.fixture(scope="module")
+def printed(server: Server) -> Package:
+    """A run that has ended, with some output."""
+    task = server.lab.wait_for(server.lab.submit(LINES.format(3000) + r"; printf '\377\303'"))
+    return Package.open(Path(task.package))
+
+
+def test_the_log_is_read_in_pages_without_a_gap(server: Server, printed: Package) -> None:
+    truth, at, text = printed.output.read_bytes(), 0, ""
+    while at < len(truth):
+        page = server.get(f"/runs/{id_of(printed.path)}/log?offset={at}&limit=7000")
+        assert page["offset"] == at < page["next"] and page["size"] == len(truth)
+        at, text = page["next"], text + page["text"]
+    assert text == truth.decode("utf-8", "replace") and text.endswith("\ufffd\ufffd")
+
+
+@pytest.mark.parametrize("offset", [10**6, 2**62])
+def test_beyond_the_end_there_is_nothing(server: Server, printed: Package, offset: int) -> None:
+    size = printed.output.stat().st_size
+    found = server.get(f"/runs/{id_of(printed.path)}/log?offset={offset}&limit=1048576")
+    assert found == {"offset": size, "next": size, "size": size, "text": ""}
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 20, "9" * 19, ""])
+def test_a_cursor_that_is_none(server: Server, printed: Package, cursor: str) -> None:
+    for path in (
+        f"/runs/{id_of(printed.path)}/log/follow?cursor={cursor}",
+        f"/events/follow?cursor={cursor}",
+    ):
+        found = server.ask("GET", path) if len(cursor) != 19 or "runs" in path else None
+        assert found is None or (found.status, found.json["error"]["field"]) == (422, "cursor")
+
+
+def test_what_there_is_none_of(server: Server, printed: Package) -> None:
+    for path in (f"/runs/{RUN}/log", f"/runs/{RUN}/log/follow", f"/runs/{id_of(printed.path)}/log?rank=3"):
+        assert server.ask("GET", path).code == "not_found"
+
+
+def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
+    task = server.lab.wait_for(server.lab.submit("echo x"))
+    path, id = Package.open(Path(task.package)).output, id_of(task.package)
+    path.unlink()
+    assert server.get(f"/runs/{id}/log")["text"] == ""
+    os.mkfifo(path)
+    assert server.ask("GET", f"/runs/{id}/log").status == 500, "and no hang"
+
+
+def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Server, printed: Package) -> None:
+    truth, path = printed.output.read_bytes(), f"/runs/{id_of(printed.path)}/log/follow"
+    for stream in (server.follow(f"{path}?cursor=100"), server.follow(path, last_event_id="100")):
+        *pieces, end = list(stream)
+        assert b"".join(base64.b64decode(data["bytes"]) for _, _, data in pieces) == truth[100:]
+        assert pieces[-1][0] == str(len(truth)) and end[1] == "end"
+
+
+def test_what_happened_is_read_in_pages_too(server: Server, printed: Package) -> None:
+    found = server.get("/events")
+    assert [one["cursor"] for one in found] == sorted((one["cursor"] for one in found), key=int)
+    assert {"pending", "running", "succeeded"} <= {one["kind"] for one in found}
+    assert server.get(f"/events?cursor={found[1]['cursor']}") == found[2:]
+    assert server.get("/events?cursor=999999999999999999") == []
+
+
+class Client(threading.Thread):
+    """Follows, and goes on from its cursor whenever the server is gone.
+
+    Args:
+        is_last: Whether nothing more is wanted after this one.
+        by_header: Whether it gives the cursor as a browser does.
+    """
+
+    def __init__(
+        self, server: Server, path: str, is_last: Callable[[str, Any], bool], *, by_header: bool
+    ) -> None:
+        super().__init__(daemon=True)
+        self.got: list[tuple[str, Any]] = []
+        self.times, self._quiet = 0, threading.Event()
+        self._server, self._path, self._is_last, self._by_header = server, path, is_last, by_header
+
+    def run(self) -> None:
+        while not self._followed():
+            self._quiet.wait(0.05)
+
+    def _followed(self) -> bool:
+        cursor = self.got[-1][0] if self.got else "0"
+        try:
+            if self._by_header:
+                stream = self._server.follow(self._path, last_event_id=cursor)
+            else:
+                stream = self._server.follow(f"{self._path}?cursor={cursor}")
+        except OSError:  # it is gone, or dies as we ask
+            return False
+        self.times += 1
+        for id, kind, data in stream:
+            if kind != "end":
+                self.got.append((id, data))
+            if kind == "end" or self._is_last(kind, data):
+                stream.close()
+                return True
+        return False
+
+
+def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: Path) -> None:
+    """The server is killed and started again, twice, while they follow what a run prints and what happens."""
+    alone.start()
+    go_on = tmp_path / "go_on"
+    script = LINES.format(3000) + f"; while [ ! -e {go_on} ]; do sleep 0.05; done; " + LINES.format(2000)
+    first = alone.lab.wait_for(alone.lab.submit(script), "running")
+    log, last = f"/runs/{id_of(first.package)}/log/follow", alone.lab.submit("exec sleep 600")
+    clients = [Client(alone, log, lambda *_: False, by_header=number % 2 == 0) for number in range(30)]
+    clients += [
+        Client(alone, "/events/follow", lambda _, data: data["task"] == last and data["kind"] == "stopped",
+               by_header=number % 2 == 0) for number in range(20)
+    ]  # fmt: skip
+    for client in clients:
+        client.start()
+    for times in (1, 2):
+        wait_for(lambda: all(client.got and client.times >= times for client in clients), 20)  # noqa: B023
+        alone.kill()
+        alone.start()
+    go_on.touch()
+    alone.lab.wait_for(first.id)
+    alone.lab.ask(last, "stop")
+    for client in clients:
+        client.join(20)
+        assert not client.is_alive()
+    output = Package.open(Path(first.package)).output.read_bytes()
+    for client in clients[:30]:
+        assert b"".join(base64.b64decode(data["bytes"]) for _, data in client.got) == output
+    truth = [one["cursor"] for one in alone.get("/events")]
+    for client in clients[30:]:
+        cursors = [cursor for cursor, _ in client.got]
+        assert cursors == truth[: len(cursors)] and len(cursors) > 6
+    assert all(client.times >= 3 for client in clients)

@@ -1,0 +1,69 @@
+"""What the server has carried out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.operations import lab
+from roost.serve import journal
+from roost.serve.document000 import ChangeCards, RunTrain
+from roost.serve.runs import Queued, SubmitCommand, Submitted
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path))
+    return tmp_path
+
+
+def texts(offset: int | None = None) -> list[str]:
+    return [line.split(" ", 2)[2] for line in journal.read(offset).lines]
+
+
+def test_a_line_says_what_was_meant_and_what_came_of_it() -> None:
+    asked = RunTrain(config_path="/a/config.yaml", description="private", no_save=True)
+    journal.note("run_train", asked, {"task_ID": "01", "package": "/a/runs/x"})
+    command = SubmitCommand(command=("curl", "-H", "password"), folder="/b")
+    queued = [Queued(f"0{n}", "r", "n", "p") for n in range(9)]
+    journal.note("submit_command", command, Submitted(queued, None, []))
+    journal.note("change_devices", ChangeCards(new_devices_IDs=(0, 1)), {})
+    assert texts() == [
+        "run_train config_path=/a/config.yaml -> 01",
+        "submit_command folder=/b priority=0 -> 00 01 02 03 04",
+        "change_devices new_devices_IDs=(0, 1)",
+    ]
+
+
+def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
+    with lab.opened() as store, store._writing():
+        store._note_all((None, kind, str(n)) for n in range(1500) for kind in (journal.KIND, "other"))
+    assert texts()[0] == "500" and len(texts()) == 1000  # who never asked before sees the newest
+    first = journal.read(0)
+    assert len(first.lines) == 1000 and texts(first.offset)[0] == "1000"
+    last = journal.read(first.offset)
+    assert len(last.lines) == 500 and journal.read(last.offset) == journal.Lines(last.offset, [])
+
+
+def test_what_was_cleared_is_not_read_and_not_lost() -> None:
+    assert journal.read(None) == journal.Lines(0, [])
+    journal.clear()
+    journal.note("kill", None, None)
+    begin = journal.read(None)
+    journal.clear()
+    journal.note("clear", None, {})
+    assert texts(0) == texts(None) == [] and journal.read(0).offset == begin.offset
+    journal.note("hold", None, None)
+    assert texts(0) == ["hold"]
+    with lab.opened() as store:
+        assert [one.text for one in store.events(kind=journal.KIND)] == ["kill", "hold"]
+
+
+def test_what_was_done_is_done_though_it_cannot_be_noted(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state / "lab").mkdir(mode=0o755)
+    (state / "lab").chmod(0o755)
+    journal.note("stop", None, None)
+    assert "stop was done and could not be noted" in capsys.readouterr().err

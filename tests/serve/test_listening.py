@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.serve import listening
+
+
+def test_the_local_socket_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with listening.local(tmp_path):
+            mode = (tmp_path / listening.NAME).stat().st_mode
+    finally:
+        os.umask(before)
+    assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600
+
+
+def test_one_that_a_killed_server_left_is_replaced_and_one_that_lives_is_not(tmp_path: Path) -> None:
+    listening.local(tmp_path).close()
+    with listening.local(tmp_path), pytest.raises(Refused, match="listens here already"):
+        listening.local(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["file", "link", "folder"])
+def test_what_is_no_socket_stays(tmp_path: Path, what: str) -> None:
+    path, other = tmp_path / listening.NAME, tmp_path / "other"
+    other.write_text("mine")
+    if what == "link":
+        path.symlink_to(other)
+    elif what == "file":
+        path.write_text("mine")
+    else:
+        path.mkdir()
+    with pytest.raises(Refused, match="no socket of ours"):
+        listening.local(tmp_path)
+    assert os.path.lexists(path) and other.read_text() == "mine"
+
+
+def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    with pytest.raises(Refused, match="too long") as caught:
+        listening.local(folder)
+    assert "ROOST_STATE" in str(caught.value.fix)
+
+
+def test_the_usual_port_or_the_next_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening.loopback(0) as taken:
+        port = taken.getsockname()[1]
+        assert taken.getsockname()[0] == "127.0.0.1" and taken.proto == socket.IPPROTO_TCP
+        monkeypatch.setattr(listening, "DEFAULT_PORT", port)
+        with listening.loopback(None) as other:
+            assert port < other.getsockname()[1] <= port + 99
+        with pytest.raises(Refused, match="in use") as caught:
+            listening.loopback(port)
+        assert caught.value.setting == "--port" and str(port) in str(caught.value)
+        monkeypatch.setattr(listening, "_MOST_TRIED", 1)
+        with pytest.raises(Refused, match="no port"):
+            listening.loopback(None)
+
+
+def test_it_is_removed_once_or_not_at_all(tmp_path: Path) -> None:
+    listening.local(tmp_path).close()
+    listening.remove(tmp_path)
+    listening.remove(tmp_path)
+    assert not list(tmp_path.iterdir())

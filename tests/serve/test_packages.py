@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.lab import place, roots
+from roost.serve import packages
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(packages, "_given", [])
+    monkeypatch.setattr(packages, "_known", {})
+    (tmp_path / "root" / "one").mkdir(parents=True)
+    packages.give([tmp_path / "root"])
+    return tmp_path / "root"
+
+
+def test_an_id_is_the_same_as_long_as_the_package_lies_there(root: Path) -> None:
+    id = packages.id_of(root / "one")
+    assert packages.path_of(id) == root / "one" and packages.id_of(str(root / "one")) == id
+    assert str(root) not in id and "one" not in id
+    (root / "one").rename(root / "two")
+    with pytest.raises(NotFound):
+        packages.path_of(id)
+    assert packages.path_of(packages.id_of(root / "two")) == root / "two"
+
+
+@pytest.mark.parametrize("id", ["", "-", "x", "../..", "00000000-0000000000000000"])
+def test_there_is_no_other(root: Path, id: str) -> None:
+    with pytest.raises(NotFound, match="no such run"):
+        packages.path_of(id)
+
+
+def test_two_of_one_name_are_two(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "other" / "one").mkdir(parents=True)
+    packages.give([tmp_path / "other"])
+    found = {packages.path_of(packages.id_of(path / "one")) for path in (root, tmp_path / "other")}
+    assert found == {root / "one", tmp_path / "other" / "one"}
+
+
+def test_folders_are_those_given_and_those_of_the_lab(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "project" / "runs" / "a").mkdir(parents=True)
+    packages.give([tmp_path / "project", tmp_path / "gone"])
+    (tmp_path / "lab_root" / "p").mkdir(parents=True)
+    place.prepare(place.folder())
+    roots.note(place.folder(), [tmp_path / "lab_root" / "p"])
+    assert packages.folders() == [root, tmp_path / "project" / "runs", tmp_path / "lab_root"]

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from roost.serve import presence, process
+from tests.serve.servers import Server, read
+from tests.waiting import wait_for
+
+PROGRAM = Path(__file__).with_name("programs.py")
+
+
+@contextmanager
+def limited(server: Server, *limits: str) -> Iterator[Server]:
+    """The process with other limits; it is killed at the end."""
+    ready, its = os.pipe()
+    server.lab.state.mkdir(parents=True, mode=0o700)
+    arguments = [str(server.lab.state), "--port", "0", "--ready", str(its)]
+    with server.lab.here(), (server.folder / "log").open("wb") as log:
+        program = [sys.executable, str(PROGRAM), *limits, *arguments]
+        child = subprocess.Popen(program, pass_fds=[its], stdout=log, stderr=log)
+    os.close(its)
+    try:
+        assert os.read(ready, 16) == b"ready\n"
+        found = presence.about(server.lab.state)
+        assert found is not None
+        server.about = found
+        yield server
+    finally:
+        os.close(ready)
+        child.kill()
+        child.wait()
+
+
+def closed(opened: socket.socket) -> bytes:
+    """What comes until the other side has closed."""
+    found = b""
+    try:
+        while piece := opened.recv(65536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def test_slow_ones_are_closed_and_take_nobodys_place(alone: Server) -> None:
+    with (
+        limited(alone, "process._HEADER_SECONDS=0.5", "gate.BODY_SECONDS=0.5") as server,
+        ExitStack() as held,
+    ):
+        head = f"GET /api/v1 HTTP/1.1\r\nhost: {server.host}\r\n".encode()
+        silent = held.enter_context(server.connect())
+        slow = held.enter_context(server.connect())
+        slow.sendall(head)
+        second = held.enter_context(server.connect())
+        second.sendall(head + b"\r\n")
+        assert read(second).status == 401
+        second.sendall(head)
+        body = held.enter_context(server.connect())
+        post = (
+            f"POST /api/v1/runs HTTP/1.1\r\nhost: {server.host}\r\nauthorization: Bearer {server.token}\r\n"
+        )
+        body.sendall(f"{post}content-type: application/json\r\ncontent-length: 10\r\n\r\n{{".encode())
+        late = read(body)
+        assert (late.status, late.code) == (408, "slow")
+        assert closed(silent) == closed(slow) == closed(second) == b""
+        assert server.get("")["name"] == "roost"
+
+
+def test_hundreds_that_say_nothing_take_nobodys_place(alone: Server) -> None:
+    with limited(alone, "process._MOST_CONNECTIONS=20") as server, ExitStack() as held:
+        silent = [held.enter_context(server.connect()) for _ in range(100)]
+        good = {"authorization": f"Bearer {server.token}"}
+        for _ in range(30):
+            assert server.get("")["name"] == "roost"
+            assert server.ask("GET", "", local=False, **good).status == 200
+        assert closed(silent[0]) == b""
+
+        assert len(list(Path(f"/proc/{server.about.pid}/fd").iterdir())) < 60
+        # Those who are being answered are not quiet: they stay.
+        stream = held.enter_context(server.connect())
+        asked = f"GET /api/v1/events/follow HTTP/1.1\r\nhost: {server.host}\r\n"
+        stream.sendall(f"{asked}authorization: Bearer {server.token}\r\n\r\n".encode())
+        assert stream.recv(100).startswith(b"HTTP/1.1 200")
+        for _ in range(60):
+            held.enter_context(server.connect())
+        assert server.ask("GET", "", local=False, **good).status == 200
+        stream.setblocking(False)
+        try:
+            while stream.recv(65536):
+                continue
+            raise AssertionError("the stream was closed")
+        except BlockingIOError:
+            pass
+
+
+def test_it_listens_on_this_machine_alone(server: Server) -> None:
+    """By the tables of the kernel: all sockets of the process that listen."""
+    found = Path(f"/proc/{server.about.pid}/fd")
+    own = {str(one.readlink()) for one in found.iterdir() if one.is_symlink()}
+    listening = []
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        path = Path(f"/proc/{server.about.pid}/net/{table}")
+        rows = [line.split() for line in path.read_text().splitlines()[1:]] if path.exists() else []
+        listening += [row[1] for row in rows if f"socket:[{row[9]}]" in own and row[3] in ("0A", "07")]
+    assert listening == [f"0100007F:{server.about.port:04X}"]
+
+
+def test_the_token_is_nowhere_but_in_its_file(server: Server) -> None:
+    token = server.token.encode()
+    for path in ("/runs", "/tasks", "/nothing", "/events"):
+        server.ask("GET", path, local=False, authorization=f"Bearer {server.token}")
+        server.ask("GET", f"{path}?token={server.token}", local=False)
+        server.ask("POST", path, {"name": server.token}, local=False, authorization=f"Bearer {server.token}")
+    server.lab.wait_for(server.lab.submit("env"))
+    files = [path for path in server.folder.rglob("*") if path.is_file() and path.name != "server.token"]
+    assert len(files) > 5 and not [path for path in files if token in path.read_bytes()]
+    for entry in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            try:
+                assert token not in entry.joinpath(name).read_bytes()
+            except OSError:
+                continue
+
+
+def test_its_files_are_its_owners_whoever_started_it(alone: Server) -> None:
+    before = os.umask(0)
+    try:
+        alone.start()
+    finally:
+        os.umask(before)
+    alone.get("/runs")
+    modes = {path.name: path.lstat().st_mode & 0o777 for path in alone.lab.state.glob("server*")}
+    assert {*modes} == {"server.json", "server.lock", "server.log", "server.sock", "server.token"}
+    assert {*modes.values()} == {0o600} and alone.lab.state.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_by_itself_and_leaves_no_socket(alone: Server, number: signal.Signals) -> None:
+    alone.start()
+    stream = alone.follow("/events/follow")
+    os.kill(alone.about.pid, number)
+    wait_for(lambda: not alone.about.lives, 4)
+    assert list(stream) == [], "who follows is not waited for"
+    assert not (alone.lab.state / "server.sock").exists()
+    assert "Traceback" not in alone.log
+
+
+def test_a_killed_one_is_followed_by_another(alone: Server) -> None:
+    first = alone.start()
+    token = alone.token
+    alone.kill()
+    assert (alone.lab.state / "server.sock").exists()
+    assert alone.start().pid != first.pid
+    assert alone.get("")["name"] == "roost" and alone.token == token
+
+
+def test_a_new_token_counts_at_once_and_the_old_one_no_more(server: Server) -> None:
+    from roost.serve import token
+
+    old = server.token
+    new = token.renew(server.lab.state)
+    found = [server.ask("GET", "", local=False, authorization=f"Bearer {one}").status for one in (old, new)]
+    assert found == [401, 200]
+
+
+def test_its_log_is_a_line_of_each_request(server: Server) -> None:
+    server.ask("GET", "/tasks/%1b%5B2J%0aFAKE%e2%80%ae/why?secret=1")
+    server.ask("GET", "/" + "x" * 3000)
+    lines = server.log.splitlines()
+    assert any("GET /api/v1/tasks/\\x1b[2J\\nFAKE\\u202e/why 422" in line for line in lines)
+    assert "secret=1" not in server.log and max(map(len, lines)) < 260
+
+
+def test_a_log_that_cannot_be_written_does_not_matter(capfd: pytest.CaptureFixture[str]) -> None:
+    process._log("G E T", "/x", 200, 0.001)
+    assert capfd.readouterr().out.endswith(" ? /x 200 1.0 ms\n")
+
+
+@pytest.mark.parametrize("damage", ["token", "folder", "lock", "about", "socket"])
+def test_it_says_why_it_does_not_start(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "lab"
+    folder.mkdir(mode=0o700)
+    (tmp_path / "other").write_text("mine")
+    if damage == "folder":
+        folder.chmod(0o777)
+    elif damage == "token":
+        (folder / "server.token").write_text("x" * 43)
+        (folder / "server.token").chmod(0o644)
+    else:
+        name = {"lock": "server.lock", "about": "server.json", "socket": "server.sock"}[damage]
+        (folder / name).mkdir()
+    code = process.main([str(folder), "--port", "0"])
+    said = capsys.readouterr().err
+    assert code != 0 and said.startswith("roost: ") and "Traceback" not in said
+    assert damage not in ("folder", "token") or ("chmod" in said and code == 5)
+    assert not (folder / "server.sock").is_socket()

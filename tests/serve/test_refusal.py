@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import errno
+
+import msgspec
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.serve import refusal
+from roost.serve.refusal import Answered, Failed, Problem
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (NotFound("x"), 404, "not_found"),
+        (UsageError("x"), 400, "usage"),
+        (ConfigError("x"), 422, "config"),
+        (Refused("x"), 409, "refused"),
+        (RoostError("x"), 500, "failed"),
+        (OSError(errno.ENOSPC, "full", "/x"), 507, "disk_full"),
+        (OSError(errno.EDQUOT, "full"), 507, "disk_full"),
+        (PermissionError(errno.EACCES, "no", "/x"), 403, "no_rights"),
+        (OSError(errno.EMFILE, "many"), 503, "busy"),
+        (Answered(418, "tea", "x"), 418, "tea"),
+    ],
+)
+def test_every_error_has_a_status_and_a_code(error: Exception, status: int, code: str) -> None:
+    found = refusal.of(error)
+    assert (found.status, found.problem.code) == (status, code)
+
+
+class Late(Refused):
+    """One that was made after the table."""
+
+
+def test_a_kind_stands_for_those_of_its_kind() -> None:
+    assert refusal.of(Late("x")).status == 409
+
+
+def test_setting_place_and_fix_are_told() -> None:
+    found = refusal.of(ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")).problem
+    assert (found.field, found.where, found.fix) == ("lr", "c.yaml:3", "a number")
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), OSError(errno.EIO, "secret"), KeyError("secret")])
+def test_what_nobody_foresaw_is_told_to_the_log_alone(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = refusal.of(error)
+    assert (found.status, found.problem.code) == (500, "internal")
+    assert "secret" not in found.problem.message
+    refusal.tell(error)
+    assert "secret" in capsys.readouterr().err
+
+
+def test_what_was_sent_does_not_come_back_by_the_megabyte() -> None:
+    assert len(refusal.of(NotFound("x", received="y" * 2**20)).problem.message) < 5000
+
+
+def test_what_is_not_said_is_left_out() -> None:
+    assert (
+        msgspec.json.encode(Failed(Problem(code="a", message="b"))) == b'{"error":{"code":"a","message":"b"}}'
+    )

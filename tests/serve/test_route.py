@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from roost.serve import route
+from roost.serve.files import opened
+from roost.serve.following import Log
+from roost.serve.route import Happened, Route
+from roost.serve.runs import ListRuns
+from roost.serve.tasks import ListTasks
+
+
+class Few:
+    """A stream of three pieces, in two looks."""
+
+    def __init__(self) -> None:
+        self.left, self.is_closed = [["a", "b"], [], ["c"]], False
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.left
+
+    def new(self) -> Sequence[Happened]:
+        return [Happened(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def sent(stream: Any, most: int = 100) -> list[bytes]:
+    async def collected() -> list[bytes]:
+        found: list[bytes] = []
+        pieces = route.events(stream, anyio.CapacityLimiter(1))
+        async for piece in pieces:
+            found.append(piece)
+            if len(found) == most:
+                await pieces.aclose()  # type: ignore[attr-defined]
+        return found
+
+    return asyncio.run(collected())
+
+
+def test_a_stream_is_sent_whole_and_closed() -> None:
+    few = Few()
+    assert sent(few) == [
+        b'id: a\nevent: letter\ndata: {"is":"a"}\n\n',
+        b'id: b\nevent: letter\ndata: {"is":"b"}\n\n',
+        b'id: c\nevent: letter\ndata: {"is":"c"}\n\n',
+        b"event: end\ndata: {}\n\n",
+    ]
+    assert few.is_closed
+
+
+def test_who_goes_away_leaves_nothing_open() -> None:
+    few = Few()
+    assert len(sent(few, 1)) == 1 and few.is_closed
+
+
+def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_BEAT_SECONDS", 0.1)
+    few = Few()
+    assert b": \n\n" in sent(few)
+
+
+def test_a_line_break_in_data_begins_no_field() -> None:
+    one = Few()
+    one.left = [["a"]]
+    one.new = lambda: [Happened("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
+    (found,) = sent(one, 1)
+    assert found.count(b"\n") == 4 and b"\r" not in found
+
+
+def test_names_that_are_no_utf_8_are_shown() -> None:
+    assert route.encoded({"a": [os.fsdecode(b"x\xff")], "\udcff": Path("/p")}) == b'{"a":["x?"],"?":"/p"}'
+    assert route.encoded(float("nan")) == b"null"
+    with pytest.raises(NotImplementedError):
+        route.encoded(object())
+
+
+def test_what_a_row_knows_of_its_parameters() -> None:
+    def row(asked: Any, path: str = "/x") -> Route:
+        return Route(name="x", path=path, summary="", asked=asked, answer=None, run=lambda _: None)
+
+    assert row(ListTasks).several == {"state"} and row(ListTasks).counts == {"offset", "limit"}
+    assert row(ListRuns).several == frozenset()
+    assert row(Log, "/runs/{run}/log/{path:path}").in_path == ["run", "path"]
+
+
+def test_a_file_is_closed_when_nobody_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        opened(tmp_path, "a").close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_what_cannot_be_answered_is_an_answer_too(capsys: pytest.CaptureFixture[str]) -> None:
+    found = route.failed(ZeroDivisionError("secret"))
+    assert found.status_code == 500 and b"secret" not in bytes(found.body)
+    assert "secret" in capsys.readouterr().err
+    assert msgspec.json.decode(bytes(found.body))["error"]["code"] == "internal"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import UsageError
+from roost.serve import wanting
+from roost.serve.wanting import Resources
+
+
+def test_what_is_not_said_is_as_usual() -> None:
+    found = wanting.of(Resources())
+    assert (found.need.cards, found.cards_as_usual, found.priority, found.after) == (0, True, 0, ())
+    assert found.begin is None and wanting.limit(Resources()) == []
+
+
+def test_all_that_is_said_arrives() -> None:
+    asked = Resources(
+        gpus=2,
+        memory_mb=8000,
+        priority=5,
+        begin="+2h",
+        time_limit=90.5,
+        opportunistic=True,
+        retries=3,
+        max_parallel=4,
+    )
+    found = wanting.of(asked)
+    assert (found.need.cards, found.need.memory_mb, found.cards_as_usual) == (2, 8000, False)
+    assert (found.priority, found.retries, found.most_parallel) == (5, 3, 4)
+    assert found.need.opportunistic and found.need.time_limit == 90.5
+    assert found.begin is not None and 7000 < found.begin - time.time() < 7300
+    assert wanting.limit(asked) == ["limits.wall_time=90.5s"]
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(UsageError):
+        wanting.of(Resources(begin="yesterday"))
+
+
+def test_a_path_begins_at_the_root() -> None:
+    assert wanting.absolute("/a/b", "config") == Path("/a/b")
+    for text in ("a", "./a", "../a", "~/a"):
+        with pytest.raises(UsageError) as caught:
+            wanting.absolute(text, "config")
+        assert caught.value.setting == "config"
