@@ -28,6 +28,8 @@ counts = st.integers(1, 60)
         ("1h 30m", Interval(seconds=5400)),
         ("2d", Interval(seconds=172800)),
         ("5 sec", Interval(seconds=5)),
+        ("11:30:00", Interval(seconds=41400)),
+        ("1-02:00:05", Interval(seconds=93605)),
     ],
 )
 def test_every_form(value: str | int, expected: Interval) -> None:
@@ -51,7 +53,9 @@ def test_bad_values_name_setting_value_and_forms(value: object) -> None:
     assert "10/ep" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "10", "0s", "1ep", "s", "-5s", "1h2", "tomorrow", "9" * 400 + "d"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "0s", "1ep", "s", "-5s", "1h2", "tomorrow", "0:00:00", "10:00", "9" * 400 + "d"]
+)
 def test_bad_durations(text: str) -> None:
     with pytest.raises(ConfigError, match="max_time: is no duration"):
         parse_duration(text, setting="max_time")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from roost.base.errors import UsageError
-from roost.base.moment import clock, parse_moment
+from roost.base.moment import clock, dated_clock, parse_moment
 
 
 @pytest.fixture
@@ -42,3 +42,18 @@ def test_what_is_none(text: str) -> None:
 
 def test_the_time_of_day_is_that_of_the_place(in_berlin: None) -> None:
     assert clock(1795267800.0) == "14:30"
+    assert [clock(seconds) for seconds in (1e308, float("inf"))] == ["1e+308", "inf"]
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (1795267800.0 + 3600, "14:30"),
+        (1795267800.0 - 86400, "Sat 14:30"),
+        (1795267800.0 + 86400, "Sat 14:30"),
+        (1795267800.0 - 7 * 86400, "2026-11-21 14:30"),
+        (1e308, "1.79527e+09"),
+    ],
+)
+def test_the_day_is_told_where_it_is_another_one(now: float, said: str, in_berlin: None) -> None:
+    assert dated_clock(1795267800.0, now=now) == said

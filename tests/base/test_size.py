@@ -27,13 +27,27 @@ def test_memory(mb: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mb"), [("20000", 20_000), ("20GB", 20_480), ("1.5 gb", 1536), ("512MB", 512), ("1", 1)]
+    ("text", "mb"),
+    [
+        *[("20000", 20_000), ("20GB", 20_480), ("1.5 gb", 1536), ("512MB", 512), ("1", 1)],
+        *[("4G", 4096), ("4GiB", 4096), ("4g", 4096), ("512M", 512), ("512MiB", 512)],
+    ],
 )
 def test_memory_is_read(text: str, mb: int) -> None:
     assert parse_memory(text, setting="-m") == mb
 
 
-@pytest.mark.parametrize("text", ["", "0", "0.1", "-5", "lots", "5TB", "1e3", "inf", "9" * 12, "GB"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.1", "-5", "lots", "5TB", "5B", "5iB", "1e3", "inf", "9" * 12, "GB"]
+)
 def test_what_is_no_memory(text: str) -> None:
     with pytest.raises(UsageError, match="-m: is no memory; received"):
         parse_memory(text, setting="-m")
+
+
+def test_gigabytes_are_not_taken_for_megabytes() -> None:
+    with pytest.raises(UsageError, match="-m: is 20 MB, .*received '20'.*write 20GB if"):
+        parse_memory("20", setting="-m", least_mb=64)
+    with pytest.raises(UsageError, match="To mend it: 64 MB are the least"):
+        parse_memory("20MB", setting="-m", least_mb=64)
+    assert parse_memory("64", setting="-m", least_mb=64) == 64

@@ -76,6 +76,13 @@ def test_of_the_step() -> None:
     settings(compile_dynamic=True, step_mode="compile")
 
 
+def test_several_learning_rates_are_a_sweep() -> None:
+    one = {"class": "torch.optim.SGD", "lr": [1e-3, 1e-4]}
+    with pytest.raises(ConfigError, match=r"optimizers\.g\.lr: expected a number.*mend.*g\.lr=0\.001,0"):
+        settings(optimizers={"g": one})
+    settings(optimizers={"g": {**one, "lr": 1e-3, "betas": [0.9, 0.99]}})
+
+
 @pytest.mark.parametrize("devices", [[], [1, 1]])
 def test_gpus_are_named_once(devices: list[int]) -> None:
     with pytest.raises(

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError, NotFound
-from roost.config.layers import ABSENT, Config, Difference, apply_overrides, differences, load, merge
+from roost.config.layers import (
+    ABSENT,
+    Config,
+    Difference,
+    apply_overrides,
+    differences,
+    load,
+    load_files,
+    merge,
+)
 
 
 def project(folder: Path, **files: str) -> Path:
@@ -270,6 +279,7 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
             "'optimizers.main.wd' (at command line). To mend it: use +optimizers.main.weight_decay=1",
         ),
         ("learning_rate=1", "did you mean 'optimizers.main.lr'?"),
+        ("lr=1", "did you mean 'optimizers.main.lr'? use +lr=1 to add it"),
         ("grad_clip=1", "did you mean 'optimizers.main.max_grad_norm'?"),
         ("accum_grad=2", "did you mean 'gradient_accumulation_steps'?"),
         ("amp=true", "did you mean 'precision'?"),
@@ -404,3 +414,13 @@ def test_differences_are_dotted_sorted_and_typed() -> None:
         Difference("s.q", 1, ABSENT),
         Difference("t", True, 1),
     ]
+
+
+def test_files_are_read_once_for_many_command_lines(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 1\nmine: {a: 1}\n")
+    files = load_files(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").unlink()
+    changed, plain = files.config(["seed=7", "~mine.a"]), files.config()
+    assert (changed.values["seed"], changed.values["mine"]) == (7, {})
+    assert (plain.values["seed"], plain.values["mine"]) == (1, {"a": 1})
+    assert (changed.where("seed"), plain.where("seed")) == ("command line", "config.yaml:1")

@@ -61,6 +61,15 @@ def test_what_is_called_so_goes_before_what_is_spelled_so() -> None:
     assert synonyms.proposal("zzz", candidates) == ""
 
 
+def test_a_name_alone_finds_where_it_stands() -> None:
+    known = ["optimizers.main.lr", "optimizers.main.scheduler.lr", "model.width", "or"]
+    assert synonyms.proposal("lr", known) == "did you mean 'optimizers.main.lr'? "
+    assert synonyms.proposal("main.lr", known) == "did you mean 'optimizers.main.lr'? "
+    both = ["optimizers.a.lr", "optimizers.b.lr"]
+    assert synonyms.proposal("lr", both) == "did you mean 'optimizers.a.lr' or 'optimizers.b.lr'? "
+    assert synonyms.proposal("r", known) == "did you mean 'or'? "
+
+
 def test_keys_at_the_top_that_can_only_mean_the_data() -> None:
     found = {key: synonyms.of_data(key) for key in ("num_workers", "prefetch_factor", "limit_val_batches")}
     assert found == {

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from roost.base import process
-from roost.lab import presence
+from roost.lab import presence, ticket
 from roost.lab.presence import About
 from roost.lab.store import Store
 from roost.lab.task import ENDED, Need, Task
-from roost.operations import lab, submit
+from roost.operations import commands, lab, submit
+from roost.operations.submit import SubmitRequest
 from roost.operations.wanted import Wanted
 from tests import processes
 from tests.waiting import wait_for
@@ -57,7 +58,9 @@ class Lab:
     def task(self, script: str, *, need: Need | None = None, **wanted: Any) -> Task:
         """One that waits in nobody's queue yet."""
         with self.here():
-            return submit.of_command(["/bin/sh", "-c", script], Wanted(need=need or Need(), **wanted))
+            task = commands.of_command(["/bin/sh", "-c", script], Wanted(need=need or Need(), **wanted))
+            ticket.write(task, self.state)
+            return task
 
     def queue(self, script: str, **wanted: Any) -> Task:
         """Queues a script; no daemon is told."""
@@ -72,6 +75,18 @@ class Lab:
         with self.here():
             lab.enqueue([task])
         return task.id
+
+    def train(self, config: Path, *overrides: str, **wanted: Any) -> Task:
+        """Submits a training as a person would; gives its task."""
+        request = SubmitRequest(
+            config=config,
+            overrides=[f"save_root={self.folder / 'runs'}", *overrides],
+            wanted=Wanted(simulated=True, **wanted),
+        )
+        with self.here():
+            (task,) = submit.of_training(request)
+            lab.enqueue([task])
+        return task
 
     def ask(self, id: str, how: str) -> None:
         """Raises Refused if it has ended."""
@@ -103,9 +118,11 @@ class Lab:
             wait_for(lambda: store.task(id).state in (states or ENDED), timeout_seconds)
             return store.task(id)
 
-    def wait_for_all(self, look: Callable[[Sequence[Task]], None] = lambda _: None) -> list[Task]:
+    def wait_for_all(
+        self, look: Callable[[Sequence[Task]], None] = lambda _: None, *, timeout_seconds: float = 100.0
+    ) -> list[Task]:
         """Waits until all have ended; ``look`` is shown them from time to time."""
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + timeout_seconds
         with self.store() as store:
             tasks = store.tasks()
             while any(task.state not in ENDED for task in tasks):

@@ -7,13 +7,34 @@ import select
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from roost.base.errors import RoostError
+from roost.lab import ticket
 from roost.lab.attempts import Attempts
 from roost.lab.executors.local import Local
+from roost.lab.executors.protocol import Seen
+from roost.lab.learned import OutOfMemory
+from roost.lab.remembered import Peak
 from roost.lab.store import Store
-from roost.lab.task import EVICT, FAILED, KILL, PENDING, RUNNING, STARTING, STOP, STOPPED, STOPPING, Task
+from roost.lab.taken import Taken
+from roost.lab.task import (
+    EVICT,
+    FAILED,
+    KILL,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOP,
+    STOPPED,
+    STOPPING,
+    SUCCEEDED,
+    Need,
+    Task,
+)
+from tests.lab import queued
 from tests.lab.labs import Lab, kill_watchers, record_of
 from tests.waiting import wait_for
 
@@ -40,7 +61,7 @@ def attempts(store: Store, local: Local) -> Iterator[Attempts]:
 def begun(lab: Lab, store: Store, local: Local, script: str = FOREVER, *, retries: int = 0) -> Task:
     """Started by a daemon that was killed before it could write that down."""
     task = store.start(lab.queue(script, retries=retries), (), None)
-    local.start(task, ())
+    local.start(task, ())()
     return task
 
 
@@ -87,7 +108,7 @@ def test_a_failed_one_is_tried_as_often_as_was_said(
     again = settled(store, attempts, task, PENDING)
     assert again.retries == 0 and again.reason.startswith("attempt 1 failed") and again.exit_code is None
     second = store.start(again, (), None)
-    local.start(second, ())
+    local.start(second, ())()
     ended = settled(store, attempts, second, FAILED)
     assert (ended.exit_code, ended.attempt, ended.session) == (4, 2, 2)
 
@@ -137,11 +158,33 @@ def test_a_killed_guard_leaves_something_else_to_watch(
     settled(store, attempts, task, STOPPED)
 
 
+def test_one_that_ended_before_it_could_be_watched_is_looked_at_once_more(store: Store) -> None:
+    class Quick(Local):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sees = [
+                Seen(RUNNING, 1, started=1.0),
+                Seen(SUCCEEDED, 1, started=1.0, ended=2.0, exit_code=0),
+            ]
+
+        def poll(self, task: Task) -> Seen:
+            return self.sees.pop(0)
+
+        def watch(self, task: Task) -> int | None:
+            return None
+
+    store.submit([asked := queued.task()])
+    started = store.start(store.task(asked.id), (), None)
+    with closing(Attempts(store, Quick())) as attempts:
+        assert attempts.look_at([started])
+    assert store.task(asked.id).state == SUCCEEDED
+
+
 def test_one_that_cannot_be_seen_is_told_once_and_holds_up_no_other(
     lab: Lab, store: Store, local: Local, attempts: Attempts
 ) -> None:
     torn = settled(store, attempts, begun(lab, store, local), RUNNING)
-    folder = lab.folder / "runs" / torn.name / "sessions"
+    folder = Path(torn.package) / "sessions"
     folder.rename(folder.with_name("away"))
     other = begun(lab, store, local, "exit 2")
     settled(store, attempts, other, FAILED)
@@ -157,6 +200,93 @@ def test_started_and_asked_to_stop_at_the_same_time(
 ) -> None:
     task = begun(lab, store, local)
     store.ask(task.id, STOP)
-    attempts.note_started(task, 1)
+    attempts.look_at([task])
     assert store.task(task.id).state == STARTING
     assert settled(store, attempts, task, STOPPED).session == 1
+
+
+def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store) -> None:
+    class Deaf(Local):
+        hears = False
+
+        def ask(self, task: Task, *, now: bool) -> None:
+            if not self.hears:
+                raise RoostError("it is not yours")
+            super().ask(task, now=now)
+
+    deaf = Deaf()
+    with closing(Attempts(store, deaf)) as attempts:
+        task = settled(store, attempts, begun(lab, store, deaf), RUNNING)
+        store.ask(task.id, KILL)
+        for _ in range(2):
+            attempts.settle()
+        told = [event.text for event in store.events(task=task.id) if event.kind == "trouble"]
+        assert told == ["it could not be asked to end at once: it is not yours"]
+        deaf.hears = True
+        settled(store, attempts, task, STOPPED)
+
+
+class Told(Local):
+    """Sees what a test says."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def poll(self, task: Task) -> Seen:
+        return self.seen
+
+
+def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store) -> None:
+    took = Taken(5_000.0, 400.0, "H100", True)
+    for number, profile in enumerate(["p", "p", ""]):
+        task = queued.task(id=f"{number}", profile=profile, scale=8.0, need=Need(cards=2))
+        store.submit([task])
+        store.start(task, (), None)
+        seen = Seen(SUCCEEDED, 1, ended=9.0, taken=took._replace(is_whole=number == 0))
+        with closing(Attempts(store, Told(seen))) as attempts:
+            assert attempts.settle()
+    assert store.learned() == [Peak("p", 8.0, 5_000.0, 400.0, 2, "H100", 9.0)]
+    assert [(event.kind, event.text) for event in store.events(task="0")[-1:]] == [
+        ("measured", "it took 4.9 GB of each card, the driver 400 MB beside")
+    ]
+
+
+def test_after_it_ran_out_of_memory_it_needs_more_and_a_new_queue_knows_that(store: Store, lab: Lab) -> None:
+    failed = OutOfMemory(8_000, 24_000, 24_000, 7_900.0)
+    task = store.start(lab.queue(FOREVER, need=Need(cards=1, memory_mb=8_000)), (), None)
+    seen = Seen(FAILED, 1, taken=Taken(7_500.0, 400.0, "H100", False, failed))
+    with closing(Attempts(store, Told(seen))) as attempts:
+        assert attempts.settle()
+    again = store.task(task.id)
+    assert (again.state, again.need.least_mb, again.need.ran_out) == (PENDING, 12_000, 1)
+    assert [one.task.need for one in ticket.read_all(Path(task.package))] == [again.need]
+
+
+def test_one_whose_end_cannot_be_written_is_told_once_and_holds_up_no_other(store: Store) -> None:
+    class Odd(Local):
+        def poll(self, task: Task) -> Seen:
+            return Seen(FAILED, 1, exit_code=2**80 if task.id == "1" else 5)
+
+    tasks = [queued.task(id=f"{number}") for number in range(3)]
+    store.submit(tasks)
+    for task in tasks:
+        store.start(task, (), None)
+    with closing(Attempts(store, Odd())) as attempts:
+        assert attempts.settle()
+        attempts.settle()
+    assert [task.state for task in store.tasks()] == [FAILED, STARTING, FAILED]
+    assert [event.kind for event in store.events(task="1")].count("trouble") == 1
+
+
+def test_what_has_ended_and_cannot_be_seen_wakes_nobody_for_ever(
+    lab: Lab, store: Store, local: Local, attempts: Attempts
+) -> None:
+    task = settled(store, attempts, begun(lab, store, local, "until [ -e go ]; do sleep 0.01; done"), RUNNING)
+    folder = Path(task.package) / "sessions"
+    folder.rename(folder.with_name("away"))
+    (lab.folder / "go").touch()
+    assert select.select(list(attempts.fds), [], [], 10)[0]
+    attempts.settle(list(attempts.fds.values()))
+    assert attempts.fds == {} and not attempts.are_watched
+    folder.with_name("away").rename(folder)
+    settled(store, attempts, task, PENDING)  # how it ended could not be written down: an accident

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from roost.lab.capture import OutputCap, punch_hole, shorten
 from roost.lab.limits import Limits
 from roost.lab.output import LEFT_OUT
 from tests.lab.sessions import Session
+from tests.processes import peak_mb
 from tests.waiting import wait_for
 
 MB = 2**20
@@ -169,15 +169,6 @@ def test_a_disk_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 MOST_MEMORY_MB = 24.0
 """Of guard or supervisor: a tenth more than the interpreter with their modules."""
-
-
-def peak_mb(pid: int) -> float:
-    """The most memory a process has had; 0 when it has ended."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        if "VmHWM:" in status:  # a zombie has none
-            return int(status.split("VmHWM:")[1].split()[0]) / 1024
-    return 0.0
 
 
 SPARSE = """

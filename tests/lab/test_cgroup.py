@@ -88,6 +88,24 @@ def test_a_group_that_is_not_there() -> None:
     assert cgroup.pids("/nowhere/roost-0") == []
 
 
+@pytest.mark.needs_cgroup
+def test_a_child_is_in_its_group_from_the_first(group: str) -> None:
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[2]); from roost.lab import cgroup\n"
+        "pid = cgroup.fork_into(sys.argv[1])\n"
+        "if pid == 0: os.execv('/bin/cat', ['cat', '/proc/self/cgroup'])\n"
+        "assert os.waitpid(pid, 0) == (pid, 0)"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", code, group, SRC]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert group.rpartition("/")[2] in said
+
+
+def test_a_child_goes_into_no_folder_that_is_no_group(tmp_path: Path) -> None:
+    assert cgroup.fork_into(str(tmp_path)) is None
+    assert cgroup.fork_into(str(tmp_path / "nowhere")) is None
+
+
 def test_where_no_group_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for own in (None, str(tmp_path)):  # no cgroup v2; a folder that is not a group
         monkeypatch.setattr(cgroup, "_own", lambda own=own: own)

@@ -6,9 +6,13 @@ import os
 import resource
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -16,6 +20,7 @@ import pytest
 from roost.base.errors import Refused
 from roost.lab import presence
 from roost.lab.daemon import Daemon
+from roost.lab.store import Store
 from roost.lab.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED, Need
 from tests.lab.labs import Lab, record_of
 from tests.waiting import wait_for
@@ -37,6 +42,20 @@ def test_a_second_one_is_refused_and_names_the_first(lab: Lab) -> None:
     with pytest.raises(Refused, match=f"has a daemon already .pid {first.pid}."):
         Daemon(lab.state).run()
     assert first.lives
+
+
+def test_no_queue_is_made_anew_while_it_opens_its_own(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would work with the old one and take it for the new one."""
+
+    def opened(folder: Path) -> NoReturn:
+        with pytest.raises(Refused, match="has a daemon already"):
+            presence.lock(folder)
+        raise Refused("that was all")
+
+    monkeypatch.setattr(presence, "_TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(Store, "open", opened)
+    with pytest.raises(Refused, match="that was all"):
+        Daemon(lab.state).run()
 
 
 def test_ended_by_a_signal_it_leaves_what_runs_alone(lab: Lab) -> None:
@@ -80,17 +99,26 @@ def test_a_queue_that_is_locked_is_waited_for(lab: Lab) -> None:
 
 
 def test_with_few_descriptors_all_tasks_end_as_they_did(lab: Lab) -> None:
-    """F33: more tasks live at once than it may have descriptors to watch them by."""
+    """F33: more tasks live at once than it may have descriptors to watch them by, and to start them with."""
     with lab.store() as store:
         store.set("rules", {"cores": 16})
-    tasks = [lab.queue("until [ -e go ]; do sleep 0.05; done; exit 3") for _ in range(14)]
+    script = "until [ -e go ]; do sleep 0.05; done; exit 3"
+    tasks = [lab.queue(script) for _ in range(8)]
     about = lab.start()
-    resource.prlimit(about.pid, resource.RLIMIT_NOFILE, (26, 26))
+
+    def open_fds() -> list[str]:
+        return [str(path.readlink()) for path in Path(f"/proc/{about.pid}/fd").iterdir()]
+
     try:
+        wait_for(lambda: all(task.state == RUNNING for task in lab.tasks()))
+        wait_for(lambda: sum("pidfd" in target for target in open_fds()) == 8)  # all are watched
+        most = len(open_fds()) + 2
+        resource.prlimit(about.pid, resource.RLIMIT_NOFILE, (most, most))
+        tasks += [lab.queue(script) for _ in range(6)]
         with lab.store() as store:
             store.wake()
         wait_for(lambda: any(task.reason.startswith("machine:") for task in lab.tasks()))
-        assert sum(task.state == RUNNING for task in lab.tasks()) > 3
+        assert sum(task.state == RUNNING for task in lab.tasks()) == 8
     finally:
         (lab.folder / "go").touch()
     ended = lab.wait_for_all()
@@ -134,3 +162,22 @@ def test_a_task_of_tomorrows_clock_runs_today(lab: Lab) -> None:
 def test_a_time_limit_ends_a_task(lab: Lab) -> None:
     ended = lab.wait_for(lab.submit(FOREVER, need=Need(time_limit=0.2)))
     assert (ended.state, ended.reason) == (STOPPED, "time limit")
+
+
+def test_whose_folder_is_gone_it_starts_nothing_more_and_ends(lab: Lab) -> None:
+    """Else what a new daemon starts would run twice."""
+    log = (lab.folder / "log").open("wb")
+    with (
+        lab.here(),
+        subprocess.Popen(
+            [sys.executable, "-m", "roost.lab.daemon", str(lab.state)], stdout=log, stderr=log
+        ) as daemon,
+    ):
+        wait_for(lambda: presence.about(lab.state) is not None)
+        lab.submit("echo ran >> ran", begin=time.time() + 0.5)
+        lab.state.rename(lab.folder / "gone")
+        assert daemon.wait(20) == 0
+    log.close()
+    said = (lab.folder / "log").read_text()
+    assert "the queue was removed or replaced, so this daemon ends; what runs goes on" in said
+    assert not lab.lines("ran") and not lab.state.exists()

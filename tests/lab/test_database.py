@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused, RoostError
-from roost.lab import database
+from roost.lab import database, roots
 from roost.lab.store import Store
 from tests.lab.queued import task
 from tests.lab.racing import together
@@ -177,3 +177,17 @@ def test_a_reader_sees_one_state(folder: Path) -> None:
     assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
     reader.close()
     writer.close()
+
+
+def test_one_that_is_gone_is_not_begun_anew_in_silence(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    Store.open(folder).close()
+    (folder / "lab.db").unlink()
+    Store.open(folder).close()  # nobody has ever submitted anything
+    roots.note(folder, [tmp_path / "runs" / "a"])
+    (folder / "lab.db").unlink()
+    with pytest.raises(
+        Refused, match=r"the lab's queue is gone .at .*lab\.db.*`roost lab rebuild` makes it anew"
+    ):
+        Store.open(folder)
+    assert not (folder / "lab.db").exists()

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from roost.lab.ending import Ending, ending, status_name, without_supervisor
+from roost.lab.ending import Ending, ending, final_line, status_name, without_supervisor
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,12 @@ from roost.lab.ending import Ending, ending, status_name, without_supervisor
 )  # fmt: skip
 def test_a_line_that_means_nothing_is_no_line(report: bytes) -> None:
     assert ending(report, 0, asked_to_stop=False, killed=False).state == "crashed"
+
+
+@pytest.mark.parametrize("code", [2**80, -1, 256, True, 1.0, {}, None])
+def test_what_no_process_can_end_with_is_no_exit_code(code: object) -> None:
+    said = {"state": "failed", "exit_code": code, "reason": "exception", "error": "x"}
+    assert final_line(json.dumps(said).encode()) is None
 
 
 def test_the_last_line_that_means_something_counts() -> None:
@@ -75,9 +81,12 @@ def test_the_supervisor_s_own_end() -> None:
         (3, False, False, Ending("failed", 3, "exit", "the command exited with 3")),
         (75, False, False, Ending("failed", 75, "exit", "the command exited with 75")),
         (-signal.SIGSEGV, False, False, Ending("crashed", 1, "signal", "killed by SIGSEGV")),
-        (0, True, False, Ending("stopped", 75, "signal", None)),
+        (0, True, False, Ending("succeeded", 0, "done", None)),
+        (0, True, True, Ending("succeeded", 0, "done", None)),
+        (1, True, False, Ending("stopped", 75, "signal", None)),
         (-signal.SIGTERM, True, False, Ending("stopped", 75, "signal", None)),
         (-signal.SIGKILL, False, True, Ending("stopped", 130, "killed", None)),
+        (-signal.SIGKILL, True, True, Ending("stopped", 130, "killed", None)),
     ],
 )
 def test_a_command_says_by_its_exit_code_how_it_ended(
@@ -90,3 +99,12 @@ def test_a_command_says_by_its_exit_code_how_it_ended(
 def test_a_command_that_its_limit_ended_is_told_so() -> None:
     found = ending(b"", 0, asked_to_stop=True, killed=False, limit=TIME, is_command=True)
     assert found == TIME
+
+
+def test_a_command_that_could_not_be_started_says_why() -> None:
+    said = {"state": "failed", "exit_code": 127, "reason": "start", "error": "x: No such file or directory"}
+    report = json.dumps(said).encode() + b"\n"
+    assert ending(report, 127, asked_to_stop=False, killed=False, is_command=True) == Ending(**said)
+    by_its_worker = report.replace(b'"start"', b'"exception"')  # of a roost that the command has called
+    found = ending(by_its_worker, 1, asked_to_stop=False, killed=False, is_command=True)
+    assert found.error == "the command exited with 1"

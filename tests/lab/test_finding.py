@@ -27,6 +27,11 @@ def test_by_id_prefix_name_or_package(store: Store, tmp_path: Path, monkeypatch:
     texts = ["01abcd", "01ABCD", "01abc", "01ABC", " resnet ", "runs/resnet", "./runs/resnet/", "link/resnet"]
     for text in [*texts, str(tmp_path / "runs" / "resnet")]:
         assert store.find(text) == one, text
+    command = task(id="02", name="sh -c true", package=str(tmp_path / "runs" / "2026-11-22"))
+    store.submit([command])
+    assert store.find("2026-11-22") == command, "by its folder, which is not its name"
+    with pytest.raises(NotFound):
+        store.find("11-22")
 
 
 def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Store) -> None:
@@ -41,7 +46,7 @@ def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Stor
 def test_nothing_like_it_is_told_with_what_is_near(store: Store) -> None:
     store.submit([task(name="resnet")])
     with pytest.raises(
-        NotFound, match=r"no such task; received 'resnte'.*did you mean 'resnet'\?.*roost tasks"
+        NotFound, match=r"no such task or package; received 'resnte'.*did you mean 'resnet'\?.*roost tasks"
     ):
         store.find("resnte")
     for text in ("", " ", "%", "_", "\udcff", "'; DROP TABLE task", "~nobody", "a\0b"):
@@ -106,3 +111,26 @@ def test_as_much_of_an_id_as_tells_it_from_the_others(store: Store) -> None:
     assert store.beginnings(["0123456789ab"]) == {"0123456789ab": "0123456789a"}
     for id in ids:
         assert store.find(expected[id]).id == id
+
+
+def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
+    def sweep(id: str, *names: str) -> None:
+        store.submit([task(name=name, array=id) for name in names])
+
+    sweep("7one", *(f"try_lr-{lr}_seed-{seed}" for lr in ("1e-3", "2") for seed in (10, 11)))
+    sweep("7two", "seed-0", "seed-1")
+    store.submit([task(name="tr")])
+    for text in ("try", "try_lr", "try_lr-…", "try_lr-"):
+        assert len(store.find_all(text)) == 4, text
+    for text in ("seed", "seed-", "seed-…"):
+        assert len(store.find_all(text)) == 2, text
+    assert [one.name for one in store.find_all("tr")] == ["tr"]
+    for text in ("t", "try_lr-1e-3", "try_seed", "lr", "…", "s"):  # none, or a part of one
+        with pytest.raises(NotFound):
+            store.find_all(text)
+    sweep("8two", "seed-0", "seed-2")
+    with pytest.raises(UsageError, match="are meant by it: the sweep 7two, the sweep 8two"):
+        store.find_all("seed")
+    for one in store.tasks(array="7two"):
+        store.ask(one.id, STOP)
+    assert {one.array for one in store.find_all("seed")} == {"8two"}

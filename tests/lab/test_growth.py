@@ -21,6 +21,7 @@ def told(growth: Growth) -> bool:
 def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
     with open(tmp_path / "out", "ab", buffering=0) as file:
         growth = Growth(file.fileno())
+        assert growth.fd == -1, "its end would take longer than that of a run that does nothing"
         file.write(b"before")
         assert growth.expect()
         assert not told(growth)
@@ -40,6 +41,7 @@ def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
 def test_where_nobody_tells(tmp_path: Path) -> None:
     with open(tmp_path / "out", "ab") as file:
         growth = Growth(file.fileno())
+        assert growth.expect()
     os.close(growth.fd)
     assert not growth.expect(), "the descriptor is of nothing"
     growth.fd = -1

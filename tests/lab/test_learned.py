@@ -95,8 +95,8 @@ def test_percentile() -> None:
 def again(
     reserved: int | None, peak: float, *, count: int = 0, largest: int = 24_000, **other: Any
 ) -> Again | None:
-    failed = OutOfMemory(reserved, peak, **other)
-    return after_out_of_memory(failed, count=count, total_mb=24_000, largest_mb=largest)
+    failed = OutOfMemory(reserved, 24_000, largest, peak, **other)
+    return after_out_of_memory(failed, count=count)
 
 
 def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
@@ -115,3 +115,8 @@ def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
 def test_a_neighbours_fault_is_not_charged(asked: float, alone: bool, charged: bool) -> None:
     found = again(8_000, 4_000.0, count=3, asked_mb=asked, alone=alone)
     assert found == (None if charged else Again(8_000, False, 3))
+
+
+def test_who_has_the_whole_card_is_not_charged_for_what_somebody_else_has_taken_of_it() -> None:
+    assert again(None, 4_000.0, count=3, asked_mb=100.0, alone=False) == Again(None, False, 3)
+    assert again(None, 23_500.0, asked_mb=1_000.0, alone=False) is None

@@ -12,48 +12,19 @@ import pytest
 from roost.base.errors import Refused
 from roost.lab import place
 
-MOUNTS = r"""
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 22 0:26 / /home rw shared:9 - nfs4 server:/home rw,vers=4.2
-31 22 0:27 / /home/with\040space rw - xfs /dev/vdb rw
-32 22 0:28 / /mnt/ssh rw - fuse.sshfs me@there:/ rw
-34 22 0:30 / /twice rw - nfs old:/ rw
-35 34 0:31 / /twice rw - tmpfs tmpfs rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/var/lib", "ext4"), ("/home/ada/.local/state", "nfs4"), ("/homestead", "ext4"),
-        ("/home/with space/lab", "xfs"), ("/mnt/ssh/x", "fuse.sshfs"), ("/twice/x", "tmpfs"),
-    ],
-)  # fmt: skip
-def test_the_file_system_is_that_of_the_nearest_and_latest_mount(
-    tmp_path: Path, path: str, kind: str
-) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(MOUNTS.lstrip())
-    assert place.file_system(Path(path), mounts=mounts) == kind
-
 
 @pytest.mark.parametrize(
     ("kind", "refused"),
     [("nfs4", True), ("cifs", True), ("fuse.sshfs", True), ("ext4", False), ("fuse.fuse-overlayfs", False)],
 )
 def test_a_network_file_system_is_refused(tmp_path: Path, kind: str, refused: bool) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"22 1 254:0 / / rw - {kind} there rw\n")
+    listed = tmp_path / "mountinfo"
+    listed.write_text(f"22 1 254:0 / / rw - {kind} there rw\n")
     if not refused:
-        place.prepare(tmp_path / "lab", mounts=mounts)
+        place.prepare(tmp_path / "lab", listed=listed)
         return
     with pytest.raises(Refused, match=rf"network file system \({kind}\).*at .*lab.*mend it: set ROOST_STATE"):
-        place.prepare(tmp_path / "lab", mounts=mounts)
-
-
-def test_where_the_kernel_does_not_tell_nothing_is_known(tmp_path: Path) -> None:
-    assert place.file_system(tmp_path, mounts=tmp_path / "none") == ""
-    assert place.file_system(tmp_path), "here it does"
+        place.prepare(tmp_path / "lab", listed=listed)
 
 
 def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:

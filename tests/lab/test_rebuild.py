@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.lab import ticket
+from roost.lab import roots, ticket
 from roost.lab.rebuild import rebuild
 from roost.lab.remembered import Peak
 from roost.lab.store import Store
@@ -19,6 +20,7 @@ from roost.lab.task import EVICT, FAILED, PENDING, RUNNING, STARTING, STOP, STOP
 from roost.package import sessions
 from tests.lab.queued import PLAN, card, package, task
 
+read = ticket.read_all
 PEAK = Peak("k", 8.0, 1000.0, 300.0, 1, "H200", 5.0)
 
 
@@ -48,6 +50,13 @@ class Lab:
         own = sessions.OwnRecord(folder / f"{number}.json", number)
         started = (sessions.load(folder / f"{own.number}.json") or {})["started"]
         return self.store.move(begun, RUNNING, session=number, started=started)
+
+    def succeed(self, task: Task) -> None:
+        """What its supervisor writes down then is all that tells of it beside the queue."""
+        path = Path(task.package) / "sessions" / f"{task.session}.json"
+        record = {**(sessions.load(path) or {}), "state": SUCCEEDED, "ended": 9.0, "exit_code": 0}
+        path.write_bytes(sessions.to_json(record))
+        self.store.move(task, SUCCEEDED, ended=9.0, exit_code=0)
 
     def lose(self, damage: Callable[[Path], None]) -> list[Task]:
         """Damages the queue; gives what it held."""
@@ -96,15 +105,11 @@ def test_the_listing_is_as_it_was(lab: Lab, damage: Callable[[Path], None]) -> N
     lab.begin(lab.submit("starting"), 0, mb=1000)
     lab.run(lab.submit("running"), 1, 2)
     lab.run(lab.submit("sharing"), 0, mb=2000)
-    done = lab.run(lab.submit("done"))
-    store.move(done, SUCCEEDED, ended=9.0, exit_code=0)
+    lab.succeed(lab.run(lab.submit("done")))
     failed = lab.run(lab.submit("failed", retries=1))
     store.move(failed, FAILED, reason="out of memory", ended=9.0, exit_code=1)
     retried = lab.run(lab.submit("retried", retries=1))
     store.move(retried, PENDING, reason="again", retries=0)
-    again = lab.run(lab.submit("again"))
-    store.move(again, FAILED, ended=9.0)
-    store.requeue("again")
     evicted = lab.run(lab.submit("evicted"))
     store.move(store.ask(evicted.id, EVICT), PENDING)
     lab.run(store.task("evicted"), 3)
@@ -205,3 +210,102 @@ def test_other_folders_and_packages_without_a_task_are_passed_over(lab: Lab) -> 
     (lab.runs / "file").touch()
     lab.lose(garbage)
     assert [task.id for task in lab.rebuilt()] == ["a"]
+
+
+def notes(lab: Lab) -> list[str]:
+    done = rebuild(lab.folder)
+    lab.store = Store.open(lab.folder)
+    return [note.replace(str(lab.runs), "runs") for note in done.notes]
+
+
+def test_one_bad_package_is_passed_over_and_told(lab: Lab) -> None:
+    for name in ("good", "late", "twice"):
+        lab.submit(name)
+    (path,) = (lab.runs / "late" / "sessions").iterdir()
+    path.write_text(path.read_text().replace('"begin": null', '"begin": 1e308'))
+    sessions.write_request(lab.runs / "twice" / "sessions", {"task": "twice", "attempt": {}})
+    lab.lose(garbage)
+    assert notes(lab) == [
+        "passed over runs/late/sessions/task-late.json: its begin is 1e+308",
+        "passed over the task twice in runs/twice: int() argument must be a string, a bytes-like object or a "
+        "real number, not 'dict'",
+    ]
+    assert [task.id for task in lab.store.tasks()] == ["good"]
+
+
+def test_what_a_submit_that_was_killed_has_left_is_told_and_does_not_run(lab: Lab) -> None:
+    ticket.announce(task(id="cut", package=str(package(lab.runs / "cut"))))
+    lab.submit("good")
+    lab.lose(garbage)
+    assert notes(lab) == [
+        "passed over runs/cut/sessions/task-cut.coming: its submit was cut off before it was queued"
+    ]
+    assert [task.id for task in lab.store.tasks()] == ["good"]
+
+
+def test_the_task_of_another_user_stays_his(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.submit("a")
+    lab.lose(garbage)
+    monkeypatch.setattr(ticket, "read_all", lambda *given: [one._replace(uid=12345) for one in read(*given)])
+    assert notes(lab) == ["passed over the task a in runs/a: its ticket is of another user"]
+    assert lab.store.tasks() == []
+
+
+def test_those_that_can_never_start_are_told(lab: Lab) -> None:
+    for one, other in (("a", "gone"), ("b", "c"), ("c", "b")):
+        path = package(lab.runs / one)
+        ticket.write(task(id=one, name=one, package=str(path), after=(other,)))
+    roots.note(lab.folder, [path])
+    lab.lose(garbage)
+    first, second = notes(lab)
+    assert first == "the task a waits for gone, of which nothing is left, and will never start"
+    assert second in [
+        f"tasks wait for each other for ever: {circle}" for circle in ("b → c → b", "c → b → c")
+    ]
+    assert [task.id for task in lab.store.tasks()] == ["a", "b", "c"]
+
+
+def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(lab: Lab, tmp_path: Path) -> None:
+    lab.submit("unsaid")
+    lost = tmp_path / "lost state" / "lab"
+    for name, whose in (("own", lab.folder), ("a", lost), ("b", lost)):
+        ticket.write(task(id=name, name=name, package=str(package(lab.runs / name))), whose)
+    (path,) = (lab.runs / "b" / "sessions").iterdir()
+    path.write_text(path.read_text().replace(f'"lab": "{os.uname().nodename}:', '"lab": "elsewhere:'))
+    lab.lose(garbage)
+    fix = f"if that is lost: roost lab rebuild --take-over '{lost}'"
+    assert notes(lab) == [
+        f"passed over a task of the lab in {lost} of {host}; {fix}"
+        for host in sorted(["elsewhere", os.uname().nodename])
+    ]
+    assert sorted(one.id for one in lab.store.tasks()) == ["own", "unsaid"]
+    lab.store.close()
+    assert rebuild(lab.folder, lost=lost).notes == ()
+    assert rebuild(lab.folder).notes == (), "they are ours from then on"
+    lab.store = Store.open(lab.folder)
+    assert sorted(one.id for one in lab.store.tasks()) == ["a", "b", "own", "unsaid"]
+
+
+def test_what_is_taken_over_is_ours_though_its_package_cannot_be_written(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "lost" / "lab"
+    path = package(lab.runs / "a")
+    ticket.write(task(id="a", name="a", package=str(path)), lost)
+    roots.note(lab.folder, [path])
+
+    def full(task: Task, lab: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    lab.lose(garbage)
+    monkeypatch.setattr(ticket, "write", full)
+    found = rebuild(lab.folder, lost=lost)
+    assert found.tasks == 1
+    assert found.notes == (f"{path} still names the other lab: [Errno {errno.EROFS}] Read-only file system",)
+
+
+def test_what_the_queue_writes_says_whose_it_is(lab: Lab) -> None:
+    one = lab.submit("one")
+    lab.store.change(one.id, held=True)
+    (found,) = read(Path(one.package))
+    assert found.lab == ticket.name_of_lab(lab.folder)

@@ -65,3 +65,11 @@ def test_settings_are_plain_data_and_can_be_taken_back(store: Store) -> None:
     store.set("drained", None)
     assert store.settings() == {"delay": 1.5}
     assert [event.text for event in store.events()][-1] == "drained = null"
+
+
+def test_tasks_are_counted_by_state(store: Store) -> None:
+    tasks = [task(), task(), task(user="bob")]
+    store.submit(tasks)
+    store.start(tasks[0], [], None)
+    assert store.counts() == {"pending": 2, "starting": 1}
+    assert store.counts(user="bob") == {"pending": 1} and store.counts(user="nobody") == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,22 @@ def test_every_field_has_its_column_and_comes_back() -> None:
     columns = re.findall(r'^\s+"(\w+)" ', schema.TABLES[0], re.MULTILINE)
     assert columns == [*rows.COLUMNS, "plan"]
     assert {*columns, "cards", "reserved_mb"} == set(Task.__struct_fields__)
+
+
+def test_an_environment_stands_once_for_all_who_have_the_same() -> None:
+    connection = sqlite3.connect(":memory:")
+    for line in schema.TABLES:
+        connection.execute(line)
+    other = {**PLAN, "env": {"A": "other"}}
+    tasks = [task(name="a"), task(name="b"), task(name="c", plan=other), task(name="d", plan={})]
+    rows.insert(connection, tasks)
+    assert connection.execute("SELECT count(*) FROM environment").fetchall() == [(2,)]
+    found = connection.execute(f"SELECT {rows.SELECTED_WHOLE} FROM task ORDER BY seq").fetchall()
+    assert [rows.task(one, {}, connection).plan for one in found] == [PLAN, PLAN, other, {}]
+    connection.execute("DELETE FROM environment")
+    with pytest.raises(rows.Unreadable, match="no environment"):
+        rows.task(found[0], {}, connection)
+    connection.close()
 
 
 def test_only_what_changed_is_told() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused
-from roost.lab import schema
+from roost.lab import rows, schema
 from roost.lab.store import Store
 from tests.lab.queued import task
 from tests.lab.racing import together
@@ -42,28 +42,48 @@ def test_a_queue_of_a_newer_roost_is_refused_and_stays(folder: Path) -> None:
 
 
 def test_an_older_one_is_copied_and_migrated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: MIGRATION})
-    (folder / "lab.db.version-1").write_text("of a migration that was cut off")
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION - 1: MIGRATION})
+    before = schema.VERSION - 1
+    (folder / f"lab.db.version-{before}").write_text("of a migration that was cut off")
     for _ in range(2):
         with Store.open(folder) as store:
             assert store.find("a").name == "a"
     assert ask(folder / "lab.db", "SELECT name, colour FROM task") == [("a", "red")]
-    copy = folder / "lab.db.version-1"
+    copy = folder / f"lab.db.version-{before}"
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert ask(copy, "PRAGMA user_version") == [(1,)]
+    assert ask(copy, "PRAGMA user_version") == [(before,)]
     assert ask(copy, "SELECT name FROM task") == [("a",)]
 
 
 def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: (*MIGRATION, "no sql")})
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION - 1: (*MIGRATION, "no sql")})
     with pytest.raises(Refused):
         Store.open(folder)
     monkeypatch.undo()
     with Store.open(folder) as store:
         assert "colour" not in str(ask(folder / "lab.db", "SELECT sql FROM sqlite_master"))
         assert store.find("a").name == "a"
+
+
+def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
+    """Its plans hold their environments."""
+    before = task(name="before")
+    with Store.open(tmp_path / "lab"):
+        pass
+    connection = sqlite3.connect(tmp_path / "lab" / "lab.db")
+    names, marks = rows.SELECTED_WHOLE, ", ".join("?" * (len(rows.COLUMNS) + 1))
+    with connection:
+        connection.execute("DROP TABLE environment")
+        values = (*rows.values(before).values(), rows.packed(before))
+        connection.execute(f"INSERT INTO task ({names}) VALUES ({marks})", values)
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with Store.open(tmp_path / "lab") as store:
+        assert store.find("before").plan == before.plan
+        store.submit([after := task(name="after")])
+        assert store.find("after").plan == after.plan
 
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:

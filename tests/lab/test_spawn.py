@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import sys
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,28 @@ def test_a_program_that_is_not_there(session: Session) -> None:
     assert (record["state"], record["exit_code"], record["worker_status"]) == ("failed", 1, 127)
     assert record["reason"] == "start"
     assert "No such file" in record["error"]
+    assert record["error"] in session.output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"argv": ["nosuchprog", "x"]}, "nosuchprog: No such file or directory"),
+        ({"argv": ["/etc/passwd"]}, "/etc/passwd: Permission denied"),
+        ({"argv": ["true"], "cwd": "/nowhere"}, "/nowhere: No such file or directory"),
+    ],
+)
+def test_a_command_that_cannot_be_started_says_why(session: Session, given: dict[str, Any], why: str) -> None:
+    assert session.start_spec(session.spec("")._replace(is_command=True, **given)).wait(20) == 127
+    record = session.record()
+    assert record["error"] == f"the command could not be started: {why}"
+    assert session.output.read_text() == f"\nroost: {record['error']}\n"
+
+
+def test_a_command_that_fails_is_told_with_its_last_words(session: Session) -> None:
+    argv = ["/bin/sh", "-c", "echo boom; exit 3"]
+    assert session.start_spec(session.spec("")._replace(is_command=True, argv=argv)).wait(20) == 3
+    assert session.record()["error"] == "the command exited with 3: boom"
 
 
 @pytest.mark.parametrize("core", [0, 4096])

@@ -70,7 +70,7 @@ def test_the_usual_folder_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert store.folder == place.folder() == tmp_path / "lab"
 
 
-def test_tasks_are_chosen_and_paged(store: Store) -> None:
+def test_tasks_are_chosen(store: Store) -> None:
     ids = [queued(store, user="ada" if n % 2 else "bob", array="s" if n < 3 else None).id for n in range(6)]
     store.ask(ids[1], STOP)
 
@@ -83,8 +83,7 @@ def test_tasks_are_chosen_and_paged(store: Store) -> None:
     assert of(states=[]) == []
     assert of(array="s") == [0, 1, 2]
     assert of(newest=2) == [4, 5]
-    assert of(newest=2, before=ids[4]) == [2, 3]
-    assert of(newest=9, before=ids[2], user="bob") == [0]
+    assert of(newest=9, states=[PENDING], user="bob") == [0, 2, 4]
 
 
 def test_the_states_of_many_are_told_at_once(store: Store) -> None:
@@ -96,7 +95,7 @@ def test_the_states_of_many_are_told_at_once(store: Store) -> None:
 
 
 def test_one_that_is_not_there_is_told(store: Store) -> None:
-    for asked in (store.task, store.requeue, store.change, lambda id: store.ask(id, STOP)):
+    for asked in (store.task, store.change, lambda id: store.ask(id, STOP)):
         with pytest.raises(NotFound, match=r"no such task; received 'x'.*roost tasks"):
             asked("x")
 
@@ -147,7 +146,7 @@ def test_a_life(store: Store) -> None:
     assert store.task(new.id) == ended
     assert (ended.cards, ended.reserved_mb, ended.started, ended.version) == ((), None, 6.0, 5)
     kinds = [(event.kind, event.text) for event in store.events(task=new.id)]
-    starting = (STARTING, "GPU-1, GPU-0; attempt 1")
+    starting = (STARTING, "GPU 1, GPU 0; attempt 1")
     assert kinds == [
         (PENDING, ""),
         starting,
@@ -232,12 +231,16 @@ def test_one_that_waits_is_stopped_at_once(store: Store) -> None:
         assert stopped.ended
     waits = queued(store)
     assert store.ask(waits.id, EVICT) == waits
+    again = store.move(running(store), PENDING)
+    assert store.ask(again.id, STOP).reason == "stopped while it waited to go on"
 
 
 def test_what_was_asked_stays_until_it_is_done_and_only_grows(store: Store) -> None:
     run = running(store)
     asked = [store.ask(run.id, how).stop_asked for how in (EVICT, STOP, EVICT, KILL, STOP)]
     assert asked == [EVICT, STOP, STOP, KILL, KILL]
+    told = [event.text for event in store.events(task=run.id) if event.kind == "asked"]
+    assert told[1:] == ["to save and end", "to end at once"] and told[0].startswith("to save, end and wait")
     with Store.open(store.folder) as other:
         (found,) = other.tasks(states=LIVE)
         assert (found.stop_asked, found.state) == (KILL, RUNNING)
@@ -259,26 +262,6 @@ def test_it_is_held_released_and_ranked(store: Store) -> None:
     assert (changed.held, changed.priority) == (True, -4)
     assert not store.change(new.id, held=False).held
     assert store.events(task=new.id)[-2].text == "priority -4"
-
-
-def test_one_that_ended_can_wait_again(store: Store) -> None:
-    ended = store.move(running(store), FAILED, reason="out of memory", ended=8.0, exit_code=1)
-    again = store.requeue(ended.id)
-    assert (again.state, again.reason, again.started, again.ended, again.exit_code) == (
-        PENDING,
-        "",
-        None,
-        None,
-        None,
-    )
-    with pytest.raises(Refused, match=r"the task is pending.*roost stop"):
-        store.requeue(ended.id)
-
-
-def test_without_a_plan_it_cannot(store: Store) -> None:
-    stopped = store.ask(queued(store, plan={}, package="/runs/x").id, STOP)
-    with pytest.raises(Refused, match=r"queue was rebuilt.*roost submit continue /runs/x"):
-        store.requeue(stopped.id)
 
 
 def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: Store) -> None:
@@ -311,8 +294,6 @@ def test_the_package_knows_how_it_waits_and_how_it_ended(store: Store, tmp_path:
     assert told() == without_environment(waits)
     store.ask(new.id, STOP)
     assert (told().state, told().plan) == (STOPPED, {})
-    store.requeue(new.id)
-    assert (told().state, told().plan) == (PENDING, TOLD)
 
 
 def test_a_package_that_cannot_be_written_is_noted(store: Store, tmp_path: Path) -> None:
@@ -378,3 +359,36 @@ def test_of_two_who_start_tasks_on_one_card_one_wins(tmp_path: Path) -> None:
         live = store.tasks(states=LIVE)
         assert sorted(one.cards for one in live) == sorted((f"GPU-{n}",) for n in range(15))
         assert {one.attempt for one in live} == {1}
+
+
+def test_the_oldest_and_of_a_sweep_its_first(store: Store) -> None:
+    tasks = [task(array="s1"), task(), task(array="s1"), task(array="s2"), task()]
+    store.submit(tasks)
+    assert [one.id for one in store.tasks(oldest=3)] == [tasks[n].id for n in (0, 1, 3)]
+    store.start(tasks[0], [], None)
+    assert [one.id for one in store.tasks(states=["pending"], oldest=2)] == [tasks[n].id for n in (1, 2)]
+
+
+def test_of_changes_that_are_made_together_each_is_made_for_itself(store: Store) -> None:
+    first, second = task(), task()
+    store.submit([first, second])
+    with store.together():
+        begun = store.start(first, [card(0)], None)
+        with pytest.raises(Raced):
+            store.start(second, [card(0)], None)
+        with Store.open(store.folder) as other:
+            assert other.states([first.id]) == {first.id: PENDING}, "nobody sees it before all is done"
+    assert store.states([first.id, second.id]) == {first.id: STARTING, second.id: PENDING}
+    assert store.task(first.id).cards == begun.cards
+
+
+def test_an_error_takes_back_all_that_was_to_be_changed_together(store: Store, tmp_path: Path) -> None:
+    waits = task(package=str(package(tmp_path / "waits")))
+    store.submit([waits])
+    with pytest.raises(ZeroDivisionError), store.together():
+        store.ask(waits.id, STOP)
+        raise ZeroDivisionError
+    assert store.task(waits.id).state == PENDING and ticket.read_all(tmp_path / "waits") == []
+    with store.together():
+        store.ask(waits.id, STOP)
+    assert [one.task.state for one in ticket.read_all(tmp_path / "waits")] == [STOPPED]

@@ -125,15 +125,6 @@ class Machine(RuleBasedStateMachine):
         except Refused:
             assert found.state in ENDED
 
-    @rule(pick=picks)
-    def requeue(self, pick: int) -> None:
-        if (found := self.some(pick)) is None:
-            return
-        try:
-            self.keep(self.stores[1].requeue(found.id))
-        except Refused:
-            assert found.state not in ENDED
-
     @precondition(lambda self: self.old)
     @rule(pick=picks, to=st.sampled_from([PENDING, RUNNING, STOPPED, SUCCEEDED]))
     def act_on_what_has_changed(self, pick: int, to: str) -> None:

@@ -293,3 +293,10 @@ def test_a_killed_launcher_leaves_no_rank(session: Session) -> None:
     os.kill(session.record()["worker_pid"], signal.SIGKILL)
     assert child.wait(20) == 1
     assert session.living() == []
+
+
+def test_the_memory_of_the_largest_rank_is_recorded(session: Session) -> None:
+    line = "json.dumps({'memory': {'peak_mb': 100.0 * rank}}).encode() + b'\\n'"
+    tell = f"os.write(int(os.environ['ROOST_REPORT_FD']), {line})"
+    record = end_of(session, f"{tell}; end('succeeded', 0, 'finished')")
+    assert record["memory"]["peak_mb"] == 200.0

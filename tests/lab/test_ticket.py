@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -65,6 +66,67 @@ def test_a_package_has_several_and_a_copy_says_so(tmp_path: Path) -> None:
     copies = ticket.read_all(tmp_path / "copy")
     assert [one.at_home for one in copies] == [False, False]
     assert {one.task.package for one in copies} == {str(tmp_path / "copy")}
+
+
+def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    assert not ticket.stands(given)
+    ticket.announce(given)
+    assert ticket.stands(given) and of(folder) == []
+    assert [path.name for path in ticket.unconfirmed(folder)] == [f"task-{given.id}.coming"]
+    ticket.confirm(given)
+    ticket.confirm(given)
+    assert ticket.stands(given) and of(folder) == [without_environment(given)]
+    assert not list(ticket.unconfirmed(folder)) and len(list((folder / "sessions").iterdir())) == 1
+    ticket.remove(given)
+    assert not ticket.stands(given)
+
+
+def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    ticket.announce(given)
+    ticket.write(msgspec.structs.replace(given, state=FAILED))
+    ticket.confirm(given)
+    assert [one.state for one in of(folder)] == [FAILED]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"begin": 1e308}, "its begin is 1e+308"),
+        ({"priority": 2**80}, "its priority is 120892"),
+        ({"attempt": 2**70}, "its attempt is 118059"),
+        ({"attempt": -1}, "its attempt is -1"),
+        ({"need": {"cards": 2**70}}, "its cards is 118059"),
+        ({"need": {"time_limit": 1e400}}, "its time_limit is inf"),
+        ({"name": "\udcff"}, "surrogates not allowed"),
+        ({"after": ["\udcff"]}, "surrogates not allowed"),
+        ({"id": ""}, "tells of the task ''"),
+        ({"id": "../../x"}, "tells of the task '../../x'"),
+        ({"state": "foo"}, "its state is 'foo'"),
+        ({"stop_asked": "foo"}, "its stop_asked is 'foo'"),
+        ({"cards": ["a", "a"]}, "its cards are"),
+        ({"format": 2}, "a newer roost has written it"),
+    ],
+)
+def test_one_that_no_roost_has_written_is_passed_over_and_told(
+    tmp_path: Path, changed: dict[str, Any], why: str
+) -> None:
+    folder = package(tmp_path / "p")
+    ticket.write(task(package=str(folder)))
+    (path,) = (folder / "sessions").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    told: list[str] = []
+    assert ticket.read_all(folder, told.append) == []
+    assert len(told) == 1 and told[0].startswith(f"{path}: ") and why in told[0]
+
+
+@pytest.mark.parametrize("id", ["", "../x", "A" * 26, "0" * 27])
+def test_no_task_has_such_an_id(id: str) -> None:
+    with pytest.raises(ValueError, match="no task has the id"):
+        ticket.require_sense(task(id=id))
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"format": 2}', '{"format": "x"}'])

@@ -160,6 +160,9 @@ def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
 def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> None:
     with watching(session) as (watch, _):
         assert watch.tick(began := watch.next) is None
+        assert watch.growth_fds == [], "most runs that end at once are looked at once"
+        assert began < watch.next < began + 0.1
+        assert watch.tick(began := watch.next) is None
         assert watch.next == began + 1, "nothing was printed: it may sleep"
         with open(session.output, "ab", buffering=0) as run:
             run.write(bytes(2**23))

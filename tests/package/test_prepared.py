@@ -80,3 +80,16 @@ def test_what_is_linked_for_its_size_is_told(tmp_path: Path) -> None:
         file.truncate(20 << 20)
     (line,) = prepare_training(layers.load(config)).left_out()
     assert line.startswith("big.bin is linked, not copied: larger than")
+
+
+def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:
+    files = layers.load_files(project(tmp_path / "p"))
+    first = prepare_training(files.config(["seed=1"]))
+    assert prepare_training(files.config(["seed=2"]), like=first).selection is first.selection
+    (tmp_path / "p" / "Model" / "Other.py").write_text("class Runner: pass\n")
+    other = prepare_training(files.config(["runner=Model/Other.py:Runner"]), like=first)
+    assert "Model/Other.py" in other.selection.files and "Model/Other.py" not in first.selection.files
+    elsewhere = prepare_training(files.config(["save_root=else"]), like=first)
+    assert elsewhere.selection is not first.selection
+    made = first.create("one")
+    assert first.create("two", like=made).request["git"] == made.request["git"]

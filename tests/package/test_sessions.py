@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from roost.base import durable, process
+from roost.base import durable, mounts, process
 from roost.package import sessions
 from roost.package.sessions import OwnRecord, Session
 
@@ -55,7 +56,8 @@ def test_the_guard_of_this_machine_and_boot_lives() -> None:
     assert Session(1, {}, guarded).guard_lives
     assert not Session(1, {}, guarded | {"guard_start_ticks": 1}).guard_lives
     assert not Session(1, {}, guarded | {"boot_id": "another"}).guard_lives
-    assert not Session(1, {}, guarded | {"host": "elsewhere"}).guard_lives
+    assert Session(1, {}, guarded | {"host": "before"}).guard_lives, "this machine has another name by now"
+    assert not Session(1, {}, guarded | {"host": "elsewhere", "boot_id": "its own"}).guard_lives
     assert not Session(1, {}, record()).guard_lives and not Session(1, {}, None).guard_lives
 
 
@@ -97,7 +99,38 @@ def test_what_has_ended_stays_ended_and_tells_its_error(state: str) -> None:
 
 
 def test_another_machine_is_not_judged() -> None:
-    assert Session(1, {}, record(host="elsewhere", boot_id="another")).state == "running"
+    session = Session(1, {}, record(host="elsewhere", boot_id="another"))
+    assert session.state == "running" and not session.is_here
+
+
+def test_a_machine_that_has_another_name_by_now_knows_its_own_process() -> None:
+    session = Session(1, {}, record(host="before"))
+    assert session.state == "running" and session.is_here
+
+
+def test_under_another_name_its_lock_tells_whether_it_runs(tmp_path: Path) -> None:
+    """F40: a laptop in another network, a container that was made anew, a copy of what runs elsewhere."""
+    (tmp_path / "lock").touch()
+    (tmp_path / "sessions").mkdir()
+    sessions.write_request(tmp_path / "sessions", {})
+    gone = record(host="before", boot_id="another")
+    (tmp_path / "sessions" / "1.json").write_bytes(sessions.to_json(gone))
+    with (tmp_path / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert [one.state for one in sessions.read_all(tmp_path / "sessions")] == ["running"]
+    [session] = sessions.read_all(tmp_path / "sessions")
+    assert session.state == "crashed" and "machine went down" in str(session.error)
+    (tmp_path / "lock").unlink()
+    assert sessions.read_all(tmp_path / "sessions")[0].state == "running", "nobody can say"
+
+
+def test_a_lock_that_other_machines_may_hold_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").touch()
+    session = Session(1, {}, record(host="elsewhere", boot_id="another"), tmp_path / "lock")
+    monkeypatch.setattr(mounts, "kind_of", lambda _: "nfs4")
+    assert session.state == "running"
 
 
 def test_an_end_between_the_look_at_the_record_and_that_at_the_process(

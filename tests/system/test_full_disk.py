@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.mounting import may_mount
+
 ROOST = str(Path(sys.executable).parent / "roost")
 CLEAN = Path(__file__).parents[2] / "src" / "roost" / "templates" / "clean"
-
-
-def may_mount() -> bool:
-    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not may_mount(), reason="only root may mount a small disk")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
@@ -14,12 +15,9 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.lab.task import ENDED, FAILED, KILL, PENDING, STARTING, STOP, STOPPED, SUCCEEDED, Need, Task
-from roost.operations import lab as operations
-from roost.operations import submit
-from roost.operations.submit import SubmitRequest
-from roost.operations.wanted import Wanted
 from roost.package import progress
 from tests.lab.labs import Lab, record_of
+from tests.processes import living_in
 from tests.waiting import wait_for
 
 CARD_MB = 24_000
@@ -155,7 +153,7 @@ class Chaos:
 
     def check(self) -> None:
         """That of all that was submitted nothing was lost, doubled or recorded wrongly."""
-        tasks = self._lab.wait_for_all()
+        tasks = self._lab.wait_for_all(timeout_seconds=300)
         marks: dict[tuple[str, str], list[list[str]]] = {}
         for name, kind, at, *rest in self._lab.lines("marks"):
             marks.setdefault((name, kind), []).append([at, *rest])
@@ -163,14 +161,19 @@ class Chaos:
         for number, task in enumerate(tasks):
             begun, ended = marks.get((f"t{number}", "begin"), []), marks.get((f"t{number}", "end"), [])
             about = f"{task}\n{begun}\n{ended}"
-            assert len(begun) <= 1 and len(ended) <= 1, about
-            if task.id in self.asked and not ended:
-                assert task.state == STOPPED, about
+            assert len(begun) <= 1 and len(ended) <= 1 and task.cards == (), about
+            record = record_of(task) if task.session is not None else None
+            if task.state == STOPPED:  # the order may come after its last mark, and before its end
+                assert task.id in self.asked and (begun == [] if record is None else True), about
+                assert record is None or record["state"] == STOPPED, about
                 continue
             assert len(begun) == 1 and task.exit_code == self.codes[task.id] == int(ended[0][1]), about
             assert task.state == (FAILED if task.exit_code else SUCCEEDED), about
-            assert task.ended is not None and abs(task.ended - float(ended[0][0])) < 1, about
-            assert task.session is not None and record_of(task)["state"] == task.state, about
+            assert record is not None and (record["state"], record["ended"]) == (task.state, task.ended), (
+                about
+            )
+            assert float(ended[0][0]) - 0.01 < record["ended"], about
+        wait_for(lambda: not living_in(self._lab.folder))
 
 
 def test_a_daemon_that_is_killed_again_and_again_loses_nothing(lab: Lab) -> None:
@@ -181,11 +184,17 @@ def test_a_daemon_that_is_killed_again_and_again_loses_nothing(lab: Lab) -> None
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_two_hundred_kills_lose_nothing(lab: Lab) -> None:
-    chaos = Chaos(lab, seed=random.randrange(1 << 30))
-    chaos.run(200)
+    """``pytest -m soak -s tests/system/test_lab.py -k two_hundred``; ROOST_KILLS says how many others,
+    ROOST_SEED which ones."""
+    kills = int(os.environ.get("ROOST_KILLS", "200"))
+    seed = int(os.environ.get("ROOST_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed}")  # before, so that a failure can be met again
+    chaos = Chaos(lab, seed=seed)
+    chaos.run(kills)
     chaos.check()
-    print(f"ready again after {max(chaos.ready_seconds):.2f} s at most")
+    print(f"{kills} kills, {len(chaos.codes)} tasks, ready after {max(chaos.ready_seconds):.2f} s at most")
 
 
 def test_two_users_never_meet_on_one_card(tmp_path: Path) -> None:
@@ -199,15 +208,8 @@ def test_two_users_never_meet_on_one_card(tmp_path: Path) -> None:
                 lab.queue(script(name, 0.1), need=need)
         for lab in labs:
             lab.start()
-
-        def wake(_: Sequence[Task]) -> None:
-            """Nobody tells a daemon that a card of another user is free: it looks every few seconds."""
-            for lab in labs:
-                with lab.store() as store:
-                    store.wake()
-
         for lab in labs:
-            assert {task.state for task in lab.wait_for_all(wake)} == {SUCCEEDED}
+            assert {task.state for task in lab.wait_for_all()} == {SUCCEEDED}
         most = most_at_once(span for lab in labs for span in own_spans(lab, needs))
         assert len(most) == 2 and max(most.values()) <= CARD_MB
         assert all(task.attempt == 1 for lab in labs for task in lab.tasks())
@@ -219,13 +221,10 @@ def test_two_users_never_meet_on_one_card(tmp_path: Path) -> None:
 def test_a_training_that_makes_room_goes_on_bit_for_bit(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab", "sim:1x24GB")
     try:
-        undisturbed = exact.start(tmp_path / "alone", ["net=mlp", "max_epochs=2", "pause=0.02"])
-        wanted = Wanted(need=Need(cards=1, opportunistic=True), simulated=True)
-        overrides = [f"save_root={lab.folder}", "net=mlp", "max_epochs=2", "pause=0.02"]
-        request = SubmitRequest(config=exact.PROJECT / "config.yaml", overrides=overrides, wanted=wanted)
-        with lab.here():
-            (task,) = submit.of_training(request)
-            operations.enqueue([task])
+        overrides = ["net=mlp", "max_epochs=2", "pause=0.02"]
+        undisturbed = exact.start(tmp_path / "alone", overrides)
+        need = Need(cards=1, opportunistic=True)
+        task = lab.train(exact.PROJECT / "config.yaml", *overrides, need=need)
         wait_for(lambda: (look := progress.read(Path(task.package) / "progress")) and look.step > 2, 40)
         other = lab.wait_for(lab.submit("exit 0", need=Need(cards=1)))
         assert other.state == SUCCEEDED

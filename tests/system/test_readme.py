@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from roost.config.settings import typed
 from roost.operations.run import RunRequest, run
 from roost.package.package import Package
 from tests.cli.programs import Terminal
+from tests.lab.labs import Lab
+from tests.operations.packages import project
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -62,6 +65,28 @@ def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
     assert packages[0].records().last()["test/accuracy"] >= 0.97
     pictures = [project / "curves.png", *packages[0].path.glob("analysis/1/*.png")]
     assert len(pictures) == 2 and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
+
+
+def test_the_lab_as_it_is_typed(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    lab = Lab(tmp_path, "sim:2x24GB")
+    try:
+        with lab.here():
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            lines = blocks("bash", "The lab: a queue for one machine")
+            done = subprocess.run(
+                ["bash", "-euc", lines],
+                cwd=config.parent,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+            )
+        assert done.returncode == 0, done.stderr.decode()
+        first, *sweep = lab.tasks()
+        assert (first.name, first.state, len(sweep)) == ("first", "succeeded", 5), lab.log()
+        assert {(task.state, task.after) for task in sweep} == {("pending", (first.id,))}
+        assert b"epoch 1/1" in done.stdout and b"a sweep of 5 tasks" in done.stdout
+    finally:
+        lab.close()
 
 
 def test_the_contract_in_readme_is_python_and_its_config_is_understood(tmp_path: Path) -> None:

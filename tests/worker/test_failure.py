@@ -269,3 +269,15 @@ def test_what_only_says_that_another_rank_is_gone(tmp_path: Path, error: Excepti
         assert found.lines == (), "the supervisor says it, where there is no other cause"
         assert found.error.startswith(("another rank is gone: ", "rank 1 has failed"))
         assert "gloo" not in found.error and "127.0.0.1" not in found.error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 20.00 MiB.')", "oom_gpu"),
+        ("RuntimeError('CUDA error: out of memory')", "oom_gpu"),
+        ("MemoryError()", "exception"),
+    ],
+)
+def test_a_gpu_without_memory_has_a_reason_of_its_own(tmp_path: Path, error: str, reason: str) -> None:
+    assert of(tmp_path, f"import torch\ndef f():\n    raise {error}\n").reason == reason

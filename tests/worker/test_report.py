@@ -82,3 +82,9 @@ def test_what_a_launcher_tells_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> 
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         assert [json.loads(line) for line in file] == [{"rank": 1, "status": -9}, {"rank": 3, "status": 1}]
+
+
+def test_what_it_took_of_its_card_is_told_where_that_is_known(pipe: int) -> None:
+    Report().final("succeeded", exit_code=0, reason="finished", memory={"peak_mb": 7.5})
+    with os.fdopen(os.dup(pipe), "rb") as file:
+        assert json.loads(file.read())["memory"] == {"peak_mb": 7.5}

@@ -149,6 +149,11 @@ class NewFile:
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``data`` in one durable step.
 
+    Args:
+        path: The file.
+        data: All of it.
+        mode: Its rights.
+
     Raises:
         OSError: Any failure. Whatever stood at ``path`` still stands, unless it was the last one: then the
             new data stands, and a power cut may still bring the old back.
@@ -162,6 +167,37 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         discard(staging)
         raise
     fsync_folder(path.parent)
+
+
+def write_soon(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replaces ``path`` by ``data`` for whoever looks from now on; a power cut may still take it back, or
+    empty it. Whoever is to hold on to it calls `sync_file`, and `write` for another file of its folder.
+
+    Raises:
+        OSError: Any failure. Whatever stood at ``path`` still stands.
+    """
+    staging = staging_name(path)
+    _before("open", path)
+    fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        _write_all(fd, data, staging)
+        _before("rename", path)
+        staging.rename(path)
+    except BaseException:
+        discard(staging)
+        raise
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Makes what stands in a file durable; its name is the folder's to sync."""
+    _before("fsync", path)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def overwrite(path: Path, data: bytes) -> None:

@@ -12,15 +12,21 @@ NEVER = 2**63
 """A step that no run reaches."""
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_CLOCK = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):(\d{2}):(\d{2})")
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(sec|s|min|h|d)")
 
 
 def parse_duration(text: str, *, setting: str) -> float:
-    """Seconds of a duration such as ``90s``, ``10min``, ``1h30min`` or ``2d``.
+    """Seconds of a duration such as ``90s``, ``10min``, ``1h30min`` or ``2d``; or, as Slurm writes them,
+    ``11:30:00`` or ``1-02:00:00``, the first being days.
 
     Raises:
         ConfigError: It is no duration above 0.
     """
+    if clock := _CLOCK.fullmatch(text.strip()):
+        days, hours, minutes, left = (int(one or 0) for one in clock.groups())
+        if total := ((days * 24 + hours) * 60 + minutes) * 60 + left:
+            return float(total)
     compact = text.replace(" ", "")
     # `1h30m` is what many people type; a lone `m` would read as metres or months, so it ends a word here.
     compact = re.sub(r"m(?!in)", "min", compact)

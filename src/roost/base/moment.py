@@ -9,6 +9,8 @@ from datetime import datetime
 
 from roost.base.errors import UsageError
 
+_NEAR_SECONDS = 6 * 86400.0
+
 
 def parse_moment(text: str, *, setting: str) -> float:
     """Unix seconds of a moment: such a number itself, or an ISO time such as ``2026-11-21T14:30``, in the
@@ -33,5 +35,22 @@ def parse_moment(text: str, *, setting: str) -> float:
 
 
 def clock(seconds: float) -> str:
-    """The time of day of a moment in this machine's time zone: ``14:30``."""
-    return time.strftime("%H:%M", time.localtime(seconds))
+    """The time of day of a moment in this machine's time zone: ``14:30``; the number itself where no calendar
+    has it."""
+    try:
+        return time.strftime("%H:%M", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
+
+
+def dated_clock(seconds: float, *, now: float) -> str:
+    """The same of a moment near another one: ``14:30`` of the same day, ``Tue 14:30`` within six days,
+    ``2026-11-21 14:30`` of all others."""
+    try:
+        there, here = time.localtime(seconds), time.localtime(now)
+        if there[:3] == here[:3]:
+            return clock(seconds)
+        is_near = abs(seconds - now) < _NEAR_SECONDS
+        return time.strftime("%a %H:%M" if is_near else "%Y-%m-%d %H:%M", there)
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"

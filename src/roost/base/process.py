@@ -11,6 +11,9 @@ import os
 import signal
 from typing import NamedTuple
 
+_MOST = 2**31 - 1
+"""No pid is larger, whatever a file may say; and those below 1 mean several processes."""
+
 
 class ProcessStat(NamedTuple):
     """What roost needs of ``/proc/<pid>/stat``."""
@@ -64,7 +67,7 @@ def alive(pid: int, started: int | None, boot: str) -> bool:
         started: Its `start_ticks`; None where they were not known, then the pid alone decides.
         boot: The `boot_id` under which both were read.
     """
-    if boot != boot_id():
+    if boot != boot_id() or not 0 < pid <= _MOST:
         return False
     if started is None:
         return _exists(pid)
@@ -82,6 +85,8 @@ def send(signum: int, pid: int, started: int | None, boot: str) -> bool:
     Raises:
         PermissionError: It is another user's.
     """
+    if not 0 < pid <= _MOST:
+        return False
     if not hasattr(os, "pidfd_open"):  # macOS: an instant in which the pid could be reused is left
         if alive(pid, started, boot):
             os.kill(pid, signum)

@@ -6,7 +6,9 @@ import re
 
 from roost.base.errors import UsageError
 
-_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(MB|GB|)", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(|[MG](?:i?B)?)", re.IGNORECASE)
+LEAST_MB = 64
+"""What computes on a card takes several times as much, before its first tensor."""
 
 
 def size(num_bytes: float) -> str:
@@ -24,15 +26,25 @@ def memory(mb: float) -> str:
     return f"{mb:.0f} MB" if mb < 1000 else f"{mb / 1024:.1f} GB"
 
 
-def parse_memory(text: str, *, setting: str) -> int:
-    """The MB of ``20GB``, ``512MB`` or ``20000``, as `memory` counts them.
+def parse_memory(text: str, *, setting: str, least_mb: int = 1) -> int:
+    """The MB of ``20GB``, ``20G``, ``20GiB``, ``512MB`` or ``20000``, as `memory` counts them: all in powers
+    of 1024.
+
+    Args:
+        text: What was typed.
+        setting: Where, for messages.
+        least_mb: Less is refused: gigabytes were meant.
 
     Raises:
-        UsageError: It is no memory above 0.
+        UsageError: It is no memory above 0, or too little.
     """
     parts = _MEMORY.fullmatch(text.replace(" ", ""))
-    mb = round(float(parts[1]) * (1024 if parts[2].upper() == "GB" else 1)) if parts else 0
+    mb = round(float(parts[1]) * (1024 if parts[2][:1].upper() == "G" else 1)) if parts else 0
     if not mb:
         fix = "write megabytes (20000), or 20GB"
         raise UsageError("is no memory", setting=setting, received=text, fix=fix)
+    if mb < least_mb:
+        meant = f"write {parts[1]}GB if you mean gigabytes; " if parts and not parts[2] else ""
+        fix = f"{meant}{least_mb} MB are the least"
+        raise UsageError(f"is {memory(mb)}, too little for anything", setting=setting, received=text, fix=fix)
     return mb

@@ -10,6 +10,7 @@ from roost.config.structs.data import BATCH_SIZE, DataSettings
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices, Settings
+    from roost.config.structs.optimizers import OptimizerSettings
     from roost.config.structs.watching import StatisticsSettings
 
 
@@ -32,6 +33,7 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
             fix="set step_mode: compile, or leave it out",
         )
     _check_devices(settings.devices, where)
+    _check_rates(settings.optimizers, where)
     _check_order(settings.data, where)
     _check_mix(settings.data, where)
     if settings.statistics is not None:
@@ -112,6 +114,22 @@ def refuse_backend(values: Mapping[str, Any], where: Callable[[str], str | None]
 
 _BACKEND_KEYS = ("backend", "dist_backend", "distributed_backend")
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
+
+
+def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[str], str | None]) -> None:
+    """A list is no learning rate, of whatever class; who writes one means a sweep."""
+    for name, optimizer in optimizers.items():
+        found = optimizer.arguments.get("lr")
+        if isinstance(found, list):
+            key = f"optimizers.{name}.lr"
+            sweep = f"{key}={','.join(map(str, found))}"
+            raise ConfigError(
+                "expected a number",
+                setting=key,
+                received=found,
+                where=where(key),
+                fix=f"write one; several make a sweep of `roost submit`: {sweep}",
+            )
 
 
 def _check_devices(devices: Devices, where: Callable[[str], str | None]) -> None:

@@ -114,6 +114,31 @@ class Difference:
     new: Any
 
 
+@dataclass(frozen=True)
+class Files:
+    """A config's files, the root first, read once for any number of command lines."""
+
+    path: Path
+    paths: list[Path]
+    layers: tuple[Layer, ...]
+    """From lowest to highest, the defaults included."""
+
+    def config(self, overrides: Iterable[str] = ()) -> Config:
+        """Merges them with what a command line says.
+
+        Raises:
+            ConfigError: An override does not fit.
+        """
+        layers = list(self.layers)
+        values = _fold(layers)
+        for text in overrides:
+            layer = _override(text, values)
+            layers.append(layer)
+            values = _apply(values, layer)
+        layers[1] = _of_options(layers)  # the command line may have changed what is declared
+        return Config(self.path, _fold(layers), self.paths, tuple(layers))
+
+
 def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
     """Reads a config with all that it includes.
 
@@ -126,6 +151,11 @@ def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Itera
         NotFound: The root or the tuning file does not exist.
         ConfigError: A file cannot be read or included, or an override does not fit.
     """
+    return load_files(path, tuning=tuning).config(overrides)
+
+
+def load_files(path: Path | str, *, tuning: Path | str | None = None) -> Files:
+    """Reads what `load` reads; arguments and errors are the same."""
     root = Path(os.path.normpath(Path(path).absolute()))
     reader = _Reader(root.parent)
     layers = reader.layers(root)
@@ -133,13 +163,7 @@ def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Itera
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
     layers.insert(0, Layer("default", settings.defaults(_fold(layers))))
     layers.insert(1, _of_options(layers))
-    values = _fold(layers)
-    for text in overrides:
-        layer = _override(text, values)
-        layers.append(layer)
-        values = _apply(values, layer)
-    layers[1] = _of_options(layers)  # the command line may have changed what is declared
-    return Config(root, _fold(layers), reader.files, tuple(layers))
+    return Files(root, reader.files, tuple(layers))
 
 
 def _of_options(layers: Sequence[Layer]) -> Layer:

@@ -66,6 +66,13 @@ def name(key: str, candidates: Collection[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
+def inner(key: str, candidates: Collection[str]) -> list[str]:
+    """The candidates that end with ``key``, of those the outermost: ``optimizers.main.lr`` for ``lr``."""
+    found = [one for one in candidates if one.endswith(f".{key}")]
+    outermost = min((one.count(".") for one in found), default=0)
+    return [one for one in found if one.count(".") == outermost]
+
+
 def of_data(key: str) -> str | None:
     """The setting of ``data`` that a key at the top can only mean; None if it may be the user's."""
     return _OURS.get(key, key) if key in _OF_DATA else None
@@ -88,6 +95,10 @@ def value(given: object, choices: Sequence[Any]) -> Any:
 
 
 def proposal(key: str, candidates: Collection[str]) -> str:
-    """``did you mean 'x'? `` for a fix: what others call so, else what is most like it, else nothing."""
-    meant = name(key, candidates) or nearest(key, candidates)
+    """``did you mean 'x'? `` for a fix: what others call so, else what has that name further inside, else
+    what is most like it, else nothing."""
+    inside = inner(key, candidates)
+    if len(inside) in (2, 3) and name(key, candidates) is None:
+        return f"did you mean {' or '.join(map(repr, inside))}? "
+    meant = name(key, candidates) or (inside[0] if len(inside) == 1 else nearest(key, candidates))
     return f"did you mean {meant!r}? " if meant is not None else ""

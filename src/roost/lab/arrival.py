@@ -32,13 +32,37 @@ def require_sound(tasks: Sequence[Task], known: Mapping[str, str]) -> None:
         for other in task.after:
             if other not in new:
                 require_hope(other, known.get(other))
+    if circle := _circle(tasks):
+        fix = "take one of these away from the tasks that come before"
+        what = f"tasks would wait for each other for ever: {circle}"
+        raise Refused(what, setting="--after", fix=fix)
+
+
+def hopeless(tasks: Sequence[Task]) -> list[str]:
+    """What keeps some of the tasks of a whole queue from ever beginning, a line each.
+
+    Args:
+        tasks: All of them.
+    """
+    known = {task.id for task in tasks}
+    waiting = [task for task in tasks if task.state == PENDING]
+    told = [
+        f"the task {task.id} waits for {other}, of which nothing is left, and will never start"
+        for task in waiting
+        for other in task.after
+        if other not in known
+    ]
+    circle = _circle(waiting)
+    return [*told, f"tasks wait for each other for ever: {circle}"] if circle else told
+
+
+def _circle(tasks: Sequence[Task]) -> str:
+    """``a → b → a``; empty if none of them waits for itself."""
     try:
         TopologicalSorter({task.id: task.after for task in tasks}).prepare()
     except CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))
-        fix = "take one of these away from the tasks that come before"
-        what = f"tasks would wait for each other for ever: {circle}"
-        raise Refused(what, setting="--after", fix=fix) from None
+        return " → ".join(reversed(error.args[1]))
+    return ""
 
 
 def require_hope(other: str, state: str | None) -> None:

@@ -5,26 +5,19 @@ from __future__ import annotations
 import os
 import resource
 import select
+import time
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
 
 from roost.base.errors import RoostError
+from roost.lab.aftermath import after
 from roost.lab.executors.protocol import Executor, Seen
+from roost.lab.remembered import Peak
 from roost.lab.store import Raced, Store
-from roost.lab.task import (
-    CRASHED,
-    EVICT,
-    FAILED,
-    KILL,
-    LIVE,
-    PENDING,
-    RUNNING,
-    STARTING,
-    STOP,
-    STOPPED,
-    STOPPING,
-    SUCCEEDED,
-    Task,
-)
+from roost.lab.taken import Capacities, alike, on_this_machine
+from roost.lab.task import KILL, LIVE, PENDING, RUNNING, STARTING, STOPPING, Task
+from roost.lab.transitions import ASKED
 
 
 class Attempts:
@@ -33,10 +26,11 @@ class Attempts:
     Args:
         store: The queue.
         executor: What has started them.
+        capacities: Of the cards.
     """
 
-    def __init__(self, store: Store, executor: Executor) -> None:
-        self._store, self._executor = store, executor
+    def __init__(self, store: Store, executor: Executor, capacities: Capacities = alike) -> None:
+        self._store, self._executor, self._capacities = store, executor, capacities
         self._fds: dict[str, int] = {}
         self._asked: dict[str, str] = {}
         self._troubles: dict[str, str] = {}
@@ -53,24 +47,36 @@ class Attempts:
             ended: Those whose descriptor said so, beside which only those without one are looked at; all
                 when None.
         """
-        changed = False
         looked_at = None if ended is None else set(ended)
-        for task in self._store.tasks(states=LIVE):
-            if looked_at is None or task.id in looked_at or task.id not in self._fds or task.stop_asked:
-                changed |= self._settled(task)
-        return changed
+        return self.look_at(
+            task
+            for task in self._store.tasks(states=LIVE)
+            if looked_at is None or task.id in looked_at or task.id not in self._fds or task.stop_asked
+        )
+
+    def look_at(self, tasks: Iterable[Task]) -> bool:
+        """Brings these live tasks up to date, in one transaction; gives whether one of them lives no more."""
+        has_ended, unwatched = self._look_at(tasks)
+        if unwatched:  # one that ended before it could be watched tells nobody
+            has_ended |= self._look_at(unwatched)[0]
+        return has_ended
+
+    def _look_at(self, tasks: Iterable[Task]) -> tuple[bool, list[Task]]:
+        """Gives whether one lives no more, and those that do and have no descriptor."""
+        found = [(task, seen) for task in tasks if (seen := self._seen(task)) is not None]
+        if not found:
+            return False, []
+        with self._store.together():
+            known = [now for task, seen in found if (now := self._settled(task, seen)) is not None]
+        live = [task for task in known if task.state in LIVE]
+        for task in live:
+            self._see_to(task)
+        return len(live) < len(known), [task for task in live if task.id not in self._fds]
 
     @property
     def are_watched(self) -> bool:
         """Whether each of them has a descriptor, so that none must be asked from time to time."""
         return all(task.id in self._fds for task in self._store.tasks(states=LIVE))
-
-    def note_started(self, task: Task, session: int) -> None:
-        """Writes down that a task runs that was just started."""
-        try:
-            self._settled(self._store.move(task, RUNNING, session=session))
-        except Raced:  # somebody asked it to stop meanwhile: that is seen at the next look
-            return
 
     def close(self) -> None:
         """Watches nothing any more."""
@@ -78,67 +84,93 @@ class Attempts:
             os.close(fd)
         self._fds.clear()
 
-    def _settled(self, task: Task) -> bool:
-        """Brings one task up to date; gives whether it lives no more."""
+    def _seen(self, task: Task) -> Seen | None:
         try:
             seen = self._executor.poll(task)
+            return seen._replace(taken=on_this_machine(seen.taken, self._capacities))
         except Exception as error:  # noqa: BLE001  - it reads what others have written; the rest must go on
-            self._tell(task, error)
-            return False
+            self._unwatch(task)  # else what has ended would wake us for ever
+            self._tell_unseen(task, error)
+            return None
+
+    def _settled(self, task: Task, seen: Seen) -> Task | None:
+        """Brings one task up to date; gives it as it is then, None if nothing is known of it now."""
         try:
             if seen.state == STARTING:
-                return False
+                return None
             if seen.state != RUNNING:
-                self._end(task, seen)
-                return True
-            now = {"session": seen.session, "started": seen.started}
+                return self._end(task, seen)
+            now: dict[str, Any] = {"session": seen.session, "started": seen.started}
             if task.state == STARTING:
-                task = self._store.move(task, RUNNING, **now)
-            elif (task.session, task.started) != (seen.session, seen.started):  # it was restarted by itself
-                task = self._store.update(task, **now)
+                return self._store.move(task, RUNNING, **now)
+            if (task.session, task.started) != (seen.session, seen.started):  # it was restarted by itself
+                return self._store.update(task, **now)
+            return task
+        except Raced:  # somebody has asked it to stop meanwhile: that is seen at the next look
+            return None
+        except (RoostError, OSError):  # of the queue, which is that of all
+            raise
+        except Exception as error:  # noqa: BLE001  - as in `_seen`
+            self._tell_unseen(task, error)
+            return None
+
+    def _see_to(self, task: Task) -> None:
+        try:
             self._watch(task)
             self._obey(task)
-        except Raced:
-            return False
-        return False
+        except (RoostError, OSError):  # as above
+            raise
+        except Exception as error:  # noqa: BLE001  - as above
+            self._tell_unseen(task, error)
 
     def _watch(self, task: Task) -> None:
         fd = self._fds.get(task.id)
         if fd is not None and _has_ended(fd):  # its guard alone was killed: there is something else to watch
             os.close(self._fds.pop(task.id))
         if task.id not in self._fds and len(self._fds) < _most_watched():
-            fd = self._executor.watch(task)
+            fd = None
+            with suppress(OSError):  # no descriptor is left: it is asked from time to time
+                fd = self._executor.watch(task)
             if fd is not None:
                 self._fds[task.id] = fd
 
     def _obey(self, task: Task) -> None:
         if not task.stop_asked or self._asked.get(task.id) == task.stop_asked:
             return
-        if task.state == RUNNING:
-            task = self._store.move(task, STOPPING)
+        try:
+            task = self._store.move(task, STOPPING) if task.state == RUNNING else task
+        except Raced:  # as above
+            return
         try:
             self._executor.ask(task, now=task.stop_asked == KILL)
-        except RoostError as error:
-            self._store.note("not asked", str(error), task=task.id)
+        except RoostError as error:  # it is asked again at the next look
+            self._tell(task, f"it could not be asked {ASKED[task.stop_asked]}: {error}")
+            return
         self._asked[task.id] = task.stop_asked
 
-    def _tell(self, task: Task, error: Exception) -> None:
+    def _tell_unseen(self, task: Task, error: Exception) -> None:
+        self._tell(task, f"what has become of it cannot be seen: {type(error).__name__}: {error}")
+
+    def _tell(self, task: Task, text: str) -> None:
         """Once, as long as it is the same."""
-        text = f"what has become of it cannot be seen: {type(error).__name__}: {error}"
         if self._troubles.get(task.id) != text:
             self._store.note("trouble", text, task=task.id)
             self._troubles[task.id] = text
 
-    def _end(self, task: Task, seen: Seen) -> None:
+    def _end(self, task: Task, seen: Seen) -> Task:
+        self._unwatch(task)
+        self._asked.pop(task.id, None)
+        to, changes = after(task, seen)
+        if to != PENDING:
+            changes |= {"started": seen.started, "ended": seen.ended, "exit_code": seen.exit_code}
+        ended = self._store.move(task, to, session=seen.session, measured=_peak(task, seen), **changes)
+        self._troubles.pop(task.id, None)
+        return ended
+
+    def _unwatch(self, task: Task) -> None:
         fd = self._fds.pop(task.id, None)
         if fd is not None:
             os.close(fd)
-        self._asked.pop(task.id, None)
-        self._troubles.pop(task.id, None)
-        to, changes = _after(task, seen)
-        if to != PENDING:
-            changes |= {"started": seen.started, "ended": seen.ended, "exit_code": seen.exit_code}
-        self._store.move(task, to, session=seen.session, **changes)
 
 
 def _most_watched() -> int:
@@ -152,21 +184,11 @@ def _has_ended(fd: int) -> bool:
     return bool(poller.poll(0))
 
 
-def _after(task: Task, seen: Seen) -> tuple[str, dict[str, object]]:
-    """The state that follows on the end of an attempt, and what else changes."""
-    if task.stop_asked in (STOP, KILL):
-        if seen.state == PENDING:
-            return STOPPED, {"reason": "stopped before it began"}
-        return seen.state, {"reason": seen.reason}
-    if seen.state == PENDING:
-        return PENDING, {"reason": "the lab was interrupted before it began"}
-    if seen.state == STOPPED and task.stop_asked == EVICT:
-        return PENDING, {"reason": "it made room for others"}
-    if seen.is_accident:
-        return PENDING, {"reason": f"attempt {task.attempt}: {seen.reason}"}
-    if seen.state in (FAILED, CRASHED) and task.retries:
-        return PENDING, {
-            "reason": f"attempt {task.attempt} {seen.state}: {seen.reason}",
-            "retries": task.retries - 1,
-        }
-    return seen.state, {"reason": "" if seen.state == SUCCEEDED else seen.reason}
+def _peak(task: Task, seen: Seen) -> Peak | None:
+    """What is to be remembered of its memory for the next runs like it."""
+    taken = seen.taken
+    if taken is None or not taken.is_whole or not task.profile:
+        return None
+    at = seen.ended if seen.ended is not None else time.time()
+    cards = task.need.cards
+    return Peak(task.profile, task.scale, taken.peak_mb, taken.driver_mb, cards, taken.model, at)

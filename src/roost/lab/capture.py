@@ -49,6 +49,7 @@ class OutputCap:
         self._block = max(_SEAM, found.st_blksize)
         self._hole_start = self._hole_end = -(-(limit_bytes // 2) // self._block) * self._block
         self._size = found.st_size
+        self._is_new = True
         self.growth = Growth(fd)
         """Tells when to look earlier than `look` said."""
 
@@ -63,7 +64,8 @@ class OutputCap:
         if not self._is_file:
             return _LATEST_SECONDS
         size = os.fstat(self._fd).st_size
-        grew, self._size = size != self._size, size
+        grew, self._size = size != self._size or self._is_new, size
+        self._is_new = False  # who was told of a growth ends 15 ms later: not for a run that is over at once
         if size < self._hole_end:  # somebody emptied it
             self._hole_end = self._hole_start
         end = (size - self._limit // 2) // self._block * self._block

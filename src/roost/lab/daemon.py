@@ -6,14 +6,14 @@ Started as ``python -m roost.lab.daemon`` by whoever submits first (`roost.opera
 
 from __future__ import annotations
 
-import getpass
+import functools
 import os
 import select
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from socket import socket
@@ -21,17 +21,19 @@ from types import FrameType
 
 from roost.base.errors import RoostError
 from roost.devices import providers
-from roost.lab import presence, wake
+from roost.lab import presence, safety, scheduler, wake
 from roost.lab.attempts import Attempts
 from roost.lab.executors.local import Local
+from roost.lab.forked import Template
+from roost.lab.notices.errand import Errand
 from roost.lab.scheduler import Scheduler
 from roost.lab.store import Store
 
 _UNWATCHED_SECONDS = 0.5
 """How often tasks are looked at that cannot be waited for."""
-_LONGEST_SECONDS = 60.0
-"""The safety net, should somebody have forgotten to wake us."""
-_PAUSE_SECONDS = 0.5
+_LEAVING_MS = 10
+"""A lease is told to end just before it has, and before the guard of ours that held it: one pass for both."""
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 60.0
 """After something went wrong; twice as long each time that it does again."""
 
 
@@ -52,7 +54,7 @@ class Daemon:
         self._is_told_to_end = False
 
     def run(self, ready_fd: int | None = None) -> None:
-        """Serves until SIGTERM or SIGINT.
+        """Serves until SIGTERM or SIGINT, or until its queue is no more the one that others find.
 
         Args:
             ready_fd: Gets a line when everything that stands has been adopted; then it is closed.
@@ -61,36 +63,64 @@ class Daemon:
             Refused: Another daemon has this queue, or it cannot be opened.
             OSError: There is no room for what it needs.
         """
-        lock_fd = presence.take(self._folder, now=time.time())
-        wakeup_fd = self._listen()
+        lock_fd = presence.lock(self._folder)  # first: what is opened before may be made anew meanwhile
         try:
-            with (
-                Store.open(self._folder) as store,
-                closing(wake.listen(self._folder)) as bell,
-                providers.watching() as ask,
-            ):
-                executor = Local()
-                with closing(Attempts(store, executor)) as attempts:
-                    scheduler = Scheduler(store, executor, attempts, ask, user=getpass.getuser())
-                    attempts.settle()
-                    if ready_fd is not None:
-                        os.dup2(1, 2)  # whoever started us hears no more; from now on it is the log
-                        with suppress(BrokenPipeError):
-                            os.write(ready_fd, b"ready\n")
-                        os.close(ready_fd)
-                    self._serve(_Sleep(bell, wakeup_fd), attempts, scheduler, _Troubles())
+            with Store.open(self._folder) as store:
+                presence.tell(self._folder, now=time.time())
+                queue = presence.identity(store.path)
+                is_in_place = functools.partial(presence.is_in_place, self._folder, lock_fd, queue)
+                self._run(store, is_in_place, ready_fd)
         finally:
             os.close(lock_fd)
 
-    def _serve(self, sleep: _Sleep, attempts: Attempts, scheduler: Scheduler, troubles: _Troubles) -> None:
+    def _run(self, store: Store, is_in_place: Callable[[], bool], ready_fd: int | None) -> None:
+        wakeup_fd = self._listen()
+        with (
+            closing(wake.listen(self._folder)) as bell,
+            providers.watching() as ask,
+            closing(Template()) as template,
+        ):
+            template.open()  # it loads itself while what stands is adopted
+            executor = Local(template)
+            capacities = functools.partial(scheduler.capacities, store, ask)
+            with (
+                closing(Attempts(store, executor, capacities)) as attempts,
+                closing(Scheduler(store, executor, attempts, ask)) as decides,
+                closing(Errand(store)) as errand,
+            ):
+                attempts.settle()
+                if ready_fd is not None:
+                    os.dup2(1, 2)  # whoever started us hears no more; from now on it is the log
+                    with suppress(BrokenPipeError):
+                        os.write(ready_fd, b"ready\n")
+                    os.close(ready_fd)
+                longest = functools.partial(safety.longest_sleep, store)
+                self._serve(_Sleep(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
+
+    def _serve(
+        self,
+        sleep: _Sleep,
+        attempts: Attempts,
+        scheduler: Scheduler,
+        errand: Errand,
+        is_in_place: Callable[[], bool],
+        longest_sleep: Callable[[], float],
+    ) -> None:
         ended: list[str] | None = []
+        troubles = _Troubles()
         while not self._is_told_to_end:
+            if not is_in_place():
+                what = "the queue was removed or replaced, so this daemon ends; what runs goes on"
+                _log(f"{self._folder}: {what}\n")
+                return
             try:
                 attempts.settle(ended)
                 wait = scheduler.run()
-                longest = _LONGEST_SECONDS if attempts.are_watched else _UNWATCHED_SECONDS
+                errand.run()
+                longest = longest_sleep() if attempts.are_watched else _UNWATCHED_SECONDS
                 troubles.forget()
-                ended = sleep.until(attempts.fds, min(wait if wait is not None else longest, longest))
+                seconds = min(wait if wait is not None else longest, longest)
+                ended = sleep.until(attempts.fds | errand.fds, seconds, scheduler.fd)
             except Exception as error:  # noqa: BLE001  - told; what runs is to be seen to all the same
                 sleep.until({}, troubles.note(error))  # not for what has ended: nothing may come of it yet
                 ended = None
@@ -121,17 +151,24 @@ class _Sleep:
     def __init__(self, bell: socket, wakeup_fd: int) -> None:
         self._bell, self._wakeup_fd = bell, wakeup_fd
 
-    def until(self, attempts: Mapping[int, str], seconds: float) -> list[str]:
+    def until(self, attempts: Mapping[int, str], seconds: float, cards_fd: int | None = None) -> list[str]:
         """Gives the tasks that have ended meanwhile, of those that can tell.
 
         Args:
             attempts: By descriptor.
             seconds: After which it wakes by itself.
+            cards_fd: Readable when somebody leaves a card.
         """
         poller = select.poll()
         for fd in (self._bell.fileno(), self._wakeup_fd, *attempts):
             poller.register(fd, select.POLLIN)
-        found = [attempts[fd] for fd, _ in poller.poll(seconds * 1000) if fd in attempts]
+        if cards_fd is not None:
+            poller.register(cards_fd, select.POLLIN)
+        ready = [fd for fd, _ in poller.poll(seconds * 1000)]
+        if cards_fd is not None and ready == [cards_fd]:
+            poller.unregister(cards_fd)
+            ready = [fd for fd, _ in poller.poll(_LEAVING_MS)]
+        found = [attempts[fd] for fd in ready if fd in attempts]
         wake.drain(self._bell)
         with suppress(BlockingIOError):
             while os.read(self._wakeup_fd, 4096):
@@ -150,16 +187,20 @@ class _Troubles:
         is_defect = not isinstance(error, RoostError | OSError)
         text = "".join(traceback.format_exception(error)) if is_defect else f"{error}\n"
         if text != self._told:
-            with suppress(OSError):  # the log may be what there is no room for
-                sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
-                sys.stderr.flush()
+            _log(text)
         self._told, seconds = text, self._seconds
-        self._seconds = min(2 * seconds, _LONGEST_SECONDS)
+        self._seconds = min(2 * seconds, _LONGEST_PAUSE_SECONDS)
         return seconds
 
     def forget(self) -> None:
         """It works again."""
         self._told, self._seconds = "", _PAUSE_SECONDS
+
+
+def _log(text: str) -> None:
+    with suppress(OSError):  # the log may be what there is no room for
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
+        sys.stderr.flush()
 
 
 def main() -> int:

@@ -10,25 +10,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.base.errors import Refused, RoostError
-from roost.lab import place, rows, schema
+from roost.lab import place, roots, rows, schema
 
 NAME = "lab.db"
 _PATIENCE_SECONDS = 10.0
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _NO_RIGHT = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
-_REBUILD = "`roost lab rebuild` makes it anew from the packages and keeps this one aside"
+_REBUILD = "`roost lab rebuild` makes it anew from the packages"
+
+
+def was_made(folder: Path) -> bool:
+    """Whether there is a queue, or was one: what was queued then is told to be gone."""
+    return (folder / NAME).exists() or bool(roots.read(folder))
 
 
 def open_(folder: Path) -> sqlite3.Connection:
     """The queue in a folder, made if need be.
 
     Raises:
-        Refused: Its place will not do, it is damaged, or a newer roost has made it.
+        Refused: Its place will not do, it is damaged or gone, or a newer roost has made it.
         RoostError: It cannot be written.
         OSError: Its folder cannot be made.
     """
     place.prepare(folder)
     path = folder / NAME
+    if was_made(folder) and not path.exists():
+        raise Refused("the lab's queue is gone", where=path, fix=_REBUILD)
     with told(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_SECONDS)
         try:
@@ -56,7 +63,8 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
 def damaged(path: Path, why: object) -> Refused:
     """What is told of a queue that cannot be read."""
-    return Refused(f"the lab's queue is damaged: {' '.join(str(why).split())}", where=path, fix=_REBUILD)
+    what = f"the lab's queue is damaged: {' '.join(str(why).split())}"
+    return Refused(what, where=path, fix=f"{_REBUILD} and keeps this one aside")
 
 
 @contextlib.contextmanager
@@ -112,7 +120,12 @@ def reading(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """All that is written inside, or nothing. Its commit is on the disk before the block has ended."""
+    """All that is written inside, or nothing. Its commit is on the disk before the block has ended; that of a
+    block inside of another one, when the outer one has."""
+    if connection.in_transaction:
+        with _part(connection):
+            yield connection
+        return
     _begin(connection)
     try:
         yield connection
@@ -120,6 +133,20 @@ def writing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     except BaseException:
         if connection.in_transaction:  # some errors have rolled it back already
             connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def _part(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is written inside, or nothing of that alone."""
+    connection.execute("SAVEPOINT part")
+    try:
+        yield
+        connection.execute("RELEASE part")
+    except BaseException:
+        if connection.in_transaction:  # as in `writing`
+            connection.execute("ROLLBACK TO part")
+            connection.execute("RELEASE part")
         raise
 
 

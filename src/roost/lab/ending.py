@@ -12,6 +12,8 @@ PEER = "peer"
 """Why a rank failed to which nothing happened but that another one is gone."""
 STALLED = "stalled"
 """Why a session failed that was ended because it hung."""
+NOT_STARTED = "start"
+"""Why a session failed whose worker did not come up: nothing of it has printed anything."""
 _STATES = ("succeeded", "failed", "stopped")
 
 _PROBABLY_MEMORY = "if nobody did that: the kernel, because memory ran out; `dmesg` tells"
@@ -47,8 +49,13 @@ def ending(
         overdue: What to say of one that had to be killed because it did not end when the limit asked.
         is_command: Whether it was no worker, but a command of the user: its exit code is what it says.
     """
-    said = _of_command(worker_status, asked_to_stop) if is_command else final_line(report)
-    if said is not None and (limit is None or said.state != "stopped"):
+    said = final_line(report)
+    if is_command and (said is None or said.reason != NOT_STARTED):  # it may be a roost that has a worker
+        said = _of_command(
+            worker_status, asked_to_stop=asked_to_stop, was_killed=killed or overdue is not None
+        )
+    # A command says nothing of whether it was through when its limit had it end.
+    if said is not None and (limit is None or not (is_command or said.state == "stopped")):
         return said
     if killed and said is None:
         return Ending("stopped", INTERRUPTED_EXIT_CODE, "killed", None)
@@ -61,14 +68,15 @@ def ending(
     return _crash(worker_status)
 
 
-def _of_command(status: int, asked_to_stop: bool) -> Ending | None:
-    """What a command says by its end; nothing if a signal has ended it that nobody has asked for."""
-    if asked_to_stop:
-        return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
-    if status < 0:
-        return None
+def _of_command(status: int, *, asked_to_stop: bool, was_killed: bool) -> Ending | None:
+    """What a command says by its end; nothing if it was killed, or a signal has ended it that nobody has
+    asked for. One that was asked to stop may be through in that moment: 0 is success all the same."""
     if status == 0:
         return Ending("succeeded", 0, "done", None)
+    if status < 0 and (was_killed or not asked_to_stop):
+        return None
+    if asked_to_stop:
+        return Ending("stopped", STOPPED_EXIT_CODE, "signal", None)
     return Ending("failed", status, "exit", f"the command exited with {status}")
 
 
@@ -108,7 +116,8 @@ def final_line(report: bytes) -> Ending | None:
             found = Ending(said["state"], said["exit_code"], said["reason"], said["error"])
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-        typed = isinstance(found.exit_code, int) and isinstance(found.reason, str)
+        is_code = type(found.exit_code) is int and 0 <= found.exit_code <= 255
+        typed = is_code and isinstance(found.reason, str)
         if typed and found.state in _STATES and isinstance(found.error, str | None):
             last = found
             if rank >= 0 and found.state == "failed":

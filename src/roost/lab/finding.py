@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -39,12 +40,14 @@ def find(connection: sqlite3.Connection, text: str) -> str:
         if found := connection.execute(sql, value).fetchall():
             return _one(found, text)
     names = connection.execute("SELECT name FROM task ORDER BY seq DESC LIMIT ?", (_MOST_PROPOSED,))
-    fix = f"{proposal(typed, dict.fromkeys(name for (name,) in names))}`roost tasks` lists them"
-    raise NotFound("there is no such task", received=text, fix=fix)
+    near = proposal(typed, dict.fromkeys(name for (name,) in names))
+    fix = f"{near}`roost tasks` lists tasks, `roost ls` packages"
+    raise NotFound("there is no such task or package", received=text, fix=fix)
 
 
 def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
-    """The id of the sweep that is meant by it, or by its beginning; None if a task, or nothing, is meant.
+    """The id of the sweep that is meant by it, by its beginning, or by what its tasks are called together;
+    None if a task, or nothing, is meant.
 
     Raises:
         UsageError: There are several, or tasks that it may mean as well.
@@ -55,7 +58,11 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
         return None
     sql = "SELECT DISTINCT array FROM task WHERE substr(array, 1, ?) = ?"
     sweeps = [sweep for (sweep,) in connection.execute(sql, beginning[1])]
-    tasks = _ids(connection, *beginning) if sweeps else []
+    tasks = _ids(connection, *beginning)
+    if not sweeps and not tasks:
+        sweeps = _called(connection, typed)
+    elif not sweeps:
+        return None
     if len(sweeps) + len(tasks) > 1:
         told = [*(f"the sweep {id}" for id in sweeps), *tasks]
         raise UsageError(
@@ -64,6 +71,23 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
             fix="give the id of one, or enough of its beginning",
         )
     return sweeps[0] if sweeps else None
+
+
+def _called(connection: sqlite3.Connection, typed: str) -> list[str]:
+    """The sweeps whose tasks begin with this name, those that go on before those that have ended:
+    ``try`` and ``try_seed-…`` are that of ``try_seed-0`` and ``try_seed-1``."""
+    name = typed.removesuffix("…")
+    marks = ", ".join("?" * len(ENDED))
+    sql = (
+        f"SELECT array, min(name), max(name), sum(state NOT IN ({marks})) FROM task "
+        "WHERE array IS NOT NULL GROUP BY array"
+    )
+    found = []
+    for sweep, first, last, unended in connection.execute(sql, ENDED):
+        common = os.path.commonprefix([first, last])  # noqa: RUF071  - they are no paths
+        if (name and common == name) or common.startswith((f"{name}_", f"{name}-")):
+            found.append((sweep, unended))
+    return [sweep for sweep, unended in found if unended] or [sweep for sweep, _ in found]
 
 
 def beginnings(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
@@ -104,6 +128,7 @@ def _questions(text: str) -> list[tuple[str, tuple[str, ...]]]:
         ("id = ?", (text.lower(),)),
         ("name = ?", (text,)),
         ("package IN (?, ?)", _paths(text)),
+        *([] if "/" in text else [(f"substr(package, -{len(text) + 1}) = ?", (f"/{text}",))]),
         ("substr(id, 1, ?) = ?", (len(text), text.lower())),  # type: ignore[list-item]
     ]
 

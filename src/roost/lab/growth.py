@@ -16,17 +16,24 @@ class Growth:
     """
 
     def __init__(self, file_fd: int) -> None:
-        import ctypes
-
-        self._libc: Any = ctypes.CDLL(None)
         self._path = f"/proc/self/fd/{file_fd}".encode()
-        has_it = hasattr(self._libc, "inotify_init1")
-        self.fd: int = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if has_it else -1
-        """Readable after that write; -1 where nobody tells (no Linux; too many are told already)."""
+        self._libc: Any = None
+        self.fd = -1
+        """Readable after that write; -1 before the first `expect`, and where nobody tells (no Linux; too many
+        are told already)."""
 
     def expect(self) -> bool:
         """Asks to be told of the next write; False: nobody will tell."""
+        if self._libc is None:
+            self._open()
         return self.fd >= 0 and self._libc.inotify_add_watch(self.fd, self._path, _MODIFY | _ONCE) >= 0
+
+    def _open(self) -> None:
+        import ctypes
+
+        self._libc = ctypes.CDLL(None)
+        if hasattr(self._libc, "inotify_init1"):
+            self.fd = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def take(self) -> None:
         """Takes what was told, so that `fd` is not readable any more."""

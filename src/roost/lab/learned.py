@@ -89,7 +89,7 @@ def reserve(
         peaks: Of its profile, the oldest first.
         scale: Of the task.
         device: The model of the card.
-        ranks: How many processes it trains with.
+        ranks: Among how many cards it is shared out.
         declared_mb: What the task itself says; None: nothing.
     """
     by_scale: defaultdict[float | None, list[Peak]] = defaultdict(list)
@@ -153,6 +153,10 @@ class OutOfMemory:
 
     reserved_mb: int | None
     """What it had of the card; None: the whole."""
+    card_mb: int
+    """What tasks may have of such a card."""
+    largest_mb: int
+    """What tasks may have of the largest card."""
     peak_mb: float
     """What it had taken, the driver's part included."""
     asked_mb: float = 0.0
@@ -161,9 +165,14 @@ class OutOfMemory:
     """Whether nobody else had anything of the card."""
 
     @property
+    def promised_mb(self) -> int:
+        """What it could count on."""
+        return self.card_mb if self.reserved_mb is None else self.reserved_mb
+
+    @property
     def own_fault(self) -> bool:
         """Whether it needed more than it was promised; otherwise a neighbour had taken that."""
-        return self.alone or self.reserved_mb is None or self.peak_mb + self.asked_mb > self.reserved_mb
+        return self.alone or self.peak_mb + self.asked_mb > self.promised_mb
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +180,18 @@ class Again:
     """What the next attempt is given."""
 
     mb: int | None
-    """At least, of each card; None: nothing is known."""
+    """At least, of each card; None: no more than before."""
     whole: bool
     count: int
     """How often it has run out of memory by its own fault."""
 
 
-def after_out_of_memory(failed: OutOfMemory, *, count: int, total_mb: int, largest_mb: int) -> Again | None:
+def after_out_of_memory(failed: OutOfMemory, *, count: int) -> Again | None:
     """What an attempt is given after one that ran out of memory: more, then a whole card, then a larger one.
 
     Args:
         failed: How it did.
         count: How often it had before, by its own fault.
-        total_mb: Of the card it was on.
-        largest_mb: Of the largest card that it may have.
 
     Returns:
         None where nothing larger is left, or it has failed `MOST_RETRIES` times before: the task needs a
@@ -195,8 +202,8 @@ def after_out_of_memory(failed: OutOfMemory, *, count: int, total_mb: int, large
     if count >= MOST_RETRIES:
         return None
     if failed.reserved_mb is None:
-        return Again(total_mb + 1, True, count + 1) if largest_mb > total_mb else None
+        return Again(failed.card_mb + 1, True, count + 1) if failed.largest_mb > failed.card_mb else None
     more = _up(max(failed.reserved_mb * _MORE, failed.peak_mb * _MORE_THAN_PEAK))
-    if count == 0 and more < total_mb:
+    if count == 0 and more < failed.card_mb:
         return Again(more, False, 1)
     return Again(failed.reserved_mb, True, count + 1)

@@ -7,6 +7,10 @@ import os
 LEFT_OUT = rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
 """Finds a `left_out_line`, and its number. A run may print anything: what this finds must be a number."""
 
+_OWN = "roost: "
+_TAIL_BYTES = 4096
+_LONGEST_LINE = 200
+
 
 def left_out_line(num_bytes: int) -> bytes:
     """What stands in the place of output that is not kept."""
@@ -31,9 +35,35 @@ def open_output(path: str) -> int:
     return fd
 
 
+def last_line(path: str, begin: int) -> str:
+    """The last line that a session has printed, but for those of roost's own: of a program that failed mostly
+    why. Cut to a few words; empty if there is none.
+
+    Args:
+        path: The output.
+        begin: Where that of the session begins, in bytes.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:  # removed
+        return ""
+    try:
+        size = os.fstat(fd).st_size
+        # What is shorter than where it began was shortened: its tail is of this session all the same.
+        start = max(begin if size >= begin else 0, size - _TAIL_BYTES)
+        lines = os.pread(fd, _TAIL_BYTES, start).decode(errors="replace").splitlines()
+    except OSError:  # a FIFO, a terminal
+        return ""
+    finally:
+        os.close(fd)
+    words = ("".join(filter(str.isprintable, line)) for line in reversed(lines) if not line.startswith(_OWN))
+    said = (line.strip() for line in words)
+    return next(filter(None, said), "")[:_LONGEST_LINE]
+
+
 def say(fd: int, text: str) -> None:
     """A line of roost's own at the tail of the output."""
     try:
-        os.write(fd, f"\nroost: {text}\n".encode())
+        os.write(fd, f"\n{_OWN}{text}\n".encode())
     except OSError:  # the disk that refuses the record may refuse this too; the exit code still tells
         return

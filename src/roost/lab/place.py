@@ -4,40 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from roost.base import durable
+from roost.base import durable, mounts
 from roost.base.errors import Refused
 
-MOUNTS = Path("/proc/self/mountinfo")
-_REMOTE = frozenset(
-    [
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "davfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-    ]
-)
-_LOCAL_FUSE = frozenset(["fuse.fuse-overlayfs"])  # of a container without root; its files lie on this machine
 _ELSEWHERE = "set ROOST_STATE to a folder of a local disk"
 
 
@@ -50,12 +23,12 @@ def folder() -> Path:
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "roost" / "lab"
 
 
-def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
+def prepare(path: Path, *, listed: Path = mounts.LISTED) -> None:
     """Makes the folder if need be, and makes sure that it will do.
 
     Args:
         path: The folder.
-        mounts: As for `file_system`.
+        listed: As of `mounts.kind_of`.
 
     Raises:
         Refused: It lies on a network, is another user's, or others may look into it.
@@ -64,8 +37,8 @@ def prepare(path: Path, *, mounts: Path = MOUNTS) -> None:
     if not path.is_dir():
         durable.make_folders(path.parent)
         durable.make_folder(path, exist_ok=True, mode=0o700)
-    kind = file_system(path, mounts=mounts)
-    if kind in _REMOTE or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE):
+    kind = mounts.kind_of(path, listed=listed)
+    if mounts.is_remote(kind):
         what = f"the lab's state would lie on a network file system ({kind}), where its queue can be damaged"
         raise Refused(what, where=path, fix=_ELSEWHERE)
     require_own(path, 0o700)
@@ -97,23 +70,3 @@ def alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def file_system(path: Path, *, mounts: Path = MOUNTS) -> str:
-    """The kind of the file system that a folder lies on, as the kernel calls it; empty if it does not tell.
-
-    Args:
-        path: The folder.
-        mounts: The kernel's list.
-    """
-    try:
-        lines = mounts.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return ""
-    here, kind, depth = path.resolve(), "", -1
-    for line in lines:
-        fields = line.split()
-        mount = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]))
-        if here.is_relative_to(mount) and len(mount.parts) >= depth:  # a later mount hides an earlier one
-            kind, depth = fields[fields.index("-") + 1], len(mount.parts)
-    return kind

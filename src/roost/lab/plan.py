@@ -28,3 +28,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Spec`."""
     restart: int = 0
     """Likewise."""
+    is_launcher: bool = False
+    """Likewise."""

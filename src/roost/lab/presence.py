@@ -13,7 +13,7 @@ import msgspec
 from roost import __version__
 from roost.base import durable, process, regular
 from roost.base.errors import Refused
-from roost.lab import place
+from roost.lab import database, place
 
 _LOCK, _ABOUT = "daemon.lock", "daemon.json"
 _TOLD_SECONDS, _TICK_SECONDS = 2.0, 0.005
@@ -28,6 +28,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """Of roost."""
     started: float
+    queue: str = ""
+    """The file of the queue that it has opened, as `identity` tells it; empty where there was none."""
 
     @property
     def lives(self) -> bool:
@@ -35,14 +37,16 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         return process.alive(self.pid, self.start_ticks, self.boot_id)
 
 
-def take(folder: Path, *, now: float) -> int:
-    """Becomes the daemon of a lab; gives the descriptor that makes us so until it is closed.
+def tell(folder: Path, *, now: float) -> None:
+    """Tells who the daemon of a lab is: we, who hold its `lock` and have opened its queue.
+
+    Args:
+        folder: The lab's.
+        now: Unix seconds.
 
     Raises:
-        Refused: There is one, or the folder will not do.
-        OSError: The lock cannot be made.
+        OSError: It cannot be written.
     """
-    fd = lock(folder)
     pid = os.getpid()
     told = About(
         pid=pid,
@@ -50,9 +54,34 @@ def take(folder: Path, *, now: float) -> int:
         boot_id=process.boot_id(),
         version=__version__,
         started=now,
+        queue=identity(folder / database.NAME),
     )
     durable.write(folder / _ABOUT, msgspec.json.encode(told), mode=0o600)
-    return fd
+
+
+def identity(path: Path) -> str:
+    """Which file stands at a path now; empty if none does."""
+    try:
+        return _identity(path.stat())
+    except OSError:
+        return ""
+
+
+def _identity(found: os.stat_result) -> str:
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def is_in_place(folder: Path, lock_fd: int, queue: str) -> bool:
+    """Whether the lock and the queue that a daemon has opened are still those that others find in its folder:
+    else a second daemon comes up beside it.
+
+    Args:
+        folder: The lab's.
+        lock_fd: As `lock` gave it.
+        queue: The `identity` of its queue.
+    """
+    own = _identity(os.fstat(lock_fd))
+    return identity(folder / _LOCK) == own and identity(folder / database.NAME) == queue
 
 
 def lock(folder: Path) -> int:

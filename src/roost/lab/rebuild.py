@@ -6,21 +6,24 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
 
 from roost.base import durable
 from roost.base.errors import RoostError
-from roost.lab import database, place, roots, ticket
+from roost.lab import arrival, database, place, roots, ticket
 from roost.lab.remembered import Peak, Remembered
 from roost.lab.store import Store
-from roost.lab.task import LIVE, PENDING, RUNNING, STARTING, Task
+from roost.lab.task import LIVE, PENDING, RUNNING, STARTING, SUCCEEDED, Task
 from roost.package import names, sessions
 
 _BESIDE = ("-wal", "-shm")
+_LOCK = "rebuild.lock"
 
 
 class Rebuilt(NamedTuple):
@@ -30,18 +33,46 @@ class Rebuilt(NamedTuple):
     """That it has now."""
     aside: Path | None
     """Where the old one is; None if there was none."""
+    notes: tuple[str, ...] = ()
+    """What a person should hear: which tickets were passed over, and what will never start; a line each."""
 
 
-def rebuild(folder: Path, more: Iterable[Path] = ()) -> Rebuilt:
+@contextlib.contextmanager
+def undisturbed(folder: Path, *, alone: bool = False) -> Iterator[None]:
+    """Waits until no queue is made anew here, and keeps it from being; what is written meanwhile would be
+    lost with the old one.
+
+    Args:
+        folder: The lab's.
+        alone: For whoever makes it anew: waits also for all others who are inside.
+
+    Raises:
+        Refused: The folder will not do.
+        OSError: The lock cannot be made.
+    """
+    import fcntl
+
+    place.prepare(folder)
+    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None) -> Rebuilt:
     """Makes the queue anew. What waited waits, what runs is taken over with its cards, what has ended stays
     so. Settings and measured memory come from the old queue, as far as it can be read. No package holds an
     environment: what waits is started with that of the caller.
 
-    The caller makes sure that no daemon uses the folder.
+    The caller makes sure that no daemon uses the folder, and is `undisturbed` alone.
 
     Args:
         folder: The lab's.
         more: Packages, or folders that hold some, beside those that the queue has ever heard of.
+        lost: The folder of a lab, of whatever machine, that is no more: its tasks are taken over, too. Those
+            of all others are passed over: each may have its own daemon, and would run twice.
 
     Raises:
         Refused: The folder will not do.
@@ -49,7 +80,13 @@ def rebuild(folder: Path, more: Iterable[Path] = ()) -> Rebuilt:
         OSError: Likewise.
     """
     place.prepare(folder)
-    tasks = _tasks(_packages([*roots.read(folder), *more]))
+    notes = list[str]()
+    found = _found(_packages([*roots.read(folder), *more]), notes.append)
+    others = Counter(one.lab for one in found if not _is_of(one, folder, lost))
+    notes += [_of_another(*one) for one in sorted(others.items())]
+    found = [one for one in found if one.lab not in others]
+    tasks = _tasks(found, notes.append)
+    notes += arrival.hopeless(tasks)
     path = folder / database.NAME
     with place.alone(folder):
         settings, peaks = _remembered(path)
@@ -67,7 +104,13 @@ def rebuild(folder: Path, more: Iterable[Path] = ()) -> Rebuilt:
         finally:
             durable.discard(staging)
     roots.note(folder, [Path(task.package) for task in tasks])
-    return Rebuilt(len(tasks), aside)
+    for one in found:
+        if one.lab and one.lab != ticket.name_of_lab(folder):
+            try:
+                ticket.write(one.task, folder)
+            except OSError as error:  # it is ours already
+                notes.append(f"{one.task.package} still names the other lab: {error}")
+    return Rebuilt(len(tasks), aside, tuple(notes))
 
 
 def _packages(given: Iterable[Path]) -> Iterator[Path]:
@@ -91,14 +134,43 @@ def _folders_in(root: Path) -> list[Path]:
         return []
 
 
-def _tasks(packages: Iterable[Path]) -> list[Task]:
-    """In the order in which they were submitted. Of a package and its copies the one tells that was first."""
+def _is_of(one: ticket.Ticket, folder: Path, lost: Path | None) -> bool:
+    if one.lab in ("", ticket.name_of_lab(folder)):
+        return True
+    host = one.lab.partition(":")[0]
+    return lost is not None and one.lab == ticket.name_of_lab(lost, host)
+
+
+def _of_another(lab: str, count: int) -> str:
+    host, _, folder = lab.partition(":")
+    tasks = "a task" if count == 1 else f"{count} tasks"
+    fix = f"if that is lost: roost lab rebuild --take-over {quote(folder)}"
+    return f"passed over {tasks} of the lab in {folder} of {host}; {fix}"
+
+
+def _found(packages: Iterable[Path], tell: Callable[[str], None]) -> list[ticket.Ticket]:
+    """The ticket of each task of this user. Of a package and its copies the one tells that was first."""
     found: dict[str, ticket.Ticket] = {}
     for package in packages:
-        for one in ticket.read_all(package):
-            if one.task.id not in found or one.at_home:
+        for path in ticket.unconfirmed(package):
+            tell(f"passed over {path}: its submit was cut off before it was queued")
+        for one in ticket.read_all(package, lambda why: tell(f"passed over {why}")):
+            if one.uid != os.geteuid():
+                tell(f"passed over the task {one.task.id} in {package}: its ticket is of another user")
+            elif one.task.id not in found or one.at_home:
                 found[one.task.id] = one
-    tasks = [_as_it_is(_with_environment(one.task)) for one in found.values()]
+    return list(found.values())
+
+
+def _tasks(found: Iterable[ticket.Ticket], tell: Callable[[str], None]) -> list[Task]:
+    """In the order in which they were submitted."""
+    tasks = []
+    for one in found:
+        try:
+            ticket.require_sense(task := _as_it_is(_with_environment(one.task)))
+            tasks.append(task)
+        except (OSError, ValueError, TypeError, OverflowError) as error:
+            tell(f"passed over the task {one.task.id} in {one.task.package}: {error}")
     return sorted(tasks, key=lambda task: (task.submitted, task.id))
 
 
@@ -118,6 +190,11 @@ def _as_it_is(task: Task) -> Task:
     if newest is None or attempt < task.attempt or (rests and attempt == task.attempt):
         return task if rests else msgspec.structs.replace(task, state=PENDING, stop_asked="")
     record = newest.record
+    if record is not None and record.get("state") == SUCCEEDED:
+        told = {name: record.get(name) for name in ("started", "ended", "exit_code")}
+        return msgspec.structs.replace(
+            task, state=SUCCEEDED, reason="", attempt=attempt, session=newest.number, plan={}, **told
+        )
     return msgspec.structs.replace(
         task,
         state=STARTING if record is None else RUNNING,

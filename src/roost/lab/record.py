@@ -39,6 +39,16 @@ class Record:
 
         durable.write(Path(self.path), self._text())
 
+    def write_first(self, request_file: str) -> None:
+        """Writes, and makes the session's request durable before, if it is named. Raises OSError."""
+        if request_file:
+            from pathlib import Path
+
+            from roost.base import durable
+
+            durable.sync_file(Path(request_file))
+        self.write()
+
     def write_if_possible(self) -> None:
         """For what is told in the output too: a full disk must not end the run."""
         try:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roost.base.size import memory
 from roost.lab import database, rows
+from roost.lab.task import SUCCEEDED
 
 MOST_EVENTS = 100_000
 MOST_PEAKS = 64
@@ -28,6 +30,10 @@ class Event(NamedTuple):
     text: str
 
 
+RULES = "rules"
+"""The setting under which the rules stand."""
+
+
 class Peak(NamedTuple):
     """The memory that an attempt has taken of each of its cards."""
 
@@ -40,9 +46,19 @@ class Peak(NamedTuple):
     overhead_mb: float
     """What the driver took beside."""
     ranks: int
+    """Among how many cards it was shared out."""
     device: str
     """The card's model."""
     at: float
+
+
+class Span(NamedTuple):
+    """How long a task of a sweep took."""
+
+    array: str
+    profile: str
+    scale: float | None
+    seconds: float
 
 
 class Remembered:
@@ -73,26 +89,37 @@ class Remembered:
         oldest = "(SELECT max(seq) FROM event) - ?"
         self._connection.execute(f"DELETE FROM event WHERE seq <= {oldest}", (MOST_EVENTS,))
 
-    def events(self, *, after: int = 0, task: str | None = None) -> list[Event]:
+    def events(
+        self, *, after: int = 0, task: str | None = None, kind: str | None = None, most: int = MOST_EVENTS
+    ) -> list[Event]:
         """What happened, the oldest first; the oldest of all are forgotten.
 
         Args:
             after: What came later than the event of this number.
             task: To this one alone.
+            kind: Of this one alone.
+            most: So many of them, the oldest.
         """
-        own, values = ("AND task = ?", (after, task)) if task is not None else ("", (after,))
+        asked = {name: value for name, value in (("task", task), ("kind", kind)) if value is not None}
+        own = "".join(f" AND {name} = ?" for name in asked)
         with self._reading() as connection:
-            sql = f"SELECT seq, at, task, kind, text FROM event WHERE seq > ? {own} ORDER BY seq"
-            return [Event(*row) for row in connection.execute(sql, values)]
+            sql = f"SELECT seq, at, task, kind, text FROM event WHERE seq > ?{own} ORDER BY seq LIMIT ?"
+            return [Event(*row) for row in connection.execute(sql, (after, *asked.values(), most))]
 
     def learn(self, peak: Peak) -> None:
         """Adds what an attempt has taken; of one key the newest are kept."""
-        with self._writing() as connection:
-            marks = ", ".join("?" * len(peak))
-            connection.execute(f"INSERT INTO profile ({', '.join(peak._fields)}) VALUES ({marks})", peak)
-            kept = "SELECT seq FROM profile WHERE key = ? ORDER BY seq DESC LIMIT ?"
-            sql = f"DELETE FROM profile WHERE key = ? AND seq NOT IN ({kept})"
-            connection.execute(sql, (peak.key, peak.key, MOST_PEAKS))
+        with self._writing():
+            self._learn(peak)
+
+    def _learn(self, peak: Peak, *, task: str | None = None) -> None:
+        marks = ", ".join("?" * len(peak))
+        self._connection.execute(f"INSERT INTO profile ({', '.join(peak._fields)}) VALUES ({marks})", peak)
+        kept = "SELECT seq FROM profile WHERE key = ? ORDER BY seq DESC LIMIT ?"
+        sql = f"DELETE FROM profile WHERE key = ? AND seq NOT IN ({kept})"
+        self._connection.execute(sql, (peak.key, peak.key, MOST_PEAKS))
+        if task is not None:
+            beside = f"the driver {memory(peak.overhead_mb)} beside"
+            self._note_all([(task, "measured", f"it took {memory(peak.peak_mb)} of each card, {beside}")])
 
     def learned(self, key: str | None = None) -> list[Peak]:
         """What attempts have taken, the oldest first.
@@ -104,6 +131,44 @@ class Remembered:
         with self._reading() as connection:
             sql = f"SELECT {', '.join(Peak._fields)} FROM profile {own} ORDER BY seq"
             return [Peak(*row) for row in connection.execute(sql, values)]
+
+    def learned_since(self, seq: int) -> tuple[int, list[Peak]]:
+        """What attempts have taken, the oldest first; and up to which number this tells.
+
+        Args:
+            seq: What came later than this number; 0: all.
+        """
+        with self._reading() as connection:
+            sql = f"SELECT seq, {', '.join(Peak._fields)} FROM profile WHERE seq > ? ORDER BY seq"
+            found = connection.execute(sql, (seq,)).fetchall()
+        return (found[-1][0] if found else seq), [Peak(*row[1:]) for row in found]
+
+    def spans_since(self, seq: int) -> tuple[int, list[Span]]:
+        """How long tasks of sweeps took that have succeeded at the first attempt; and up to which event this
+        tells.
+
+        Args:
+            seq: Those that ended after the event of this number; 0: all that are remembered.
+        """
+        with self._reading() as connection:
+            newest = connection.execute("SELECT max(seq) FROM event").fetchone()[0] or 0
+            sql = (
+                "SELECT task.array, task.profile, task.scale, task.ended - task.started FROM event "
+                "JOIN task ON task.id = event.task WHERE event.seq > ? AND event.kind = ? "
+                "AND task.array IS NOT NULL AND task.attempt = 1 AND task.ended > task.started"
+            )
+            found = connection.execute(sql, (seq, SUCCEEDED))
+            return newest, [Span(*row) for row in found]
+
+    def counts(self, *, user: str | None = None) -> dict[str, int]:
+        """How many tasks are in each state in which there are some.
+
+        Args:
+            user: His; of all when None.
+        """
+        own, values = ('WHERE "user" = ?', (user,)) if user is not None else ("", ())
+        with self._reading() as connection:
+            return dict(connection.execute(f"SELECT state, count(*) FROM task {own} GROUP BY state", values))
 
     def settings(self) -> dict[str, Any]:
         """How the lab is set, as far as somebody has set it."""

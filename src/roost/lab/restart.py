@@ -18,14 +18,14 @@ from typing import Any
 
 from roost.base import process
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
-from roost.base.handover import DEADLINE_VARIABLE
+from roost.base.handover import DEADLINE_VARIABLE, OUT_OF_MEMORY
 from roost.lab import signals
 from roost.lab.ending import PEER, STALLED, Ending
 from roost.lab.output import output_of
 from roost.lab.record import Record, started
 from roost.lab.spec import Spec
 
-_ACCIDENTS = ("exception", PEER, STALLED)
+_ACCIDENTS = ("exception", OUT_OF_MEMORY, PEER, STALLED)
 """Why a session failed that may do better the next time. A wrong setting does not."""
 _LONGEST_PAUSE = 30.0
 
@@ -129,6 +129,7 @@ def following(spec: Spec) -> Spec | None:
         session=number,
         session_file=f"{folder}/{number}.json",
         stacks=spec.stacks and f"{folder}/{number}.stacks.txt",
+        request_file="",  # whoever has planned it has waited for the disk
         token=request.fields["token"],
         restarted=spec.restarted + 1,
         ready_fd=None,

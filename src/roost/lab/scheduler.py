@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import errno
+import math
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
-import msgspec
-
-from roost.base import cores
 from roost.base.errors import Refused, RoostError
 from roost.devices import held, usage
 from roost.devices.card import Card
+from roost.devices.leases import Busy
 from roost.lab.attempts import Attempts
 from roost.lab.executors.protocol import Executor
+from roost.lab.expectation import Expectations
+from roost.lab.neighbours import Neighbours
 from roost.lab.policy.decide import decide
-from roost.lab.policy.room import spare_mb
-from roost.lab.policy.state import Held, Placement, Rules, State
+from roost.lab.policy.room import capacity_mb, shared_mb, spare_mb, usable
+from roost.lab.policy.state import Placement, Rules, State
+from roost.lab.rules import rules_in
 from roost.lab.store import Raced, Store
 from roost.lab.task import EVICT, FAILED, LIVE, PENDING, Task
 
-RULES = "rules"
-"""The setting under which the rules stand."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 """What the machine has too little of, whatever the task is."""
-_RACE, _TAKEN, _MACHINE = "race:", "taken:", "machine:"
-_LOOK_SECONDS, _SAFETY_SECONDS, _SOON_SECONDS = 5.0, 60.0, 0.05
+_NO_DISK = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
+"""A disk that may come back: that of the task's package, others may be on another one."""
+_RACE, _TAKEN, _MACHINE, _DISK = "race:", "taken:", "machine:", "disk:"
+_LOOK_SECONDS, _SOON_SECONDS = 5.0, 0.05
 
 
-def rules_in(store: Store) -> Rules:
-    """Those that stand in the queue's settings, on what is usual: a task of the CPU for each core."""
-    return msgspec.convert({"cores": cores.usable(), **store.settings().get(RULES, {})}, Rules)
+def capacities(store: Store, ask: Callable[[], list[Card]], card_mb: int) -> tuple[int, int]:
+    """What tasks may have of a card of so many MB, and of the largest that they may have; where the driver
+    does not tell, no card is larger."""
+    rules = rules_in(store)
+    own_mb = shared_mb(card_mb, rules)
+    with suppress(RoostError, OSError):
+        return own_mb, max((capacity_mb(card, rules) for card in usable(ask(), rules)), default=own_mb)
+    return own_mb, own_mb
 
 
 class Scheduler:
@@ -45,21 +53,16 @@ class Scheduler:
         executor: Starts the tasks.
         attempts: Takes those that were started.
         ask: The cards as they are now.
-        user: Whose queue it is.
     """
 
     def __init__(
-        self,
-        store: Store,
-        executor: Executor,
-        attempts: Attempts,
-        ask: Callable[[], list[Card]],
-        *,
-        user: str,
+        self, store: Store, executor: Executor, attempts: Attempts, ask: Callable[[], list[Card]]
     ) -> None:
-        self._store, self._executor, self._attempts = store, executor, attempts
-        self._ask, self._user = ask, user
+        self._store, self._executor, self._attempts, self._ask = store, executor, attempts, ask
+        self._neighbours = Neighbours()
+        self._expectations = Expectations(store)
         self._reasons: dict[str, str] = {}
+        self._deaf_until = 0.0
 
     def run(self) -> float | None:
         """One pass; gives in how many seconds another one may find more room although nobody wakes us. None:
@@ -67,85 +70,158 @@ class Scheduler:
         pending = self._store.tasks(states=[PENDING])
         if not pending:
             self._reasons.clear()
+            self._neighbours.rest()
             return None
         state, unseen = self._state(pending)
-        decision = decide(state)
+        whole = decide(state)
+        decision = self._neighbours.ours(whole)
         by_id = {task.id: task for task in pending}
         cards = {card.id: card for card in state.cards}
         reasons = {**decision.reasons, **unseen}
         self._explain(reasons)  # before the starts, which take their time
-        why = ""
-        for placement in decision.placements:
-            if not why.startswith(_MACHINE):  # else the next one would fare no better
-                why = self._start(by_id[placement.task], placement, cards, state.rules)
-            if why:
-                reasons[placement.task] = why
+        waits, has_ended = self._start(decision.placements, by_id, cards, state.rules)
+        reasons |= waits
         for id in decision.evictions:
             with suppress(Refused):  # it has ended meanwhile
                 self._store.ask(id, EVICT)
         if decision.evictions:
             self._attempts.settle([])  # which passes it on
         self._explain(reasons)
-        return _next_look(pending, reasons, state.now)
+        patience = self._neighbours.answer(state, whole)
+        return 0.0 if has_ended else min(patience, _next_look(pending, reasons, state.now))
+
+    @property
+    def fd(self) -> int | None:
+        """Readable when another pass may find more room, because of others; None: nobody tells, or a start
+        has failed just now, as what it has touched would wake us for the next one, and so on."""
+        return self._neighbours.fd if time.monotonic() >= self._deaf_until else None
+
+    def close(self) -> None:
+        """What waits, waits for another daemon."""
+        self._neighbours.rest()
 
     def _state(self, pending: Sequence[Task]) -> tuple[State, dict[str, str]]:
         """What is decided on; and why of those tasks that it leaves out, because nobody can tell now what
         the cards are like."""
         live = self._store.tasks(states=LIVE)
-        cards, leases, unseen = [], {}, {}
+        cards: list[Card] = []
+        leases: list[held.Held] = []
+        used: dict[str, float] = {}
+        unseen: dict[str, str] = {}
         wants_cards = any(task.need.cards for task in pending)
+        now, rules = time.time(), rules_in(self._store)
         if wants_cards:
             try:
-                cards = self._ask()
-                leases = {card.id: held.live_leases(card.id) for card in cards}
+                self._neighbours.watch()
+                cards, leases = self._ask(), held.all_leases(held.folder())
+                used = usage.decayed(now, leases=leases)
             except (RoostError, OSError) as error:  # tasks of the CPU do not wait for that
                 unseen = {task.id: f"cards: {error}" for task in pending if task.need.cards}
                 pending = [task for task in pending if not task.need.cards]
                 cards, wants_cards = [], False
-        ours = {task.id for task in live}
-        others = {
-            card: [Held(one.user, one.said.mb) for one in found if one.said.task not in ours]
-            for card, found in leases.items()
-        }
-        now = time.time()
         state = State(
             now=now,
             pending=pending,
             live=live,
-            cards=[without_holders(card, leases.get(card.id, ())) for card in cards],
-            held=others,
-            usage=usage.decayed(now) if wants_cards else {},
+            cards=without_all_holders(cards, leases),
+            usage=used,
+            expected=self._expectations.of([*pending, *live], cards, rules) if wants_cards else {},
+            saved={task.id: at for task in live if task.need.opportunistic and (at := _saved(task))},
             states=self._store.states([id for task in pending for id in task.after]),
-            mine=self._user,
-            rules=rules_in(self._store),
+            rules=rules,
         )
+        if wants_cards:
+            return self._neighbours.joined(state, leases), unseen
+        self._neighbours.rest()
         return state, unseen
 
-    def _start(self, task: Task, placement: Placement, cards: Mapping[str, Card], rules: Rules) -> str:
-        """Starts one task; gives why it could not be, if it is to wait."""
-        chosen = [cards[id] for id in placement.cards]
-        self._reasons.pop(task.id, None)  # to start takes the reason away, whatever follows
-        try:
-            spare = max((spare_mb(card, rules) for card in chosen), default=0)
-            begun = self._store.start(
-                task, chosen, placement.mb, most_per_card=rules.most_per_card, spare_mb=spare
-            )
-        except Raced:
-            return f"{_RACE} somebody was quicker; it is looked at again at once"
-        try:
-            session = self._executor.start(begun, chosen)
-        except Refused as error:
+    def _start(
+        self,
+        placements: Sequence[Placement],
+        tasks: Mapping[str, Task],
+        cards: Mapping[str, Card],
+        rules: Rules,
+    ) -> tuple[dict[str, str], bool]:
+        """Starts what was placed: all of it before one is waited for. Gives why those wait that could not be
+        started, and whether another one has ended already."""
+        waits: dict[str, str] = {}
+        coming: list[tuple[Task, Callable[[], int]]] = []
+        started: list[Task] = []
+        why = ""
+        for task in self._begun(placements, tasks, cards, rules, waits):
+            if why.startswith(_MACHINE):  # the next one would fare no better
+                waits[task.id] = self._put_back(task, why)
+                continue
+            chosen = [cards[id] for id in task.cards]
+            try:
+                try:
+                    coming.append((task, self._executor.start(task, chosen)))
+                except OSError:
+                    if not coming:
+                        raise
+                    started += self._stand(coming, waits)  # what these have taken to come up is free then
+                    coming = [(task, self._executor.start(task, chosen))]
+            except Exception as error:  # noqa: BLE001  - one task that cannot be started holds up no other
+                why = waits[task.id] = self._not_started(task, error)
+        started += self._stand(coming, waits)
+        return {id: why for id, why in waits.items() if why}, self._attempts.look_at(started)
+
+    def _stand(self, coming: list[tuple[Task, Callable[[], int]]], waits: dict[str, str]) -> list[Task]:
+        """Waits for those that come up, and leaves none in ``coming``; gives those that stand. Why others
+        wait is added to ``waits``."""
+        started = []
+        while coming:
+            task, stands = coming.pop(0)
+            try:
+                stands()
+                started.append(task)
+            except Exception as error:  # noqa: BLE001  - as above
+                waits[task.id] = self._not_started(task, error)
+        return started
+
+    def _begun(
+        self,
+        placements: Sequence[Placement],
+        tasks: Mapping[str, Task],
+        cards: Mapping[str, Card],
+        rules: Rules,
+        waits: dict[str, str],
+    ) -> list[Task]:
+        """The placed tasks as they are with their cards, in one transaction; why others wait is added to
+        ``waits``."""
+        begun: list[Task] = []
+        if not placements:
+            return begun
+        with self._store.together():
+            for placement in placements:
+                chosen = [cards[id] for id in placement.cards]
+                self._reasons.pop(placement.task, None)  # to start takes it away, whatever follows
+                spare = max((spare_mb(card, rules) for card in chosen), default=0)
+                most = rules.most_per_card
+                try:
+                    task = tasks[placement.task]
+                    begun.append(
+                        self._store.start(task, chosen, placement.mb, most_per_card=most, spare_mb=spare)
+                    )
+                except Raced:
+                    waits[placement.task] = f"{_RACE} somebody was quicker; it is looked at again at once"
+        return begun
+
+    def _not_started(self, begun: Task, error: Exception) -> str:
+        """Writes down that a task was not started; gives why it waits, empty if it does not."""
+        if not isinstance(error, Busy):
+            self._deaf_until = time.monotonic() + _LOOK_SECONDS
+        if isinstance(error, Refused):
             return self._put_back(begun, f"{_TAKEN} {error}")
-        except Exception as error:  # noqa: BLE001  - one task that cannot be started holds up no other
-            if isinstance(error, OSError) and error.errno in _NO_ROOM:
-                return self._put_back(begun, f"{_MACHINE} {error}")
-            if not isinstance(error, RoostError | OSError):
-                traceback.print_exception(error)
-            with suppress(Raced):  # as below
-                why = f"it could not be started: {error}"
-                self._store.move(begun, FAILED, reason=why, ended=time.time())
-            return ""
-        self._attempts.note_started(begun, session)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return self._put_back(begun, f"{_MACHINE} {error}")
+        if isinstance(error, OSError) and error.errno in _NO_DISK:
+            return self._put_back(begun, f"{_DISK} {error}")
+        if not isinstance(error, RoostError | OSError):
+            traceback.print_exception(error)
+        with suppress(Raced):  # as below
+            why = f"it could not be started: {error}"
+            self._store.move(begun, FAILED, reason=why, ended=time.time())
         return ""
 
     def _put_back(self, begun: Task, why: str) -> str:
@@ -161,10 +237,31 @@ class Scheduler:
         self._reasons = dict(reasons)
 
 
-def without_holders(card: Card, leases: Sequence[Any]) -> Card:
-    """The card with those processes alone that no lease of their owner speaks for."""
-    owners = {one.user for one in leases}
-    return replace(card, users=tuple(user for user in card.users if user.name not in owners))
+def without_holders(card: Card, leases: Sequence[held.Held]) -> Card:
+    """The card with those processes alone that no lease of their owner speaks for; in trouble, if nobody can
+    look at its leases."""
+    owners = {one.user for one in leases if not one.blocked}
+    users = tuple(user for user in card.users if user.name not in owners)
+    trouble = card.trouble or next((one.blocked for one in leases if one.blocked), "")
+    return replace(card, users=users, trouble=trouble)
+
+
+def _saved(task: Task) -> float | None:
+    """When it saved last, in this attempt: a checkpoint comes into its folder by a rename."""
+    try:
+        at = (Path(task.package) / "Checkpoints").stat().st_mtime
+    except OSError:  # its package is gone
+        return None
+    return at if task.started is not None and at > task.started else None
+
+
+def without_all_holders(cards: Iterable[Card], leases: Iterable[held.Held]) -> list[Card]:
+    """The same of all cards, with what was found in their folders."""
+    found: defaultdict[str, list[held.Held]] = defaultdict(list)
+    for lease in leases:
+        if lease.is_live:
+            found[lease.card].append(lease)
+    return [without_holders(card, found[card.id]) for card in cards]
 
 
 def _next_look(pending: Sequence[Task], reasons: Mapping[str, str], now: float) -> float:
@@ -172,5 +269,5 @@ def _next_look(pending: Sequence[Task], reasons: Mapping[str, str], now: float) 
     waiting = [(task, reasons[task.id]) for task in pending if reasons.get(task.id)]
     if any(why.startswith(_RACE) for _, why in waiting):
         return _SOON_SECONDS
-    may_change = any(task.need.cards or why.startswith((_TAKEN, _MACHINE)) for task, why in waiting)
-    return max(_SOON_SECONDS, min([_LOOK_SECONDS if may_change else _SAFETY_SECONDS, *begins]))
+    may_change = any(task.need.cards or why.startswith((_TAKEN, _MACHINE, _DISK)) for task, why in waiting)
+    return max(_SOON_SECONDS, min([_LOOK_SECONDS if may_change else math.inf, *begins]))

@@ -8,7 +8,12 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.lab import place
 
-VERSION = 1
+VERSION = 2
+
+_ENVIRONMENT = """CREATE TABLE environment (
+        number INTEGER PRIMARY KEY,
+        digest BLOB NOT NULL UNIQUE,
+        variables BLOB NOT NULL)"""
 
 TABLES = (
     """CREATE TABLE task (
@@ -66,10 +71,12 @@ TABLES = (
         at REAL NOT NULL)""",
     "CREATE INDEX profile_key ON profile (key)",
     "CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    _ENVIRONMENT,
 )
-"""``plan`` is last: a listing, which leaves it out, does not read past it."""
+"""``plan`` is last: a listing, which leaves it out, does not read past it. In it stands the number of an
+environment; in those of version 1 the environment itself."""
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
+MIGRATIONS: dict[int, tuple[str, ...]] = {1: (_ENVIRONMENT,)}
 """What makes the tables of the next version of those of this one."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from typing import Any
@@ -14,8 +15,9 @@ from roost.lab.tree import Reaped, descendants, kill_tree
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+@functools.cache
 def prctl() -> Any:
-    """The system call; ctypes is loaded at the first use."""
+    """The system call; ctypes is loaded at the first use, and who is forked after that has it already."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True).prctl

@@ -33,7 +33,7 @@ def begin(
     cards: Sequence[str] | None = None,
     leases: Leases | None = None,
     deadline: float | None = None,
-    added: Mapping[str, Any] | None = None,
+    token: str | None = None,
 ) -> Begun:
     """Adds a session to a package and starts it.
 
@@ -42,20 +42,49 @@ def begin(
         lock_fd: Holds its lock. The supervisor gets a copy; the caller then closes its own, which would keep
             the package locked after the run.
         plan: What is started.
-        cards: That it sees, by their UUIDs; None: those that the plan's environment leaves it.
+        cards: That it sees, as CUDA_VISIBLE_DEVICES calls them; None: those that the plan's environment
+            leaves it.
         leases: Those of its cards; as with the lock.
         deadline: When it must have ended, in unix seconds.
-        added: More of its request.
+        token: As in `Spec`, where the plan holds it, too; None: a new one.
 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
     """
-    token = secrets.token_hex(16)
-    number = package.new_session({**plan.request, **(added or {}), "token": token})
-    return Begun(
-        number, start.start(_spec(package, number, plan, token, cards, leases, deadline), lock_fd=lock_fd)
-    )
+    spec = add(package, plan, cards=cards, leases=leases, deadline=deadline, token=token)
+    return Begun(spec.session, start.start(spec, lock_fd=lock_fd))
+
+
+def add(
+    package: Package,
+    plan: Plan,
+    *,
+    cards: Sequence[str] | None = None,
+    leases: Leases | None = None,
+    deadline: float | None = None,
+    added: Mapping[str, Any] | None = None,
+    token: str | None = None,
+) -> Spec:
+    """Adds a session to a package, whose lock the caller holds; gives what its guard is to be told. It is the
+    supervisor who waits for the disk: the request is durable when the session is recorded.
+
+    Args:
+        package: As for `begin`, like the rest.
+        plan: Likewise.
+        cards: Likewise.
+        leases: Likewise.
+        deadline: Likewise.
+        added: More of its request.
+        token: Likewise.
+
+    Raises:
+        OSError: The request cannot be written.
+    """
+    token = token or secrets.token_hex(16)
+    body = {**plan.request, **(added or {}), "token": token}
+    number = package.new_session(body, is_durable=False)
+    return _spec(package, number, plan, token, cards, leases, deadline)
 
 
 def _spec(
@@ -84,6 +113,7 @@ def _spec(
         session=number,
         output=str(package.output),
         session_file=str(folder / f"{number}.json"),
+        request_file=str(folder / f"{number}.request.json"),
         token=token,
         limits=Limits(**plan.limits),
         progress="" if plan.is_command else str(package.progress),
@@ -92,5 +122,6 @@ def _spec(
         ranks=plan.ranks,
         restart=plan.restart,
         is_command=plan.is_command,
+        is_launcher=plan.is_launcher,
         lease_fds=leases.fds if leases is not None else (),
     )

@@ -11,7 +11,13 @@ from typing import NamedTuple, NoReturn
 
 from roost.base.handover import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.lab import cgroup, scope, signals
+from roost.lab.ending import NOT_STARTED
 from roost.lab.spec import Spec
+
+_ALL_SIGNALS = frozenset(signal.valid_signals())
+"""Asked for once: each becomes an object of Python's, 1 ms for all."""
+_NOT_FOUND = 127
+"""As shells end where there is no such program."""
 
 
 class Worker(NamedTuple):
@@ -56,15 +62,17 @@ def start(
     if sys.platform == "linux":
         scope.prctl()  # loads ctypes once, here and not in the child
     supervisor_pid = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = os.fork()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+    forked = cgroup.fork_into(group) if group is not None else None
+    pid = os.fork() if forked is None else forked
     if pid == 0:
         # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.
         where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
         stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
         env = {TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
         ends = _Ends(output_fd, its_report, stacks_fd, its_joined)
-        _become_worker(spec._replace(env=spec.env | env, terminal=terminal), supervisor_pid, ends, group)
+        spec = spec._replace(env=spec.env | env, terminal=terminal)
+        _become_worker(spec, supervisor_pid, ends, group, is_inside=forked is not None)
     for fd in (its_report, its_joined):
         os.close(fd)
     return Worker(pid, report, joined)
@@ -78,12 +86,14 @@ def joined(worker: Worker) -> bool:
         return False
 
 
-def _become_worker(spec: Spec, supervisor_pid: int, ends: _Ends, group: str | None) -> NoReturn:
+def _become_worker(
+    spec: Spec, supervisor_pid: int, ends: _Ends, group: str | None, *, is_inside: bool
+) -> NoReturn:
     try:
         scope.signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != supervisor_pid:  # it died before the line above: no signal will come
             os._exit(1)
-        if group is not None and cgroup.join(group):
+        if is_inside or (group is not None and cgroup.join(group)):
             os.write(ends.joined, b"1")
         os.setsid()  # so that code that signals its own group does not hit the supervisor
         _take_streams(spec.terminal, ends.output)
@@ -97,11 +107,19 @@ def _become_worker(spec: Spec, supervisor_pid: int, ends: _Ends, group: str | No
         os.chdir(spec.cwd)
         os.execvpe(spec.argv[0], spec.argv, spec.env)
     except (OSError, ValueError) as error:
-        text = f"the worker could not be started: {error}"
-        line = {"state": "failed", "exit_code": 1, "reason": "start", "error": text}
+        code = _NOT_FOUND if spec.is_command else 1
+        line = {"state": "failed", "exit_code": code, "reason": NOT_STARTED, "error": _why(spec, error)}
         os.write(ends.report, json.dumps(line).encode() + b"\n")
     finally:
-        os._exit(127)
+        os._exit(_NOT_FOUND)
+
+
+def _why(spec: Spec, error: OSError | ValueError) -> str:
+    """Why it does not start. A command is called as it was typed, not by the last folder of the PATH."""
+    if not spec.is_command or not isinstance(error, OSError) or error.strerror is None:
+        return f"the {'command' if spec.is_command else 'worker'} could not be started: {error}"
+    what = spec.cwd if error.filename == spec.cwd else spec.argv[0]
+    return f"the command could not be started: {what}: {error.strerror}"
 
 
 def _take_streams(terminal: str, output_fd: int) -> None:

@@ -23,6 +23,8 @@ class Spec(NamedTuple):
     """Random hex digits, in the environment of every process of the run that did not empty its own: by it
     `lab.leftovers` finds them when guard and supervisor are both gone."""
     limits: Limits = Limits()
+    request_file: str = ""
+    """The session's request, where that is yet to be made durable, with the first record."""
     progress: str = ""
     """The board that is watched for steps; empty: output alone counts as progress."""
     stacks: str = ""

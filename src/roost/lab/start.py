@@ -6,16 +6,18 @@ import os
 import select
 import signal
 import subprocess
-import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
-from roost.lab import cgroup, guard, meeting
+from roost.lab import cgroup, meeting
+from roost.lab.forked import COMMAND, Forked, Template
 from roost.lab.spec import Spec
+from roost.lab.template import FIRST_FD
 from roost.lab.tree import kill_tree
 
-_PATHS = ("cwd", "package", "output", "session_file", "progress", "stacks", "terminal")
+_PATHS = ("cwd", "package", "output", "session_file", "request_file", "progress", "stacks", "terminal")
 
 
 class Supervised(NamedTuple):
@@ -26,6 +28,44 @@ class Supervised(NamedTuple):
     ``wait()`` for it, or a zombie remains."""
     supervisor_pid: int
     """Where signals go (`lab.supervisor`); those sent to the guard are passed on."""
+
+
+class Coming:
+    """A session whose guard was told what to run.
+
+    Args:
+        spec: The session.
+        child: The guard.
+        ready_fd: Says that it stands.
+        timeout_seconds: How long that may take, from now on.
+    """
+
+    def __init__(
+        self, spec: Spec, child: subprocess.Popen[bytes] | Forked, ready_fd: int, timeout_seconds: float
+    ) -> None:
+        self.child = child
+        self._spec, self._ready_fd = spec, ready_fd
+        self._seconds, self._deadline = timeout_seconds, time.monotonic() + timeout_seconds
+
+    def finish(self) -> int:
+        """Waits until the supervisor has recorded the session; gives its pid.
+
+        Raises:
+            RoostError: It did not start in time, or ended before; nothing of it is left.
+        """
+        spec, child = self._spec, self.child
+        assert child.stderr is not None
+        try:
+            with child.stderr:
+                line = _first_line(child, self._ready_fd, self._deadline)
+                if not line:
+                    _end(child, spec)
+                    raise _too_late(spec, self._seconds) if line is None else _not_started(spec, child)
+        finally:
+            os.close(self._ready_fd)
+            if isinstance(child, Forked):
+                child.close()
+        return int(line)
 
 
 def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> Supervised:
@@ -44,22 +84,53 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
     Raises:
         RoostError: It did not start in time, or ended before; nothing of it is left.
     """
-    ready_fd, supervisor_ready_fd = os.pipe()
-    spec = _absolute(spec)._replace(lock_fd=lock_fd, ready_fd=supervisor_ready_fd)
+    coming = begin(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
+    supervisor_pid = coming.finish()
+    assert isinstance(coming.child, subprocess.Popen)  # which only a template's is not
+    return Supervised(coming.child, supervisor_pid)
+
+
+def begin(
+    spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0, template: Template | None = None
+) -> Coming:
+    """Starts the guard of one session, as `start` does, and waits for nothing.
+
+    Args:
+        spec: As for `start`, like the rest.
+        lock_fd: Likewise.
+        timeout_seconds: Likewise.
+        template: The guard is forked from it, if it can be.
+
+    Raises:
+        OSError: There are no processes or descriptors left.
+    """
+    ready_fd, its_ready_fd = os.pipe()
+    spec = _absolute(spec)._replace(lock_fd=lock_fd, ready_fd=its_ready_fd)
     try:
         try:
-            child = _spawn(spec)
+            child, spec = _forked(spec, template) if template is not None else (_spawn(spec), spec)
         finally:
-            os.close(supervisor_ready_fd)
-        assert child.stderr is not None
-        with child.stderr:
-            line = _first_line(spec, child, ready_fd, timeout_seconds)
-            if not line:
-                _end(child, spec)
-                raise _too_late(spec, timeout_seconds) if line is None else _not_started(spec, child)
-    finally:
+            os.close(its_ready_fd)
+        try:
+            _hand_over(spec, child)
+        except BaseException:  # Ctrl-C: what nobody has heard of yet must not go on alone
+            child.send_signal(signal.SIGTERM)
+            raise
+    except BaseException:
         os.close(ready_fd)
-    return Supervised(child, int(line))
+        raise
+    return Coming(spec, child, ready_fd, timeout_seconds)
+
+
+def _forked(spec: Spec, template: Template) -> tuple[subprocess.Popen[bytes] | Forked, Spec]:
+    """The guard, and the session with the descriptors that this one has."""
+    fds = [fd for fd in (spec.ready_fd, spec.lock_fd, *spec.lease_fds) if fd is not None]
+    child = template.fork(fds)
+    if child is None:
+        return _spawn(spec), spec
+    its = iter(range(FIRST_FD, FIRST_FD + len(fds)))
+    ready_fd, lock_fd = next(its), None if spec.lock_fd is None else next(its)
+    return child, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(its))
 
 
 def _absolute(spec: Spec) -> Spec:
@@ -73,7 +144,7 @@ def _absolute(spec: Spec) -> Spec:
 def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     # start_new_session: a Ctrl-C at the terminal must not reach it even in its first milliseconds.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(guard.__file__).resolve())],
+        COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -83,22 +154,7 @@ def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     )
 
 
-def _first_line(
-    spec: Spec, child: subprocess.Popen[bytes], ready_fd: int, timeout_seconds: float
-) -> bytes | None:
-    """Hands the spec over; the supervisor's pid, which says that the session stands. Empty: it ended
-    instead. None: it said nothing in time."""
-    try:
-        _hand_over(spec, child)
-        poller = select.poll()
-        poller.register(ready_fd, select.POLLIN)
-        return os.read(ready_fd, 32) if poller.poll(timeout_seconds * 1000) else None
-    except BaseException:  # Ctrl-C: what nobody has heard of yet must not go on alone
-        child.terminate()
-        raise
-
-
-def _hand_over(spec: Spec, child: subprocess.Popen[bytes]) -> None:
+def _hand_over(spec: Spec, child: subprocess.Popen[bytes] | Forked) -> None:
     assert child.stdin is not None
     try:
         with child.stdin as pipe:
@@ -107,11 +163,25 @@ def _hand_over(spec: Spec, child: subprocess.Popen[bytes]) -> None:
         return
 
 
-def _end(child: subprocess.Popen[bytes], spec: Spec) -> None:
+def _first_line(child: subprocess.Popen[bytes] | Forked, ready_fd: int, deadline: float) -> bytes | None:
+    """The supervisor's pid, which says that the session stands. Empty: it ended instead. None: it said
+    nothing in time."""
+    poller = select.poll()
+    poller.register(ready_fd, select.POLLIN)
+    try:
+        left = max(0.0, deadline - time.monotonic())
+        return os.read(ready_fd, 32) if poller.poll(left * 1000) else None
+    except BaseException:  # as in `begin`
+        child.send_signal(signal.SIGTERM)
+        raise
+
+
+def _end(child: subprocess.Popen[bytes] | Forked, spec: Spec) -> None:
     """Ends what did not come up, with all that it has started already, and waits for it."""
     child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
-    kill_tree(child.pid, include_root=False)
-    child.kill()
+    if not (isinstance(child, Forked) and child.has_ended):  # else its pid may be somebody else's by now
+        kill_tree(child.pid, include_root=False)
+    child.send_signal(signal.SIGKILL)
     meeting.remove(spec.token)
     group = cgroup.path_of(spec.token)
     if group is not None:
@@ -129,7 +199,7 @@ def _too_late(spec: Spec, timeout_seconds: float) -> RoostError:
     )
 
 
-def _not_started(spec: Spec, child: subprocess.Popen[bytes]) -> RoostError:
+def _not_started(spec: Spec, child: subprocess.Popen[bytes] | Forked) -> RoostError:
     assert child.stderr is not None
     said = child.stderr.read().decode(errors="replace").strip()
     why = f"did not start: {said}" if said else "ended at its start and said nothing"

@@ -6,29 +6,23 @@ process of the user may open it at any time; each change is one transaction.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import NotFound
 from roost.devices.card import Card
 from roost.lab import allotment, arrival, database, finding, place, remembered, roots, rows, ticket, wake
-from roost.lab.task import ENDED, EVICT, KILL, LIVE, PENDING, RUNNING, STARTING, STOP, STOPPED, STOPPING, Task
+from roost.lab.task import EVICT, LIVE, PENDING, STARTING, STOPPED, SUCCEEDED, Task
+from roost.lab.transitions import ASKED, LIVES_NO_MORE, WAITS, is_stronger, require, require_next, why_stopped
 
-_NEXT = {
-    PENDING: (STOPPED,),  # and starting, by `start` alone
-    STARTING: (RUNNING, PENDING, *ENDED),
-    RUNNING: (STOPPING, PENDING, *ENDED),
-    STOPPING: (PENDING, *ENDED),
-}
-_STRENGTH = ("", EVICT, STOP, KILL)
-_BEFORE_IT_BEGAN = "stopped before it began"
 _AT_ONCE = 500
 """Ids in one question: SQLite before 3.32 takes at most 999."""
 
@@ -47,6 +41,8 @@ class Store(remembered.Remembered):
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         super().__init__(folder / database.NAME, connection)
         self.folder = folder
+        self._untold: list[Task] | None = None
+        """Whose tickets are written when the transaction around all has ended."""
 
     @classmethod
     def open(cls, folder: Path | None = None) -> Self:
@@ -110,7 +106,7 @@ class Store(remembered.Remembered):
         user: str | None = None,
         array: str | None = None,
         newest: int | None = None,
-        before: str | None = None,
+        oldest: int | None = None,
     ) -> list[Task]:
         """Tasks without their plans, in the order in which they were submitted.
 
@@ -119,7 +115,7 @@ class Store(remembered.Remembered):
             user: His.
             array: Those of this sweep.
             newest: So many of them, the last ones.
-            before: Those before the task of this id.
+            oldest: So many of them, the first ones; of each sweep its first task alone.
         """
         terms, values = [], []
         for name, value in (("user", user), ("array", array)):
@@ -129,10 +125,10 @@ class Store(remembered.Remembered):
         if states is not None:
             terms.append(f'"state" IN ({", ".join("?" * len(states))})')
             values += states
-        if before is not None:
-            terms.append("seq < (SELECT seq FROM task WHERE id = ?)")
-            values.append(before)
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
+        if oldest is not None:
+            firsts = f"SELECT min(seq) FROM task {where} GROUP BY coalesce(array, id) ORDER BY 1"
+            where = f"WHERE seq IN ({firsts} LIMIT {oldest:d})"
         limit = f"DESC LIMIT {newest:d}" if newest is not None else ""
         with self._reading():
             found = self._selected(f"{where} ORDER BY seq {limit}", values)
@@ -182,9 +178,23 @@ class Store(remembered.Remembered):
         for id, card, mb in self._connection.execute("SELECT task, card, mb FROM allocation ORDER BY place"):
             held[id].append((card, mb))
         found = self._connection.execute(f"SELECT {columns} FROM task {rest}", values)
-        return [rows.task(row, held) for row in found]
+        return [rows.task(row, held, self._connection) for row in found]
 
     # --- changing
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """One transaction for all changes inside: the disk is waited for once. Each is made, or raises, for
+        itself; an error that ends the block takes all back."""
+        self._untold = []
+        try:
+            with self._writing():
+                yield
+            untold = self._untold
+        finally:
+            self._untold = None
+        for task in untold:
+            self._write_ticket(task)
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Queues new tasks, all or none.
@@ -197,8 +207,7 @@ class Store(remembered.Remembered):
         with self._writing() as connection:
             arrival.require_sound(tasks, self.states([id for task in tasks for id in (task.id, *task.after)]))
             roots.note(self.folder, [Path(task.package) for task in tasks])
-            values = [(*rows.values(task).values(), rows.packed(task)) for task in tasks]
-            connection.executemany(rows.INSERT, values)
+            rows.insert(connection, tasks)
             self._note_all((task.id, task.state, "") for task in tasks)
 
     def start(
@@ -222,7 +231,7 @@ class Store(remembered.Remembered):
         Raises:
             Raced: It is no more as it was seen, or a card is not free any more.
         """
-        _require(task.state == PENDING, task, STARTING)
+        require(task.state == PENDING, task, STARTING)
         now = {"attempt": task.attempt + 1, "session": None, "started": None, "reason": ""}
         with self._writing() as connection:
             for card in cards:
@@ -230,31 +239,35 @@ class Store(remembered.Remembered):
                     raise Raced(taken)
             allotment.give(connection, task.id, [card.id for card in cards], mb)
             holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
-            text = f"{', '.join(card.id for card in cards) or 'no card'}; attempt {task.attempt + 1}"
+            on = ", ".join(f"GPU {card.number}" for card in cards) or "no card"
+            text = f"{on}; attempt {task.attempt + 1}"
             self._replaced(task, STARTING, {**now, **holds}, text)
             return self._task(task.id)
 
-    def move(self, task: Task, to: str, **changes: Any) -> Task:
+    def move(self, task: Task, to: str, *, measured: remembered.Peak | None = None, **changes: Any) -> Task:
         """Moves a task on in its life; gives it as it is then. What it holds is free when it lives no more.
 
         Args:
             task: As it was seen.
             to: Its next state.
+            measured: What it has taken, to be remembered with that.
             **changes: Of its other fields: reason, session, started, ended, exit_code, retries, need, …
 
         Raises:
             Raced: It is no more as it was seen.
         """
-        _require(to in _NEXT.get(task.state, ()), task, to)
-        _require(to != PENDING or task.stop_asked not in (STOP, KILL), task, to)
+        require_next(task, to)
         with self._writing() as connection:
             if to not in LIVE:
                 allotment.free(connection, task.id)
-                changes = {**_LIVES_NO_MORE, **changes}
+                changes = {**LIVES_NO_MORE, **changes}
             if to == PENDING:
-                changes = {**_WAITS, **changes}
+                changes = {**WAITS, **changes}
             moved = self._replaced(task, to, changes, str(changes.get("reason", "")))
-        self._write_ticket(moved)
+            if measured is not None:
+                self._learn(measured, task=task.id)
+        if to not in LIVE and to != SUCCEEDED:  # of that its session tells, whatever the queue was
+            self._write_ticket(moved)
         return moved
 
     def update(self, task: Task, **changes: Any) -> Task:
@@ -267,27 +280,9 @@ class Store(remembered.Remembered):
         Raises:
             Raced: It is no more as it was seen.
         """
-        _require(task.state in LIVE, task, task.state)
+        require(task.state in LIVE, task, task.state)
         with self._writing():
             return self._replaced(task, task.state, changes, ", ".join(changes), kind="changed")
-
-    def requeue(self, id: str) -> Task:
-        """Lets a task that has ended wait for another attempt.
-
-        Raises:
-            NotFound: There is none.
-            Refused: It has not ended, or what it would start is not known any more.
-        """
-        with self._writing():
-            task = self._task(id)
-            if task.state not in ENDED:
-                raise Refused(f"the task is {task.state}", received=id, fix="`roost stop` ends it")
-            if not task.plan:
-                what = "the queue was rebuilt since the task has ended, and does not know what it would start"
-                raise Refused(what, received=id, fix=f"`roost submit continue {task.package}`")
-            moved = self._replaced(task, PENDING, dict(_WAITS, reason=""), "again")
-        self._write_ticket(moved)
-        return moved
 
     def ask(self, id: str, how: str) -> Task:
         """Asks a task to end. One that waits is stopped at once, unless it is to wait again anyway; of one
@@ -306,12 +301,12 @@ class Store(remembered.Remembered):
             if task.state == PENDING:
                 if how == EVICT:
                     return task
-                asked = {"reason": _BEFORE_IT_BEGAN, "ended": time.time()}
-                moved = self._replaced(task, STOPPED, asked, _BEFORE_IT_BEGAN)
-            elif _STRENGTH.index(how) <= _STRENGTH.index(task.stop_asked):
+                why = why_stopped(task.attempt)
+                moved = self._replaced(task, STOPPED, {"reason": why, "ended": time.time()}, why)
+            elif not is_stronger(how, task.stop_asked):
                 return task
             else:
-                return self._replaced(task, task.state, {"stop_asked": how}, how, kind="asked")
+                return self._replaced(task, task.state, {"stop_asked": how}, ASKED[how], kind="asked")
         self._write_ticket(moved)
         return moved
 
@@ -342,7 +337,7 @@ class Store(remembered.Remembered):
         """Puts tasks into an empty queue as they are, with what they hold."""
         with self._writing() as connection:
             for task in tasks:
-                connection.execute(rows.INSERT, (*rows.values(task).values(), rows.packed(task)))
+                rows.insert(connection, [task])
                 allotment.give(connection, task.id, task.cards, task.reserved_mb)
             self._note_all((task.id, "rebuilt", task.state) for task in tasks)
 
@@ -367,20 +362,13 @@ class Store(remembered.Remembered):
     def _write_ticket(self, task: Task) -> None:
         """The queue is what counts: where the package cannot be written, that is told, and no more. One that
         is gone needs no ticket."""
+        if self._untold is not None:
+            self._untold.append(task)
+            return
         try:
             # A task that was listed has no plan, and its next attempt needs one.
-            ticket.write(self.task(task.id) if task.state == PENDING else task)
+            ticket.write(self.task(task.id) if task.state == PENDING else task, self.folder)
         except FileNotFoundError:
             return
         except OSError as error:
             self.note("trouble", f"what a new queue would need could not be written: {error}", task=task.id)
-
-
-_LIVES_NO_MORE = {"cards": (), "reserved_mb": None, "stop_asked": ""}
-_WAITS = {"started": None, "ended": None, "exit_code": None}
-
-
-def _require(allowed: bool, task: Task, to: str) -> None:
-    if not allowed:
-        asked = f", asked to {task.stop_asked}," if task.stop_asked else ""
-        raise ValueError(f"a task that is {task.state}{asked} does not become {to}")

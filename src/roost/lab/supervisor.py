@@ -85,7 +85,7 @@ class Supervisor:
                 group=self._group,
             )
             self._note_ranks()
-            self._record.write()
+            self._record.write_first(self.spec.request_file)
         except BaseException:
             scope.end_all(self._group)
             self._leave_meeting()
@@ -146,10 +146,12 @@ class Supervisor:
     def _wait(self) -> None:
         poller, team = select.poll(), self._team
         reports = {rank.worker.report_fd: rank for rank in team.ranks}
-        growths = self._watch.growth_fds
-        for fd in (self._wakeup_fd, team.stacks_fd, *reports, *growths):
+        for fd in (self._wakeup_fd, team.stacks_fd, *reports):
             poller.register(fd, select.POLLIN)
         while not team.have_ended:
+            growths = self._watch.growth_fds  # more of them, once a run has gone on for a while
+            for fd in growths:
+                poller.register(fd, select.POLLIN)
             for fd, _ in poller.poll(self._seconds_to_tick() * 1000):
                 if fd == self._wakeup_fd:
                     os.read(fd, 4096)
@@ -276,6 +278,7 @@ class Supervisor:
             self._say(cause)
         self._watch.finish()
         self._note_ranks()
+        self._record.fields |= self._team.memory()
         joined = [spawn.joined(rank.worker) for rank in self._team.ranks]
         self._record.fields["scope"] = "cgroup" if all(joined) else "walk"
         is_told = cause is not None or end.state == "failed"

@@ -15,13 +15,13 @@ SUCCEEDED, FAILED, STOPPED, CRASHED = "succeeded", "failed", "stopped", "crashed
 LIVE = (STARTING, RUNNING, STOPPING)
 """It holds what it was given."""
 ENDED = (SUCCEEDED, FAILED, STOPPED, CRASHED)
-"""It never leaves these, but as a new attempt, which is pending again."""
+"""It never leaves these."""
 
 EVICT, STOP, KILL = "evict", "stop", "kill"
 """How a live task can be asked to end, the strongest last: save and wait again, save and end, end at once."""
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
+class Need(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """What a task needs to run."""
 
     cards: int = 0
@@ -34,10 +34,14 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; None: as long as it takes."""
     opportunistic: bool = False
     """Whether it may be stopped, with a checkpoint, for a task that is not, and waits then to go on."""
+    least_mb: int | None = None
+    """Of each card, whatever earlier runs tell: with less it has run out of memory."""
+    ran_out: int = 0
+    """How often it has, by its own fault."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the queue."""
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One row of the queue. The garbage collector passes over it: plain data has no cycles."""
 
     id: str
     """26 characters, in the order of submission (a time and 80 random bits)."""

@@ -13,9 +13,10 @@ import os
 import signal
 from typing import Any
 
+from roost.base.handover import OUT_OF_MEMORY
 from roost.lab import spawn
-from roost.lab.ending import PEER, STALLED, Ending, ending, final_line, status_name
-from roost.lab.output import open_output, output_of
+from roost.lab.ending import NOT_STARTED, PEER, STALLED, Ending, ending, final_line, status_name
+from roost.lab.output import last_line, open_output, output_of
 from roost.lab.spawn import Worker
 from roost.lab.spec import Spec
 
@@ -29,10 +30,12 @@ class Rank:
         number: Its rank on this machine; 0 is the one that prints into the session's output.
         worker: Its process.
         output_fd: What it prints into.
+        begins: Where in that its own output begins, in bytes.
     """
 
-    def __init__(self, number: int, worker: Worker, output_fd: int) -> None:
+    def __init__(self, number: int, worker: Worker, output_fd: int, *, begins: int = 0) -> None:
         self.number, self.worker, self.output_fd = number, worker, output_fd
+        self.output_begins = begins
         self.report = b""
         self.status: int | None = None
         """Its exit code, or minus the signal that ended it, once it has ended."""
@@ -99,6 +102,7 @@ class Team:
         for number, own in enumerate(self._spec.ranks or ({},)):
             place = {"RANK": str(number), "LOCAL_RANK": str(number)} if shared else {}
             output_fd = open_output(output_of(self._spec.output, number))
+            begins = os.fstat(output_fd).st_size
             worker = spawn.start(
                 self._spec,
                 {**shared, **place, **own},
@@ -107,7 +111,7 @@ class Team:
                 group=group,
                 terminal="" if number else self._spec.terminal,
             )
-            self.ranks.append(Rank(number, worker, output_fd))
+            self.ranks.append(Rank(number, worker, output_fd, begins=begins))
         os.close(self.their_stacks_fd)
 
     def _shared_environment(self) -> dict[str, str]:
@@ -207,8 +211,18 @@ class Team:
             overdue=overdue,
             is_command=self._spec.is_command,
         )
+        if self._spec.is_command and found.state == "failed" and found.reason == "exit":
+            line = last_line(self._spec.output, rank.output_begins)
+            return found._replace(error=f"{found.error}: {line}") if line else found
         is_own = found.state in ("failed", "crashed") and found.reason != (limit.reason if limit else None)
         return found._replace(error=self._sentence(rank, found)) if is_own else found
+
+    def memory(self) -> dict[str, Any]:
+        """For the record: what the largest rank has taken of its card, where that was told."""
+        from roost.lab import peaks
+
+        found = peaks.largest(rank.report for rank in self.ranks)
+        return {} if found is None else {"memory": found}
 
     def _decisive(self) -> Rank:
         fallen = [rank for rank in self._fallen if not _is_peer(rank)] or self._fallen
@@ -224,7 +238,7 @@ class Team:
         is_of_rank_0 = rank.number == 0 and end.state == "failed"
         if len(self.ranks) == 1 or end.error is None or is_of_rank_0 or end.reason == PEER:
             return end.error
-        what = "traceback" if end.reason == "exception" else "output"
+        what = "traceback" if end.reason in ("exception", OUT_OF_MEMORY) else "output"
         where = os.path.basename(output_of(self._spec.output, rank.number))  # noqa: PTH119
         place = f"; its {what} is in {where}" if rank.number else ""
         if end.state == "failed":
@@ -237,7 +251,7 @@ class Team:
         said = final_line(self.ranks[0].report)
         is_told = said is not None and said.state == "failed" and said.error == end.error
         is_told = is_told or not self._are_several or end.reason == STALLED  # the watch has told it
-        is_told = is_told and end.reason != PEER  # of that no rank says anything itself
+        is_told = is_told and end.reason not in (PEER, NOT_STARTED)  # of that no rank says anything itself
         return None if is_told or end.state not in ("failed", "crashed") else end.error
 
 

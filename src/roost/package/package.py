@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from roost.base import durable, regular
-from roost.base.errors import NotFound, Refused
-from roost.config import layers
-from roost.package import checkpoint, names, records, sessions, snapshot
+from roost.base.errors import NotFound, Refused, RoostError
+from roost.package import checkpoint, names, sessions, snapshot
 from roost.package.sessions import Session
-from roost.package.store import Store
+
+if TYPE_CHECKING:
+    from roost.package import records
+    from roost.package.store import Store
 
 FORMAT = 1
 _LEFTOVERS_SECONDS = 10.0
@@ -67,14 +71,15 @@ class Package:
             for folder in ("Checkpoints", "sessions", "records"):
                 (path / folder).mkdir()
             settings = sessions.to_json(dict(values))
-            durable.write(path / "args.json", settings)
+            durable.write_new(path / "args.json", [settings])
             # Whoever edits them by hand would make the package say what it did not do.
             own = {"args.json": {"size": len(settings), "sha256": hashlib.sha256(settings).hexdigest()}}
-            durable.write(path / "provenance.json", sessions.to_json(dict(provenance or {})))
-            durable.write(path / "manifest.json", sessions.to_json({**manifest, "own": own}))
+            durable.write_new(path / "provenance.json", [sessions.to_json(dict(provenance or {}))])
+            durable.write_new(path / "manifest.json", [sessions.to_json({**manifest, "own": own})])
             (path / "lock").touch()
             if fill is not None:
                 fill(path)
+            durable.fsync_folder(path)  # once for all of them, before the name that makes it a package
             # Last: a folder without it is no package, so a creation that was cut off is never mistaken.
             durable.write(
                 path / "request.json",
@@ -202,6 +207,8 @@ class Package:
         Args:
             until: Those that were in effect in this session; now when None.
         """
+        from roost.config import layers  # 25 ms with what reads YAML; a command has no settings
+
         values = self.args
         for session in self.sessions():
             is_of_then = until is None or session.number <= until
@@ -218,12 +225,12 @@ class Package:
         found = self.sessions()
         return found[-1].state if found else "new"
 
-    def new_session(self, request: Mapping[str, Any]) -> int:
-        """Adds a session and gives its number. The caller holds the lock."""
+    def new_session(self, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
+        """Adds a session and gives its number: `sessions.write_request`. The caller holds the lock."""
         for folder in (self.path, self.path / "sessions", self.blackbox, *self.path.glob("profile/*")):
             if folder.is_dir():
                 durable.sweep(folder)  # what a killed process had not finished writing
-        return sessions.write_request(self.path / "sessions", dict(request))
+        return sessions.write_request(self.path / "sessions", dict(request), is_durable=is_durable)
 
     def lock(self) -> int:
         """Takes the package's lock; gives the descriptor that holds it until its last copy is closed.
@@ -231,7 +238,7 @@ class Package:
         Raises:
             Refused: Somebody writes to this package.
         """
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._opened_lock()
         deadline = time.monotonic() + _LEFTOVERS_SECONDS
         while True:
             try:
@@ -243,6 +250,21 @@ class Package:
                     os.close(fd)
                     raise self._in_use() from None
                 time.sleep(0.01)
+
+    def _opened_lock(self) -> int:
+        """Never through a link, and never waiting for the other end of a FIFO."""
+        path = self.path / "lock"
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            fd = os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise
+            raise _no_lock(path) from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise _no_lock(path)
+        return fd
 
     def _in_use(self) -> Refused:
         found = self.sessions()
@@ -262,6 +284,8 @@ class Package:
 
     def records(self) -> records.Columns:
         """The folded history of all sessions."""
+        from roost.package import records
+
         return records.fold(self.path / "records")
 
     def store(self) -> Store:
@@ -269,6 +293,8 @@ class Package:
 
         A later branch (``continue -c K``) hides what came after K before it.
         """
+        from roost.package.store import Store
+
         branches = [
             session
             for session in self.sessions()
@@ -303,3 +329,7 @@ class Package:
             "inexact": inexact,
         }
         durable.write(self.path / "_package.json", sessions.to_json(body))
+
+
+def _no_lock(path: Path) -> RoostError:
+    return RoostError("the package's lock is no plain file", where=path, fix="remove it: a new one is made")

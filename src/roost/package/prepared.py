@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from roost.base.errors import ConfigError
@@ -32,8 +32,15 @@ class Prepared:
     """What is copied; nothing when None."""
     description: str | None
 
-    def create(self, name: str | None, *, command: Sequence[str] = ()) -> Package:
+    def create(
+        self, name: str | None, *, command: Sequence[str] = (), like: Package | None = None
+    ) -> Package:
         """Makes the package; a taken name gets a suffix, None is the time.
+
+        Args:
+            name: The package's.
+            command: As it was typed.
+            like: One that was just made of the same project: git is not asked again.
 
         Raises:
             UsageError: The description makes no folder name.
@@ -50,7 +57,7 @@ class Prepared:
                 "kind": self.kind,
                 "command": list(command),
                 "description": self.description,
-                "git": environment.git_state(self.project),
+                "git": like.request["git"] if like else environment.git_state(self.project),
                 "project": str(self.project),
                 "created": round(time.time(), 3),
             },
@@ -72,10 +79,16 @@ class PreparedTraining(Prepared):
 
     selection: Selection
     settings: Settings
+    files: list[Path] = field(default_factory=list)
+    """Those that the settings name."""
 
 
 def prepare_training(
-    config: Config, *, root: Path | None = None, description: str | None = None
+    config: Config,
+    *,
+    root: Path | None = None,
+    description: str | None = None,
+    like: PreparedTraining | None = None,
 ) -> PreparedTraining:
     """Checks a config that names a Runner and a Dataset, and chooses what to copy.
 
@@ -83,6 +96,7 @@ def prepare_training(
         config: The merged config, from a file.
         root: Where the package goes; None: its ``save_root``.
         description: A few words about the run; None: those of the config.
+        like: One that was just prepared: where it names the same files, the same is copied.
 
     Raises:
         ConfigError: The config, or a file it names, is wrong.
@@ -93,7 +107,10 @@ def prepare_training(
     chosen = _root(config, root, settings.save_root)
     files = named_files(settings, root=project, where=config.where)
     initial_weights.require(settings, project=project, where=config.where)
-    selection = _selection(config, chosen, files)
+    if like and (like.root, like.config.files, like.files) == (chosen, config.files, files):
+        selection = like.selection
+    else:
+        selection = _selection(config, chosen, files)
     mirror_places.check(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
     return PreparedTraining(
         config=config,
@@ -103,6 +120,7 @@ def prepare_training(
         selection=selection,
         description=description or settings.description,
         settings=settings,
+        files=files,
     )
 
 

@@ -154,7 +154,7 @@ def decode_row(line: bytes) -> Row:
 
 def metrics(row: Row) -> dict[str, float]:
     """What was measured; a value that is no number is none of it."""
-    return {name: value for name, value in row.items() if _is_metric(name) and _is_number(value)}
+    return {name: value for name, value in row.items() if is_metric(name) and _is_number(value)}
 
 
 def values(row: Row) -> dict[str, float]:
@@ -162,7 +162,8 @@ def values(row: Row) -> dict[str, float]:
     return {name: value for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
 
 
-def _is_metric(name: str) -> bool:
+def is_metric(name: str) -> bool:
+    """Whether a name of a row is one of what was measured."""
     return name not in _NOT_METRICS and not name.startswith((PERF, STATS))
 
 
@@ -314,7 +315,7 @@ def visible(rows: Iterable[Row]) -> list[Row]:
 def _without_doubles(rows: list[Row]) -> list[Row]:
     """A test that was recorded just before a kill is done again by the next session, at the same step: of
     rows with one step and the same names the last one counts."""
-    return list({(row["step"], *sorted(filter(_is_metric, row))): row for row in rows}.values())
+    return list({(row["step"], *sorted(filter(is_metric, row))): row for row in rows}.values())
 
 
 def put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from roost.base import durable, process, regular
+from roost.base import durable, mounts, process, regular
 
 SESSION_FORMAT = 1
 INITIALIZED = "initialized"
@@ -29,6 +30,8 @@ class Session:
     number: int
     request: dict[str, Any]
     record: dict[str, Any] | None
+    lock: Path | None = None
+    """What is locked as long as it runs; None: nobody knows."""
 
     @cached_property
     def state(self) -> str:
@@ -40,7 +43,7 @@ class Session:
         if not said:
             return "crashed"  # its files are gone: somebody has removed them, or the package
         state = str(said.get("state", "starting"))
-        return "crashed" if state in ("starting", "running") and _gone(said) else state
+        return "crashed" if state in ("starting", "running") and _gone(said, self.lock) else state
 
     def counts(self, records: Path) -> bool:
         """Whether what was asked of it (overrides, a checkpoint to go on from) holds for later sessions, too.
@@ -78,11 +81,18 @@ class Session:
     def guard_lives(self) -> bool:
         """Whether the process is still there that ends the session, writes that down and may begin the next,
         should its supervisor be killed. It is looked for anew each time, on this machine alone."""
+        return _lives(self.record or {}, "guard_")
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether somebody holds the lock of its package now."""
+        return self.lock is not None and not _is_free(self.lock)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its supervisor is, or was, a process of this machine, so that it can be signalled."""
         record = self.record or {}
-        pid, boot = record.get("guard_pid"), str(record.get("boot_id"))
-        if not isinstance(pid, int) or record.get("host") != socket.gethostname():
-            return False
-        return process.alive(pid, record.get("guard_start_ticks"), boot)
+        return record.get("host") == socket.gethostname() or _lives(record)
 
     @property
     def error(self) -> str | None:
@@ -93,10 +103,35 @@ class Session:
         return self.record.get("error") if self.record else None
 
 
-def _gone(said: dict[str, Any]) -> bool:
-    if said.get("host") != socket.gethostname() or not isinstance(said.get("pid"), int):
-        return False  # another machine's process cannot be looked at from here, nor that of a damaged record
-    return not process.alive(int(said["pid"]), said.get("start_ticks"), str(said.get("boot_id")))
+def _gone(said: dict[str, Any], lock: Path | None) -> bool:
+    if not isinstance(said.get("pid"), int) or _lives(said):
+        return False  # or nobody can say, of a damaged record
+    if said.get("host") == socket.gethostname():
+        return True
+    # Of another machine, of this one under the name that it had, or of a container that is no more: a process
+    # tells nothing then, but a lock does, where no other machine could hold it unseen.
+    return lock is not None and mounts.is_this_machines(mounts.kind_of(lock)) and _is_free(lock)
+
+
+def _lives(said: dict[str, Any], whose: str = "") -> bool:
+    """Whether exactly this process runs here, whatever this machine was called when it started."""
+    pid, boot = said.get(f"{whose}pid"), str(said.get("boot_id"))
+    is_known = bool(boot) or said.get("host") == socket.gethostname()
+    return is_known and isinstance(pid, int) and process.alive(pid, said.get(f"{whose}start_ticks"), boot)
+
+
+def _is_free(lock: Path) -> bool:
+    try:
+        fd = regular.open_fd(lock)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def identity() -> dict[str, Any]:
@@ -137,14 +172,18 @@ def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
 
 def read_all(folder: Path) -> list[Session]:
     """All sessions, oldest first."""
-    return [read(folder / f"{n}.request.json", folder / f"{n}.json", number=n) for n in _numbers(folder)]
+    lock = folder.parent / "lock"
+    return [
+        read(folder / f"{n}.request.json", folder / f"{n}.json", number=n, lock=lock)
+        for n in _numbers(folder)
+    ]
 
 
-def read(request: Path, record: Path, *, number: int) -> Session:
+def read(request: Path, record: Path, *, number: int, lock: Path | None = None) -> Session:
     """One session by its two files; what cannot be read counts as not written yet."""
-    found = Session(number, load(request) or {}, load(record))
+    found = Session(number, load(request) or {}, load(record), lock)
     if found.state == "crashed":  # or it wrote down its end after we had read, and before we looked for it
-        return Session(number, found.request, load(record))
+        return Session(number, found.request, load(record), lock)
     return found
 
 
@@ -160,11 +199,18 @@ def _used(folder: Path) -> set[int]:
     return {int(name) for path in folder.iterdir() if (name := path.name.partition(".")[0]).isdecimal()}
 
 
-def write_request(folder: Path, request: dict[str, Any]) -> int:
-    """Adds a session and gives its number. The caller holds the package's lock."""
+def write_request(folder: Path, request: dict[str, Any], *, is_durable: bool = True) -> int:
+    """Adds a session and gives its number. The caller holds the package's lock.
+
+    Args:
+        folder: Of the package's sessions.
+        request: What is asked of it.
+        is_durable: Else that is for the supervisor to see to, before it writes down that the session runs.
+    """
     number = max(_used(folder) | _used(folder.parent / "records"), default=0) + 1
     body = {"session": number, **identity(), **request}
-    durable.write(folder / f"{number}.request.json", to_json(body))
+    write = durable.write if is_durable else durable.write_soon
+    write(folder / f"{number}.request.json", to_json(body))
     return number
 
 

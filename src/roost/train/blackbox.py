@@ -6,6 +6,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,7 +71,7 @@ class BlackBox:
         except Exception as error:  # noqa: BLE001  - the step's own error must not be hidden
             print(f"the failed step could not be kept: {_line(error)}", flush=True)
             return None
-        print(f"step {note.step} is kept: roost debug {self.folder.parent}", flush=True)
+        print(f"step {note.step} is kept: roost debug {quote(str(self.folder.parent))}", flush=True)
         return path
 
     def _keep(

@@ -13,6 +13,7 @@ from time import perf_counter
 import torch
 
 from roost.package.performance import GPU_MB, HOST_MB, OTHER, PARTS, RATE, Span, column
+from roost.train import gpu_memory
 from roost.train.device_clock import DeviceClock
 
 DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, VALIDATE, SAVE = range(7)
@@ -149,9 +150,8 @@ class Timing:
             return
         self._looked, self._host_mb = now, resident_mb()
         if self._gpu is not None:
-            self._gpu_mb = torch.cuda.max_memory_allocated(self._gpu) / 2**20
+            self._gpu_mb = gpu_memory.since_last(self._gpu)
             self._most_gpu_mb = max(self._most_gpu_mb, self._gpu_mb)
-            torch.cuda.reset_peak_memory_stats(self._gpu)
 
 
 def resident_mb(statm: Path = Path("/proc/self/statm")) -> float:

@@ -20,9 +20,10 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
+from roost.base.handover import OUT_OF_MEMORY
 from roost.worker import output, stacks
 from roost.worker.debugger import Debugger
 from roost.worker.report import Report
@@ -59,17 +60,27 @@ def _supervised(path: str, task: str) -> int:
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - told, then reported
         if debugger.was_left(error):
             return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
-        end = _told(error, path, task)
-        if end.reason == "exception":
+        end, memory = _told(error, path, task), _memory(task, error)
+        if end.reason in ("exception", OUT_OF_MEMORY):
             debugger.look_at(error, Path(path))
-        return report.final("failed", exit_code=end.exit_code, reason=end.reason, error=end.error)
+        return report.final(
+            "failed", exit_code=end.exit_code, reason=end.reason, error=end.error, memory=memory
+        )
+    memory = _memory(task)
     if reason == "finished":
-        return report.final("succeeded", exit_code=0, reason=reason)
+        return report.final("succeeded", exit_code=0, reason=reason, memory=memory)
     from roost.package.sessions import INITIALIZED  # a task has loaded it
 
     if reason == INITIALIZED:  # as it was asked to; it may be continued
         return report.final("stopped", exit_code=0, reason=reason)
-    return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)
+    return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason, memory=memory)
+
+
+def _memory(task: str, error: BaseException | None = None) -> dict[str, Any] | None:
+    """What a training has taken of its card."""
+    from roost.worker import card_memory
+
+    return card_memory.told(error) if task.isdecimal() else None
 
 
 def _do(path: str, task: str) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, UsageError
 from roost.base.frames import Own
+from roost.base.handover import OUT_OF_MEMORY
 from roost.package import blackbox
 from roost.package.blackbox import Box, Visit
 from roost.package.package import Package
@@ -42,7 +43,7 @@ def main(path: str, visit: str) -> int:
         return INTERRUPTED_EXIT_CODE
     except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
         told = failure.told(error, own=[package.path], package=package.path, file=None)
-        if told.reason == "exception":
+        if told.reason in ("exception", OUT_OF_MEMORY):
             standing.look_at(error, Own([package.path]))
         return told.exit_code
 

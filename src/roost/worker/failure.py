@@ -14,10 +14,12 @@ from typing import NamedTuple
 from roost.base import durable, frames
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, PeerLost, RoostError
 from roost.base.frames import Own, one_line, shortened
+from roost.base.handover import OUT_OF_MEMORY
 from roost.base.harmless import harmless
 from roost.base.raised import Raised, raised
 from roost.worker.causes import table
 from roost.worker.causes.cause import Cause, Scene
+from roost.worker.causes.memory import is_of_the_gpu
 
 _MOST_BYTES = 16 * 2**20
 """Of the whole traceback; what a person's code puts into an error may be of any size."""
@@ -29,7 +31,8 @@ class Failure(NamedTuple):
 
     reason: str
     """``error``: a mistake or a full disk; ``exit``: the code ended itself; ``exception``: it failed;
-    ``peer``: another rank is gone, which tells the cause itself."""
+    ``oom_gpu``: likewise, because a GPU had no more memory; ``peer``: another rank is gone, which tells the
+    cause itself."""
     error: str
     """One line: the cause where it is known, else type and message."""
     exit_code: int
@@ -63,7 +66,8 @@ def explained(error: BaseException, *, own: Sequence[Path], package: Path | None
         return Failure("exit", words, code, lines, whole, is_all=False)
     cause = table.find(found, scene)
     lines = (*_heading(cause, found), *_traceback(found, whose, briefly=cause is not None))
-    return Failure("exception", _line(cause, found, whose), 1, lines, whole, is_all=False)
+    reason = OUT_OF_MEMORY if is_of_the_gpu(found) else "exception"
+    return Failure(reason, _line(cause, found, whose), 1, lines, whole, is_all=False)
 
 
 def tell(failure: Failure, file: Path | None) -> None:

@@ -31,11 +31,29 @@ class Report:
         if self._fd is not None and self._is_launched:
             os.write(self._fd, json.dumps({"launched": self._pid}).encode() + b"\n")
 
-    def final(self, state: str, *, exit_code: int, reason: str, error: str | None = None) -> int:
+    def final(
+        self,
+        state: str,
+        *,
+        exit_code: int,
+        reason: str,
+        error: str | None = None,
+        memory: Mapping[str, Any] | None = None,
+    ) -> int:
         """Tells how it ended, once; gives the exit code. A process that the project's code forked says
-        nothing: its end is not the run's."""
+        nothing: its end is not the run's.
+
+        Args:
+            state: succeeded, failed or stopped.
+            exit_code: That of the process.
+            reason: Why, in a word.
+            error: Why, in a line.
+            memory: What it has taken of its card (`roost.worker.card_memory`).
+        """
         if self._fd is not None and os.getpid() == self._pid:
             body: dict[str, Any] = {"state": state, "exit_code": exit_code, "reason": reason, "error": error}
+            if memory is not None:
+                body["memory"] = dict(memory)
             if self._is_launched:
                 body["rank"] = int(os.environ.get("RANK", "0"))
                 body["error"] = error and error[:_MOST_ERROR]

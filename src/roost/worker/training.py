@@ -20,7 +20,7 @@ from roost.project.device import choose_device
 from roost.train.hooks import TimeLimit
 from roost.train.ranks import ALONE, Ranks
 from roost.train.trainer import Trainer
-from roost.worker import determinism, joining, rank_environment
+from roost.worker import card_memory, determinism, joining, rank_environment
 from roost.worker.initialize import Initialize
 from roost.worker.stop import StopSignals
 
@@ -41,6 +41,7 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
     first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
     determinism.apply(settings, device=device, first=first)
+    card_memory.hold_to(request.get("reserved_mb"), device, is_rank=place is not None)
     ranks = joining.join(place, settings, device)
     with joining.watching(ranks, settings, package.path):
         joining.compare(package, ranks)

@@ -8,13 +8,13 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from roost.base.errors import Refused
+from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices import held, providers
 from roost.devices.leases import Busy
 from roost.lab.executors.local import Local
@@ -39,7 +39,7 @@ def begun(lab: Lab, local: Local, script: str, *, number_of_cards: int = 0) -> T
     cards = providers.look()[:number_of_cards]
     task = lab.task(script, need=Need(cards=number_of_cards))
     task = msgspec.structs.replace(task, attempt=1, state=STARTING, cards=tuple(card.id for card in cards))
-    number = local.start(task, cards)
+    number = local.start(task, cards)()
     return msgspec.structs.replace(task, state=RUNNING, session=number)
 
 
@@ -115,7 +115,7 @@ def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, 
     assert seen.is_accident
     wait_for(lambda: set(living_in(lab.folder)) <= {os.getpid()})
     again = msgspec.structs.replace(task, attempt=2)
-    assert local.start(again, ()) == 2
+    assert local.start(again, ())() == 2
     local.ask(again, now=True)
     assert end_of(local, again).session == 2
 
@@ -140,3 +140,63 @@ def test_without_its_package_it_goes_on_and_then_has_failed(lab: Lab, local: Loc
     local.ask(task, now=True)
     seen = end_of(local, task)
     assert (seen.state, seen.reason) == (FAILED, "its package is gone, and with it how it ended")
+
+
+def test_in_the_place_of_its_package_it_runs_nowhere(lab: Lab, local: Local) -> None:
+    task, other = lab.task("echo ran >> ran"), lab.task("exit 0")
+    shutil.rmtree(task.package)
+    Path(task.package).symlink_to(other.package)
+    with pytest.raises(NotFound, match="another package stands in the place of its own"):
+        local.start(task, ())
+    seen = local.poll(task)
+    assert (seen.state, seen.reason) == (FAILED, "another package stands in the place of its own")
+    assert local.start(other, ())() == 1
+    assert end_of(local, other).state == SUCCEEDED
+
+
+def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(lab: Lab, local: Local) -> None:
+    """Its queue was lost, and made anew under its feet."""
+    task = begun(lab, local, "echo ran >> ran; until [ -e go ]; do sleep 0.01; done")
+    starting = msgspec.structs.replace(task, state=STARTING, session=None)
+    assert Local().start(starting, ())() == 1
+    (lab.folder / "go").touch()
+    assert end_of(local, task).state == SUCCEEDED
+    assert Local().start(starting, ())() == 1 and Local().poll(starting).state == SUCCEEDED
+    with pytest.raises(RoostError, match=r"another queue knows this task, and has started its attempt 1"):
+        local.start(msgspec.structs.replace(task, attempt=0), ())
+    assert lab.lines("ran") == [["ran"]] and len(Package.open(task.package).sessions()) == 1
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("args.json")])
+def test_a_lock_that_is_none_keeps_nobody_waiting(
+    lab: Lab, local: Local, put: Callable[[Path], None]
+) -> None:
+    task = lab.task("exit 0")
+    (lock := Path(task.package) / "lock").unlink()
+    put(lock)
+    assert local.poll(task) == NEVER_BEGAN
+    with pytest.raises(RoostError, match=r"the package's lock is no plain file.*remove it") as caught:
+        local.start(task, ())
+    assert not isinstance(caught.value, Refused), "else it would be tried for ever"
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "reason"),
+    [
+        ({"exit_code": 2**80}, SUCCEEDED, "done"),
+        ({"exit_code": {}, "ended": "late", "started": 1e300}, SUCCEEDED, "done"),
+        ({"exit_code": True, "reason": {"a": 1}}, SUCCEEDED, "{'a': 1}"),
+        ({"state": "foo", "exit_code": -1}, CRASHED, "its record is damaged"),
+        ({"state": "pending", "exit_code": None}, CRASHED, "its record is damaged"),
+    ],
+)
+def test_a_record_that_no_supervisor_has_written_is_read_all_the_same(
+    lab: Lab, local: Local, said: dict[str, object], state: str, reason: str
+) -> None:
+    task = begun(lab, local, "exit 0")
+    end_of(local, task)
+    path = Path(task.package) / "sessions" / "1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
+    seen = local.poll(task)
+    assert (seen.state, seen.reason, seen.exit_code) == (state, reason, None)
+    assert seen.ended is not None and (seen.started is None) == ("started" in said)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from roost.base.moment import dated_clock
 from roost.devices.card import User
 from roost.lab.policy.state import Expected, Held, Placement, Rules, Window
+from roost.lab.policy.waiting import about
 from roost.lab.task import STOPPING, SUCCEEDED
 from tests.lab.policy.made import GB, NOW, card, cards, decided, placed, running, task
 
@@ -50,7 +54,9 @@ def test_a_gang_starts_all_at_once_or_not_at_all() -> None:
     gang = task("gang", gpus=3)
     assert placed(decided(gang, cards=cards(3))) == {"gang": (0, 1, 2)}
     found = decided(gang, cards=cards(3), live=[running(task("a", limit=3600), 1, started=NOW - 1200)])
-    assert found.reasons["gang"] == "cards: needs 3 whole cards; 2 are free, starts in about 40 min"
+    starts = about(NOW + 2400, NOW)
+    needs = f"cards: needs 3 whole cards; 2 are free (GPU 1: train-a), starts {starts}"
+    assert found.reasons["gang"] == needs
     assert (found.head, found.head_start) == ("gang", NOW + 2400)
 
 
@@ -62,8 +68,8 @@ def test_later_tasks_use_what_the_head_does_not_need_or_end_before_it() -> None:
     for late in fits[1:]:
         found = decided(gang, late, cards=cards(2), live=live)
         assert found.reasons[late.id] == (
-            "reservation: GPU 0 and GPU 1 are kept for train-gang (gang), which starts in about 40 min; this "
-            "one may not have ended by then"
+            "reservation: GPU 0 and GPU 1 are kept for train-gang (gang), which starts "
+            f"{about(NOW + 2400, NOW)}; this one may not have ended by then"
         )
     assert placed(decided(gang, fits[1], cards=cards(4)[1:], live=live)) == {"gang": (1, 2), "long": (3,)}
     found = decided(task("gang", gpus=4, submitted=NOW - 900), fits[2], cards=cards(5), live=live)
@@ -189,10 +195,10 @@ def test_what_must_wait_waits() -> None:
     )
     assert list(placed(found)) == ["g"]
     assert found.reasons["a"] == "held: until somebody releases it (roost release a)"
-    assert found.reasons["b"].startswith("begin: not before ") and found.reasons["b"].endswith("about 2 h")
+    assert found.reasons["b"] == f"begin: not before {dated_clock(NOW + 7200, now=NOW)}"
     assert found.reasons["c"] == "dependency: waits until x has succeeded (running)"
     assert found.reasons["d"] == "dependency: y has failed, so it never starts"
-    assert found.reasons["e"] == "dependency: waits for z, which is not known any more, so it never starts"
+    assert found.reasons["e"] == "dependency: z is not known any more, so it never starts"
     assert found.reasons["f"] == "dependency: waits until v has succeeded (pending)"
     assert found.head is None
 
@@ -239,11 +245,35 @@ def test_what_is_learned_goes_before_what_was_asked() -> None:
         assert decided(gang, cards=cards(2), live=[late]).head_start == NOW + 60
 
 
-def test_what_comes_first_for_others_stays_free() -> None:
+def test_a_card_that_a_task_may_not_have_is_another_ones() -> None:
     tasks = (task("a", user="bob", submitted=NOW - 900), task("b"))
-    assert placed(decided(*tasks, cards=cards(1), mine="ann")) == {}
-    assert placed(decided(*tasks, cards=cards(1), mine="bob")) == {"a": (0,)}
-    assert placed(decided(*tasks, cards=cards(2), mine="ann")) == {"b": (1,)}
+    closed = {"a": frozenset({"GPU-0", "GPU-7"})}
+    found = decided(*tasks, cards=cards(1), closed=closed)
+    assert placed(found) == {"b": (0,)} and found.reasons["a"].startswith("closed: ")
+    assert placed(decided(*tasks, cards=cards(2), closed=closed)) == {"a": (1,), "b": (0,)}
+
+
+def test_between_queues_a_priority_is_among_the_tasks_of_one_user() -> None:
+    tasks = (task("a", submitted=NOW - 900), task("b", priority=9), task("c", user="bob", priority=-3))
+    assert placed(decided(*tasks, cards=cards(1))) == {"b": (0,)}
+    assert placed(decided(*tasks, cards=cards(1), shared=True, usage={"ann": 1.0})) == {"c": (0,)}
+    assert set(placed(decided(*tasks, cards=cards(2), shared=True))) == {"b", "c"}
+
+
+def test_a_lease_is_charged_ahead_as_a_task_is() -> None:
+    tasks = (task("a"), task("b", user="bob", submitted=NOW))
+    for end, first in ((math.inf, "b"), (NOW + 60, "b"), (NOW - 60, "a")):
+        held = {"GPU-0": [Held("ann", None, end)]}
+        assert placed(decided(*tasks, cards=cards(2), held=held)) == {first: (1,)}
+    shared = {"GPU-0": [Held("ann", 6 * GB)], "GPU-1": [Held("bob", 12 * GB)]}
+    assert placed(decided(*tasks, cards=cards(3), held=shared)) == {"a": (2,)}
+
+
+def test_the_end_of_a_lease_is_waited_for_as_that_of_a_task() -> None:
+    gang = task("gang", gpus=2, submitted=NOW - 900)
+    held = {"GPU-0": [Held("bob", None, NOW + 500)]}
+    found = decided(gang, task("a", limit=400), task("b", limit=600), cards=cards(2), held=held)
+    assert (found.head, found.head_start) == ("gang", NOW + 500) and placed(found) == {"a": (1,)}
 
 
 def test_what_was_placed_just_now_counts_for_the_share() -> None:

@@ -29,7 +29,7 @@ def kept(
         Room(state),
         now=NOW,
         barred=barred,
-        ends=ends,
+        end=lambda one: ends[one.id],
         cost=lambda one: float(one.id),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -150,10 +149,6 @@ class Machine:
             self.kinds[kind] += 1
         assert all(self.live[id].need.opportunistic for id in decision.evictions)
         assert decide(state) == decision
-        if self.count % 8 == 0:  # each user's own lab, that sees the others' tasks, does its part
-            parts = [decide(replace(state, mine=user)) for user in ("ann", "bob", "cid")]
-            together = [one for part in parts for one in part.placements]
-            assert sorted(together, key=str) == sorted(decision.placements, key=str)
         self.check_cards(state, decision)
 
     def check_cards(self, state: State, decision: Decision) -> None:
@@ -255,18 +250,25 @@ def test_the_same_jobs_give_the_same_decisions() -> None:
 
 
 def test_three_users_get_equal_shares_though_one_has_500_tasks() -> None:
+    """Over any 24 hours, as long as all three have something to do."""
     random_ = random.Random(0)
     jobs = []
-    for user, count in (("hog", 500), ("ann", 170), ("bob", 170)):
+    for user, count in (("hog", 500), ("ann", 290), ("bob", 290)):
         for number in range(count):
             one = task(f"{user}{number:04d}", user=user, submitted=NOW + (0 if user == "hog" else 60))
             jobs.append(Job(one, random_.uniform(300, 3600)))
     lab = Lab(jobs, cards(4), Rules())
+    seen = []
     for state, _ in lab.passes():
-        if state.now >= NOW + 86400:
+        seen.append((state.now, [lab.ledger.total[user] for user in ("hog", "ann", "bob")]))
+        if {task.user for task in lab.pending.values()} < {"hog", "ann", "bob"} and state.now > NOW + 60:
             break
-    used = [lab.ledger.total[user] for user in ("hog", "ann", "bob")]
-    assert max(used) - min(used) <= 0.05 * sum(used) / 3
+    starts = [one for one in seen if one[0] <= seen[-1][0] - 86400]
+    assert starts[-1][0] - NOW > 12 * 3600
+    for start, before in starts:
+        after = next(used for now, used in seen if now >= start + 86400)
+        used = [one - another for one, another in zip(after, before, strict=True)]
+        assert all(abs(one - sum(used) / 3) <= 0.05 * sum(used) / 3 for one in used)
 
 
 def test_tasks_of_the_cpu_start_though_those_of_cards_wait() -> None:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from roost.lab.policy.queue import Queue, by_age
+from roost.lab.policy.queue import Alike, Queue, by_age, first_of_each_user
+from roost.lab.policy.room import Shape
 from roost.lab.policy.state import Rules
 from roost.lab.task import Task
 from tests.lab.policy.made import NOW, task
 
 
-def order(*tasks: Task, charge: dict[str, float] | None = None, waits: tuple[str, ...] = ()) -> str:
+def order(*tasks: Task, charge: dict[str, float] | None = None, waits: str = "", shared: bool = False) -> str:
     """The ids, as they are offered; each that does not wait costs 10."""
-    queue = Queue(NOW, Rules(longest_wait=5000.0, longest_wait_of_several=2000.0))
-    for one in by_age(tasks):
-        queue.add(one)
+    queue = Queue(NOW, Rules(longest_wait=5000.0, longest_wait_of_several=2000.0), shared=shared)
+    for one in tasks:
+        queue.add(alike(one))
     seen: list[str] = []
 
-    def place(one: Task) -> float | None:
+    def place(one: Task, alike: Alike) -> float | None:
         seen.append(one.id)
-        return None if one.id in waits else 10.0
+        if one.id not in waits:
+            return 10.0
+        alike.reason = f"cards: {one.id}"
+        return None
 
-    queue.walk({} if charge is None else charge, place)
+    queue.walk({} if charge is None else charge, lambda _, tasks: tasks, place)
     return "".join(seen)
+
+
+def alike(*tasks: Task) -> Alike:
+    return Alike(by_age(tasks), Shape.of(tasks[0].need), tasks[0].need.time_limit)
 
 
 def test_age_then_id() -> None:
@@ -56,3 +64,38 @@ def test_whoever_has_waited_too_long_goes_first_in_its_class() -> None:
         task("o", opportunistic=True, submitted=NOW - 9000),
     ]
     assert order(*tasks, charge={"rich": 100.0}) == "lgpho"
+
+
+def test_nobody_asks_again_about_what_is_like_one_that_waits_or_was_not_chosen() -> None:
+    a, b, c, d, e = (task(id, user=user) for id, user in ("ax", "by", "cx", "dy", "ez"))
+    queue = Queue(NOW, Rules())
+    waits, starts, passed_over = alike(c, a, b), alike(d), alike(e)
+    for one in (waits, starts, passed_over):
+        queue.add(one)
+    seen: list[str] = []
+
+    def place(one: Task, alike: Alike) -> float | None:
+        seen.append(one.id)
+        if alike is starts:
+            return 1.0
+        alike.reason = "cards: none"
+        return None
+
+    queue.walk({}, lambda alike, tasks: () if alike is passed_over else tasks, place)
+    assert seen == ["a", "d"] and waits.reason == "cards: none" and not passed_over.reason
+
+
+def test_the_too_old_of_one_kind_go_first_and_once() -> None:
+    old, young = task("o", submitted=NOW - 8 * 86400), task("y")
+    queue = Queue(NOW, Rules())
+    queue.add(alike(task("p", priority=5)))
+    queue.add(alike(young, old))
+    seen: list[str] = []
+    queue.walk({}, lambda _, tasks: tasks, lambda one, _: seen.append(one.id) or 1.0)
+    assert seen == ["o", "p", "y"]
+
+
+def test_first_of_each_user() -> None:
+    tasks = [task(id, user=user) for id, user in ("ax", "by", "cx", "dz", "ey")]
+    assert {one.id for one in first_of_each_user(tasks)} == set("abd")
+    assert first_of_each_user(tasks[:1]) == tasks[:1]

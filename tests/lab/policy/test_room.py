@@ -20,6 +20,7 @@ def found(
 ) -> list[int] | None:
     shape = Shape.of(Need(cards=cards, memory_mb=None if gb is None else int(gb * GB)))
     places = of.find(shape, barred)
+    assert of.has(shape, barred) == (places is not None)
     return None if places is None else [place.card.number for place in places]
 
 
@@ -69,3 +70,12 @@ def test_what_is_learned_makes_the_shape() -> None:
     assert Shape.of(Need(cards=1)) == (1, 0, True)
     assert Shape.of(Need(cards=1), 500) == (1, 500, False)
     assert Shape.of(Need(cards=2, memory_mb=900, whole=True)) == (2, 900, True)
+
+
+def test_a_shape_takes_what_is_learned_and_no_less_than_it_ran_out_with() -> None:
+    need = Need(cards=1, memory_mb=4_000)
+    assert Shape.of(need) == (1, 4_000, False) and Shape.of(need, 5_000) == (1, 5_000, False)
+    assert Shape.of(need, 0) == Shape.of(Need(cards=1)) == (1, 0, True)
+    least = Need(cards=1, memory_mb=4_000, least_mb=6_000)
+    assert [Shape.of(least, mb).mb for mb in (None, 5_000, 7_000)] == [6_000, 6_000, 7_000]
+    assert Shape.of(Need(cards=1, least_mb=6_000)) == (1, 6_000, True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from roost.lab.policy.state import Rules
+from roost.base.moment import dated_clock
+from roost.lab.policy.state import Held, Rules
 from roost.lab.policy.waiting import about, dependency, impossible
 from roost.lab.task import Need
 from tests.lab.policy.made import GB, NOW, card, cards, decided, running, task
@@ -41,42 +42,53 @@ def test_what_the_rules_make_impossible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0, "1 min"),
-        (61, "2 min"),
-        (541, "10 min"),
-        (601, "15 min"),
-        (2400, "40 min"),
-        (3500, "1 h"),
-        (7201, "3 h"),
-        (200_000, "3 days"),
-    ],
+    ("seconds", "said"), [(0, 0), (61, 120), (541, 600), (601, 900), (2400, 2400), (7201, 7500)]
 )
-def test_times_are_coarse(seconds: float, said: str) -> None:
-    assert about(seconds) == f"in about {said}"
+def test_times_are_coarse_moments(seconds: float, said: float) -> None:
+    now = NOW - NOW % 300
+    assert about(now + seconds, now) == f"about {dated_clock(now + said, now=now)}"
 
 
 def test_dependencies() -> None:
     assert dependency("a", "succeeded") is None
     assert [str(dependency("a", state)).partition("a ")[2] for state in ("crashed", "stopped")] == [
         "has crashed, so it never starts",
-        "was stopped, so it never starts",
+        "was stopped before its end, by somebody or by its time limit, so it never starts",
     ]
+
+
+def test_what_can_never_start_names_the_first_cause() -> None:
+    chain = [task(f"t{n}", after=(f"t{n - 1}",), submitted=NOW - 100 + n) for n in range(1, 4)]
+    found = decided(*chain, states={"t0": "failed", "t1": "pending", "t2": "pending"})
+    assert found.reasons["t1"] == "dependency: t0 has failed, so it never starts"
+    assert found.reasons["t2"] == "dependency: t0 has failed, so t1 never starts, nor does this one"
+    assert found.reasons["t3"] == "dependency: t0 has failed, so t2 never starts, nor does this one"
+    held = [task("t1", after=("t0",), held=True, submitted=NOW - 99), *chain[1:]]
+    assert decided(*held, states={"t0": "failed", "t1": "pending"}).reasons["t2"] == found.reasons["t2"]
+
+
+def test_who_has_the_cards_that_are_missing() -> None:
+    live = [running(task("a"), 0), running(task("long", name="n" * 99), 1)]
+    others = {"GPU-2": [Held("bob", None)], "GPU-3": [Held("cid", None)], "GPU-4": [Held("dora", None)]}
+    why = decided(task("0", gpus=2), cards=cards(6), live=live, held=others).reasons["0"]
+    has = f"GPU 0: train-a, GPU 1: {'n' * 23}…, GPU 2: bob, 2 more"
+    assert why == f"cards: needs 2 whole cards; 1 is free ({has})"
 
 
 def test_the_numbers_of_what_is_missing() -> None:
     live = [running(task("l", gb=12, limit=3600), 0, started=NOW - 1200), running(task("m", gb=20), 1)]
     first, second = task("0", gb=20), task("1", gb=20)
     found = decided(first, second, cards=cards(2), live=live)
+    at = about(NOW + 2400, NOW)
     start = "memory: needs 20.0 GB on one card; the most free is 11.5 GB (GPU 0)"
     assert found.reasons == {
-        "0": f"{start}, starts in about 40 min",
-        "1": f"{start}, next free in about 40 min",
+        "0": f"{start}, starts {at}",
+        "1": f"{start}, next free {at}",
     }
     gang = decided(task("0", gpus=2, gb=10), cards=cards(2), live=live).reasons["0"]
     assert gang == "memory: needs 10.0 GB on each of 2 cards; 1 has as much free"
     whole = decided(task("0", gb=20, whole=True), cards=cards(2), live=live).reasons["0"]
-    assert whole == "cards: needs one whole card of 20.0 GB; none is free, starts in about 40 min"
+    has = "GPU 0: train-l, GPU 1: train-m"
+    assert whole == f"cards: needs one whole card of 20.0 GB; none is free ({has}), starts {at}"
     drained = decided(first, cards=cards(3), live=live, rules=Rules(drained=("GPU-2",))).reasons["0"]
     assert drained == "drained: GPU 2 is drained: nothing more begins there"

@@ -11,6 +11,7 @@ import torch
 from roost.base.raised import raised
 from roost.train import evaluation
 from roost.train.data.batches import Batch
+from roost.worker.causes import memory
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, unknown
 
@@ -142,3 +143,8 @@ def test_of_the_machine_for_real() -> None:
 )
 def test_what_only_sounds_like_it(error: Exception) -> None:
     assert unknown(raised(error))
+
+
+def test_how_much_was_asked_for() -> None:
+    found = [memory.asked_mb(text) for text in (NEW, "Tried to allocate 20.00 MiB.", "out of memory")]
+    assert found == [1.95 * 1024, 20.0, None]

@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from roost.base import process
-from roost.base.errors import NotFound, Refused
+from roost.base import process, regular
+from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices import leases
 from roost.devices.card import Card
 from roost.devices.leases import Holder
-from roost.lab import orders, session
+from roost.lab import orders, session, start, taken, ticket
 from roost.lab.abandoned import end_abandoned
 from roost.lab.executors.protocol import NEVER_BEGAN, Seen
+from roost.lab.forked import Template
 from roost.lab.plan import Plan
-from roost.lab.task import FAILED, RUNNING, STARTING, Task
+from roost.lab.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, Task
 from roost.package.package import Package
 from roost.package.sessions import Session
 
 _ATTEMPT = "attempt"
+_LATEST = 1e11
 
 
 class Local:
     """An `Executor` of this machine. The truth about a task is its package: whoever holds the package's lock
-    is, or is about to be, its newest session."""
+    is, or is about to be, its newest session.
 
-    def __init__(self) -> None:
+    Args:
+        template: What the guards are forked from, if they can be.
+    """
+
+    def __init__(self, template: Template | None = None) -> None:
+        self._template = template
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Session] = {}
 
-    def start(self, task: Task, cards: Sequence[Card]) -> int:
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], int]:
         package = Package.open(task.package)
+        if not ticket.stands(task):
+            fix = "put its own back, or submit it again"
+            raise NotFound("another package stands in the place of its own", received=task.package, fix=fix)
+        if (begun := self._begun(package, task)) is not None:
+            return lambda: begun
         plan = msgspec.convert(task.plan, Plan)
         end_abandoned(package)
         if _is_locked(package):  # `lock` would wait for it, and with us every other task
@@ -45,9 +58,8 @@ class Local:
         try:
             # Room that is nobody's was left by whoever chose the cards: others see it as they look.
             held = leases.take(cards, task.reserved_mb, Holder.own(task.id, task.package)) if cards else None
-            begun = session.begin(
+            spec = session.add(
                 package,
-                lock_fd,
                 plan,
                 cards=[card.id for card in cards],
                 leases=held,
@@ -58,14 +70,22 @@ class Local:
                     _ATTEMPT: task.attempt,
                     "cards": [card.id for card in cards],
                     "reserved_mb": task.reserved_mb,
+                    **taken.of_the_card(cards),
                 },
             )
+            coming = start.begin(spec, lock_fd=lock_fd, template=self._template)
         finally:
             os.close(lock_fd)
             if held is not None:
                 held.close()
-        self._guards[task.id] = begun.supervised.process
-        return begun.number
+
+        def finish() -> int:
+            coming.finish()
+            if isinstance(coming.child, subprocess.Popen):
+                self._guards[task.id] = coming.child
+            return spec.session
+
+        return finish
 
     def poll(self, task: Task) -> Seen:
         seen = self._look(task)
@@ -76,8 +96,10 @@ class Local:
         try:
             package = Package.open(task.package)
         except NotFound:
-            return self._without_package(task)
+            return self._without_package(task, "its package is gone, and with it how it ended")
         found = self._session(package, task)
+        if found is None and not ticket.stands(task):
+            return self._without_package(task, "another package stands in the place of its own")
         if found is None or found.record is None:
             if _is_locked(package):  # its supervisor is coming up
                 return Seen(STARTING, found.number if found else None)
@@ -91,6 +113,8 @@ class Local:
             self._seen.pop(task.id, None)
         if seen.is_accident:
             end_abandoned(package)
+        if seen.state in ENDED:
+            return seen._replace(in_vain=taken.in_vain(package, task.id), taken=taken.of(found))
         return seen
 
     def watch(self, task: Task) -> int | None:
@@ -116,13 +140,12 @@ class Local:
             self.poll(task)
         return self._seen.get(task.id)
 
-    def _without_package(self, task: Task) -> Seen:
+    def _without_package(self, task: Task, reason: str) -> Seen:
         """What is known of an attempt whose package was removed: it goes on until it wants to write."""
         found = self._seen.get(task.id)
         if found is not None and found.guard_lives:
             return Seen(RUNNING, found.number, started=task.started)
         self._seen.pop(task.id, None)
-        reason = "its package is gone, and with it how it ended"
         return Seen(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
 
     def _reap(self, task: Task) -> None:
@@ -130,6 +153,23 @@ class Local:
         guard = self._guards.get(task.id)
         if guard is not None and guard.poll() is not None:
             del self._guards[task.id]
+
+    def _begun(self, package: Package, task: Task) -> int | None:
+        """The session of this attempt, if another daemon has begun it: it had this task in a queue that was
+        lost. It is seen like any other.
+
+        Raises:
+            RoostError: It has begun a later one.
+        """
+        own = [one for one in package.sessions() if one.request.get("task") == task.id]
+        if not own or own[-1].record is None:
+            return None
+        found, attempt = own[-1], own[-1].request.get(_ATTEMPT)
+        if isinstance(attempt, int) and attempt > task.attempt:
+            what = f"another queue knows this task, and has started its attempt {attempt}"
+            fix = f"go on with `roost submit continue {shlex.quote(str(package.path))}`"
+            raise RoostError(what, where=package.path, fix=fix)
+        return found.number if attempt == task.attempt else None
 
     def _session(self, package: Package, task: Task) -> Session | None:
         """That of the newest attempt, or what was begun by itself after it."""
@@ -143,18 +183,26 @@ def _seen(found: Session) -> Seen:
     record: Mapping[str, Any] = found.record or {}
     # The guard ends last: until then the package is locked and the cards are taken.
     if found.state == "running" or found.guard_lives:
-        return Seen(RUNNING, found.number, started=record.get("started"))
+        return Seen(RUNNING, found.number, started=_moment(record.get("started")))
     unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
-    ended = record.get("ended")
+    ended, code = _moment(record.get("ended")), record.get("exit_code")
+    is_known = found.state in ENDED
     return Seen(
-        found.state,
+        found.state if is_known else CRASHED,
         found.number,
-        reason=found.error or str(record.get("reason") or ""),
-        started=record.get("started"),
-        ended=ended if isinstance(ended, float) else time.time(),
-        exit_code=record.get("exit_code"),
+        reason=str((found.error or record.get("reason") or "") if is_known else "its record is damaged"),
+        started=_moment(record.get("started")),
+        ended=ended if ended is not None else time.time(),
+        exit_code=code if type(code) is int and 0 <= code <= 255 else None,
         is_accident=unrecorded,
     )
+
+
+def _moment(found: object) -> float | None:
+    """A time that a record tells, whoever has written it."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return float(found) if 0 <= found < _LATEST else None
 
 
 def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
@@ -162,18 +210,25 @@ def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
         return None
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except (OSError, OverflowError):
         return None
-    if process.alive(pid, start_ticks, boot_id):
-        return fd
-    os.close(fd)
-    return None
+    try:
+        if process.alive(pid, start_ticks, boot_id):
+            kept, fd = fd, -1
+            return kept
+        return None
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _is_locked(package: Package) -> bool:
     import fcntl
 
-    fd = os.open(package.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = regular.open_fd(package.path / "lock")
+    except OSError:  # somebody has put something else there: `Package.lock` says so
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from roost.devices.card import Card
+from roost.lab.taken import Taken
 from roost.lab.task import Task
 
 
@@ -24,6 +25,10 @@ class Seen(NamedTuple):
     is_accident: bool = False
     """Whether it ended by no fault of its own: the machine went down, or somebody killed what watched over
     it."""
+    in_vain: int = 0
+    """How many attempts in a row have ended by no fault of their own, and saved nothing."""
+    taken: Taken | None = None
+    """What it took of its cards, if that was measured."""
 
 
 NEVER_BEGAN = Seen("pending")
@@ -34,12 +39,13 @@ class Executor(Protocol):
     """One kind of place where tasks run. What it starts belongs to nobody: it outlives this object, and any
     other one of its kind can be asked about it."""
 
-    def start(self, task: Task, cards: Sequence[Card]) -> int:
-        """Starts the attempt that ``task`` tells of; gives the package's session.
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], int]:
+        """Starts the attempt that ``task`` tells of; gives what waits until it stands, and then gives the
+        package's session. That is to be called once; others may be started before.
 
         Raises:
             Refused: Somebody else has taken the cards, or writes to the package.
-            RoostError: It could not be started; nothing of it is left.
+            RoostError: It could not be started; nothing of it is left. Both raise this.
             OSError: Likewise.
         """
 

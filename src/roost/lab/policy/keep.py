@@ -7,8 +7,9 @@ start, or uses cards that the head does not need.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from roost.lab.policy.room import Place, Room, Shape
 from roost.lab.task import STOPPING, Task
@@ -32,7 +33,7 @@ def keep(
     *,
     now: float,
     barred: frozenset[int],
-    ends: Mapping[str, float],
+    end: Callable[[Task], float],
     cost: Callable[[Task], float],
 ) -> Kept | None:
     """What is kept for a task that does not fit now; None where it would not fit if all tasks had ended.
@@ -43,7 +44,7 @@ def keep(
         room: What is left.
         now: Unix seconds.
         barred: Indices of cards that it must not have.
-        ends: When each live task ends; infinity where that is not known.
+        end: When a live task ends; infinity where that is not known.
         cost: What is lost if an opportunistic task is stopped, in seconds of a card.
     """
     if room.someday(shape) < shape.cards:
@@ -55,7 +56,7 @@ def keep(
             return evicting
     found = []
     for place in places:
-        when = _when(place, shape, now, ends)
+        when = _when(place, shape, now, end)
         if when is not None:
             found.append((when, place.index, place))
     if len(found) < shape.cards:
@@ -66,17 +67,24 @@ def keep(
     return Kept(task, tuple(place for *_, place in chosen), None if math.isinf(start) else start)
 
 
-def _when(place: Place, shape: Shape, now: float, ends: Mapping[str, float]) -> float | None:
+_by_end = itemgetter(0)
+
+
+def _when(place: Place, shape: Shape, now: float, end: Callable[[Task], float]) -> float | None:
     """When it fits there, if those who are there leave one after the other; None: not even then."""
     if not place.fits_beside(shape, ()):
         return None
-    leaving = [(ends[task.id], task.reserved_mb) for task in place.live]
-    leaving += [(math.inf, mb) for mb in place.leases]
-    leaving.sort(key=lambda one: one[0])
-    for gone, when in enumerate([now, *(end for end, _ in leaving)]):
-        if place.fits_beside(shape, [mb for _, mb in leaving[gone:]]):
-            return max(when, now)
-    return None
+    there = [(end(task), task.reserved_mb) for task in place.live]
+    there += place.leases
+    if shape.whole:
+        return max([now, *[leaves for leaves, _ in there]])
+    there.sort(key=_by_end, reverse=True)
+    staying: list[int | None] = []
+    for leaves, mb in there:  # from whoever stays longest to the first one beside whom it does not fit
+        staying.append(mb)
+        if not place.fits_beside(shape, staying):
+            return max(leaves, now)
+    return now
 
 
 def _by_evictions(
@@ -106,7 +114,8 @@ def _given_up(
         if task.need.opportunistic
     ]
     leaving.sort()
-    staying = [task.reserved_mb for task in place.live if not task.need.opportunistic] + place.leases
+    staying = [task.reserved_mb for task in place.live if not task.need.opportunistic]
+    staying += [mb for _, mb in place.leases]
     for gone in range(len(leaving) + 1):
         if place.fits_beside(shape, staying + [task.reserved_mb for *_, task in leaving[gone:]]):
             return sum(lost for lost, *_ in leaving[:gone]), [task for *_, task in leaving[:gone]]

@@ -25,16 +25,17 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, need: Need, learned_mb: int | None = None) -> Shape:
-        mb = need.memory_mb if learned_mb is None else learned_mb
-        return cls(need.cards, mb or 0, need.whole or not mb)
+        mb = (need.memory_mb if learned_mb is None else learned_mb) or 0
+        is_whole = need.whole or not mb
+        return cls(need.cards, max(mb, need.least_mb or 0), is_whole)
 
 
 class Place:
     """A card with what is on it."""
 
     __slots__ = (
-        "beyond", "card", "closed", "count", "index", "leases", "left", "live", "most", "most_tasks",
-        "others", "single",
+        "beyond", "card", "closed", "count", "guests", "index", "leases", "left", "live", "most",
+        "most_tasks", "others", "single",
     )  # fmt: skip
 
     def __init__(self, card: Card, index: int, rules: Rules) -> None:
@@ -45,8 +46,10 @@ class Place:
         self.left = self.most
         self.count = 0
         self.live: list[Task] = []
-        self.leases: list[int | None] = []
-        """Of others; None: the whole."""
+        self.leases: list[tuple[float, int | None]] = []
+        """Of others: when they end, and their memory; None: the whole."""
+        self.guests: list[str] = []
+        """Whose these are."""
         self.others = False
         """Whether somebody without a lease is on it."""
         self.beyond = 0
@@ -57,6 +60,11 @@ class Place:
     @property
     def name(self) -> str:
         return f"GPU {self.card.number}"
+
+    @property
+    def holder(self) -> str:
+        """Who has it, or the first part of it: a task by name, others as users."""
+        return self.live[0].name if self.live else next(iter(self.guests), "somebody")
 
     @property
     def obstacle(self) -> str:
@@ -138,7 +146,8 @@ class Room:
         for card, leases in state.held.items():
             if (place := self.by_id.get(card)) is not None:
                 for lease in leases:
-                    place.leases.append(lease.mb)
+                    place.leases.append((lease.end, lease.mb))
+                    place.guests.append(lease.user)
                     place.hold(lease.mb)
         if state.rules.foreign != "ignore":
             for place in self.places:
@@ -170,6 +179,14 @@ class Room:
         found = self.empty if shape.whole else self.shared
         return found[bisect_left(found, (shape.mb, -1)) :]
 
+    def has(self, shape: Shape, barred: frozenset[int]) -> bool:
+        """Whether `find` would find some."""
+        found = self.empty if shape.whole else self.shared
+        at = bisect_left(found, (shape.mb, -1))
+        if not barred or len(found) - at < shape.cards:
+            return len(found) - at >= shape.cards
+        return sum([found[n][1] not in barred for n in range(at, len(found))]) >= shape.cards
+
     def could_if_open(self, shape: Shape) -> list[Place]:
         """Cards on which it would fit but for what closes them, or for who uses them without a lease."""
         found = self.closed_empty if shape.whole else self.closed_shared
@@ -184,13 +201,19 @@ class Room:
             shape: What it takes.
             barred: Indices of cards that it must not have.
         """
+        if shape.cards == 1:
+            sorted_ = self.empty if shape.whole else self.shared
+            for at in range(bisect_left(sorted_, (shape.mb, -1)), len(sorted_)):
+                index = sorted_[at][1]
+                if index not in barred:
+                    return [self.places[index]]
+            return None
         found = self.candidates(shape)
         if barred:
             found = [one for one in found if one[1] not in barred]
         if len(found) < shape.cards:
             return None
-        chosen = [found[0][1]] if shape.cards == 1 else self._together(found, shape)
-        return [self.places[index] for index in chosen]
+        return [self.places[index] for index in self._together(found, shape)]
 
     def _together(self, found: Iterable[tuple[int, int]], shape: Shape) -> list[int]:
         indices = [index for _, index in found]
@@ -223,14 +246,17 @@ def usable(cards: Sequence[Card], rules: Rules) -> Sequence[Card]:
 
 def capacity_mb(card: Card, rules: Rules) -> int:
     """What tasks may hold of an empty card."""
-    if not card.total_mb:
-        return _UNKNOWN_MB
-    return card.total_mb - spare_mb(card, rules)
+    return shared_mb(card.total_mb, rules) if card.total_mb else _UNKNOWN_MB
+
+
+def shared_mb(total_mb: int, rules: Rules) -> int:
+    """The same of one of which this is known alone."""
+    return total_mb - max(rules.safety_mb, total_mb // 50)
 
 
 def spare_mb(card: Card, rules: Rules) -> int:
     """What is nobody's."""
-    return max(rules.safety_mb, card.total_mb // 50)
+    return card.total_mb - shared_mb(card.total_mb, rules)
 
 
 def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:

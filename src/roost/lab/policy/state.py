@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -52,6 +53,8 @@ class Held:
     user: str
     mb: int | None
     """None: the whole card."""
+    end: float = math.inf
+    """When it ends, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Expected:
     """What earlier runs tell of a task."""
 
     memory_mb: int | None = None
-    """Goes before what the task itself needs by its own account."""
+    """Goes before what the task itself needs by its own account. 0: more than a share of any card."""
     seconds: float | None = None
     """How long it takes; its limit, where it has one, goes before this."""
 
@@ -78,8 +81,9 @@ class State:
         expected: By task, where something is known.
         saved: By task: when it saved last, so what an eviction would cost.
         states: Of the tasks that others wait for, where they are known.
-        mine: Whose tasks are started here. What other users' tasks would get before them stays free. None:
-            everybody's.
+        closed: By task: cards that it may not have, whoever else may.
+        shared: Whether the queue is one of several, each of one user: then a priority counts among the tasks
+            of its user alone.
     """
 
     now: float
@@ -91,7 +95,8 @@ class State:
     expected: Mapping[str, Expected] = field(default_factory=dict)
     saved: Mapping[str, float] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
-    mine: str | None = None
+    closed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    shared: bool = False
     rules: Rules = field(default_factory=Rules)
 
 

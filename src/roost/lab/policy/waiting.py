@@ -6,15 +6,20 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from roost.base.moment import clock
+from roost.base.moment import clock, dated_clock
 from roost.base.size import memory
 from roost.devices.card import Card
 from roost.lab.policy.keep import Kept
 from roost.lab.policy.room import Room, Shape, capacity_mb, usable
 from roost.lab.policy.state import Rules, Window
-from roost.lab.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, Need, Task
+from roost.lab.task import CRASHED, FAILED, STOPPED, SUCCEEDED, Need, Task
 
-_NEVER_SUCCEEDS = {FAILED: "has failed", CRASHED: "has crashed", STOPPED: "was stopped"}
+_NEVER_SUCCEEDS = {
+    FAILED: "has failed",
+    CRASHED: "has crashed",
+    STOPPED: "was stopped before its end, by somebody or by its time limit",
+}
+_MOST_HOLDERS, _LONGEST_NAME = 3, 24
 
 
 def impossible(need: Need, cards: Sequence[Card], rules: Rules) -> str | None:
@@ -52,15 +57,28 @@ def too_large(shape: Shape, capacities: Sequence[int], cards: Sequence[Card]) ->
     return f"needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {enough} here {_has(enough)} as much"
 
 
-def dependency(after: str, state: str | None) -> str | None:
-    """Why a task waits for another one; None if it has succeeded."""
+def dependency(after: str, state: str | None, cause: str | None = None) -> str | None:
+    """Why a task waits for another one; None if it has succeeded.
+
+    Args:
+        after: The other one.
+        state: Its state; None: nobody knows it.
+        cause: Why that one can never start, if so (`never`).
+    """
     if state == SUCCEEDED:
         return None
-    if state is None:
-        return f"dependency: waits for {after}, which is not known any more, so it never starts"
-    if state in ENDED:
-        return f"dependency: {after} {_NEVER_SUCCEEDS[state]}, so it never starts"
+    if cause is not None:
+        return f"dependency: {cause}, so {after} never starts, nor does this one"
+    if (why := never(after, state)) is not None:
+        return f"dependency: {why}, so it never starts"
     return f"dependency: waits until {after} has succeeded ({state})"
+
+
+def never(id: str, state: str | None) -> str | None:
+    """Why a task that has not succeeded never will; None if it may."""
+    if state is None:
+        return f"{id} is not known any more"
+    return f"{id} {_NEVER_SUCCEEDS[state]}" if state in _NEVER_SUCCEEDS else None
 
 
 def held(task: Task) -> str:
@@ -68,7 +86,7 @@ def held(task: Task) -> str:
 
 
 def begin(moment: float, now: float) -> str:
-    return f"begin: not before {clock(moment)}, {about(moment - now)}"
+    return f"begin: not before {dated_clock(moment, now=now)}"
 
 
 def sweep(most: int) -> str:
@@ -82,15 +100,20 @@ def cores(most: int) -> str:
 
 def behind(kept: Kept, now: float) -> str:
     """It would fit, on cards that are kept for the head of the queue."""
-    when = "" if kept.start is None else f", which starts {about(kept.start - now)}"
+    when = "" if kept.start is None else f", which starts {about(kept.start, now)}"
     return (
         f"reservation: {_names(kept)} {'is' if len(kept.places) == 1 else 'are'} kept for {kept.task.name} "
         f"({kept.task.id}){when}; this one may not have ended by then"
     )
 
 
+def closed(name: str) -> str:
+    return f"closed: it may not have {name}"
+
+
 def reserved(window: Window, name: str) -> str:
-    return f"reserved: {name} is {window.user}'s from {clock(window.begin)} to {clock(window.end)}"
+    whose = f"{window.user}'s" if window.user else "drained"
+    return f"reserved: {name} is {whose} from {clock(window.begin)} to {clock(window.end)}"
 
 
 def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kept | None = None) -> str:
@@ -108,16 +131,16 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     if fit + len(closed) >= shape.cards:
         return closed[0].obstacle
     if kept is not None:
-        next_free = "" if kept.start is None else f", starts {about(kept.start - now)}"
+        next_free = "" if kept.start is None else f", starts {about(kept.start, now)}"
         if kept.evictions:
             next_free = ", starts once opportunistic tasks have saved and made room"
     else:
-        next_free = "" if when is None else f", next free {about(when - now)}"
+        next_free = "" if when is None else f", next free {about(when, now)}"
     beyond = f"; {closed[0].obstacle.partition(': ')[2]}" if closed else ""
     if shape.whole:
         size = f" of {memory(shape.mb)}" if shape.mb else ""
         what = f"cards: needs {_cards(shape.cards, 'whole ')}{size}; {fit or 'none'} {_is(fit)} free"
-        return f"{what}{next_free}{beyond}"
+        return f"{what}{_holders(shape, room)}{next_free}{beyond}"
     left, index = room.shared[-1] if room.shared else (0, -1)
     most = f"the most free is {memory(left)} ({room.places[index].name})" if left else "none is free"
     if shape.cards == 1:
@@ -126,13 +149,24 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     return f"memory: needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
 
 
-def about(seconds: float) -> str:
-    """``in about 40 min``: coarse, so that what is told stays the same for a while."""
-    for unit, size, step, below in (("min", 60, 1, 10), ("min", 60, 5, 60), ("h", 3600, 1, 48)):
-        number = max(step, math.ceil(seconds / size / step) * step)
-        if number < below:
-            return f"in about {number} {unit}"
-    return f"in about {math.ceil(seconds / 86400)} days"
+def _holders(shape: Shape, room: Room) -> str:
+    """Who has the other cards."""
+    free = {index for _, index in room.candidates(shape)}
+    taken = [place for place in room.places if place.count and place.index not in free and not place.closed]
+    told = [f"{place.name}: {_cut(place.holder)}" for place in taken[:_MOST_HOLDERS]]
+    more = [f"{len(taken) - len(told)} more"] if len(taken) > len(told) else []
+    return f" ({', '.join([*told, *more])})" if told else ""
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def about(moment: float, now: float) -> str:
+    """``about 14:40``. A moment, because what is told may be read much later; to five minutes, so that it
+    stays the same for a while, and to one of what comes within ten."""
+    step = 300 if moment - now > 600 else 60
+    return f"about {dated_clock(math.ceil(moment / step) * step, now=now)}"
 
 
 def _names(kept: Kept) -> str:

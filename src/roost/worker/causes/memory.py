@@ -32,6 +32,18 @@ def _bytes(size: str | None) -> float:
     return float(number) * _UNITS[unit]
 
 
+def asked_mb(text: str) -> float | None:
+    """What was asked for when torch's allocator had no more; None where its error does not tell."""
+    asked = _first(_ASKED, text)
+    return _bytes(asked) / 2**20 if asked else None
+
+
+def is_of_the_gpu(raised: Raised) -> bool:
+    """Whether a GPU had no more memory."""
+    scene = Scene()
+    return any(row(raised, scene) is not None for row in (of_the_gpu, of_the_gpu_without_numbers))
+
+
 def of_the_gpu(raised: Raised, scene: Scene) -> Cause | None:
     """torch's allocator, which tells its numbers."""
     is_known = raised.is_a("OutOfMemoryError") or raised.text.startswith("CUDA out of memory.")

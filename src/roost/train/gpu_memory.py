@@ -1,0 +1,48 @@
+"""The most memory that torch's allocator has held of a GPU since the process began. The allocator counts for
+the whole process, so this does too; rows begin its counting anew."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+_MB = 2**20
+
+
+class Most(NamedTuple):
+    """The most that was held at once, in MB."""
+
+    reserved_mb: float = 0.0
+    """With what the allocator keeps to give out again."""
+    allocated_mb: float = 0.0
+    """By tensors."""
+
+
+_most: dict[int, Most] = {}
+"""Of each GPU, until its counting was begun anew."""
+
+
+def most(device: torch.device | int) -> Most:
+    """Of a GPU, since the process began."""
+    index = _index(device)
+    now = Most(
+        torch.cuda.max_memory_reserved(index) / _MB,
+        torch.cuda.max_memory_allocated(index) / _MB,
+    )
+    return Most(*map(max, now, _most.get(index, Most())))
+
+
+def since_last(device: torch.device | int) -> float:
+    """MB of tensors at most since this was asked last."""
+    index = _index(device)
+    _most[index] = most(index)
+    allocated_mb = torch.cuda.max_memory_allocated(index) / _MB
+    torch.cuda.reset_peak_memory_stats(index)
+    return allocated_mb
+
+
+def _index(device: torch.device | int) -> int:
+    if isinstance(device, int):
+        return device
+    return device.index if device.index is not None else torch.cuda.current_device()

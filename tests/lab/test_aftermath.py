@@ -1,0 +1,122 @@
+"""What follows on the end of an attempt; of ends without cards see `test_attempts`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.lab.aftermath import after
+from roost.lab.executors.protocol import NEVER_BEGAN, Seen
+from roost.lab.learned import OutOfMemory
+from roost.lab.taken import Taken
+from roost.lab.task import CRASHED, EVICT, FAILED, PENDING, RUNNING, STOP, STOPPED, SUCCEEDED, Need, Task
+from tests.lab.queued import task
+
+
+def ran_out(reserved: int | None, peak: float, *, largest: int = 79_000, **more: Any) -> Seen:
+    """On a card of which tasks may have 23,000 MB."""
+    failed = OutOfMemory(reserved, 23_000, largest, peak, **more)
+    told = Taken(peak, 400.0, "test", False, failed)
+    return Seen(FAILED, 1, reason="GPU 0 is out of memory", taken=told)
+
+
+def live(**given: Any) -> Task:
+    return task(state=RUNNING, **{"attempt": 1, "need": Need(cards=1), **given})
+
+
+def through(seen: list[Seen], **given: Any) -> list[tuple[str, Need]]:
+    """What becomes of one task whose attempts end like this."""
+    one, found = live(**given), []
+    for each in seen:
+        state, changes = after(one, each)
+        one = msgspec.structs.replace(one, need=changes.get("need", one.need))
+        found.append((state, one.need))
+    return found
+
+
+def test_it_gets_more_then_a_whole_card_then_a_larger_one_then_it_has_failed() -> None:
+    asked = Need(cards=1, memory_mb=8_000)
+    seen = [ran_out(8_000, 7_900.0), ran_out(12_000, 11_900.0), ran_out(None, 22_000.0)]
+    found = through([*seen, ran_out(None, 78_000.0)], need=asked)
+    more = msgspec.structs.replace(asked, least_mb=12_000, ran_out=1)
+    whole = msgspec.structs.replace(more, whole=True, ran_out=2)
+    larger = msgspec.structs.replace(whole, least_mb=23_001, ran_out=3)
+    assert found == [(PENDING, more), (PENDING, whole), (PENDING, larger), (FAILED, larger)]
+
+
+def test_each_step_is_told_with_its_numbers() -> None:
+    _, changes = after(
+        live(need=Need(cards=1, memory_mb=8_000)),
+        ran_out(8_000, 900.0, asked_mb=9_000.0),
+    )
+    assert changes["reason"] == (
+        "attempt 1 ran out of memory: it had 7.8 GB of each card, and took 900 MB when it asked for 8.8 GB "
+        "more; it goes on with 11.7 GB of each card (1 of 3)"
+    )
+    _, changes = after(live(), ran_out(None, 22_000.0))
+    assert changes["reason"].endswith(
+        "it had a whole card, and took 21.5 GB; it goes on with a larger card (1 of 3)"
+    )
+    need = Need(cards=1, ran_out=1)
+    _, changes = after(live(need=need), ran_out(8_000, 900.0))
+    assert changes["reason"].endswith("goes on with a whole card (2 of 3)")
+
+
+def test_where_nothing_larger_is_left_a_retry_does_not_help() -> None:
+    state, changes = after(
+        live(retries=5, need=Need(cards=1, ran_out=1)), ran_out(None, 22_000.0, largest=23_000)
+    )
+    assert state == FAILED and "retries" not in changes
+    assert changes["reason"].startswith(
+        "out of memory, for the second time, and nothing larger is left: it had"
+    )
+    assert "a smaller data.batch_size" in changes["reason"]
+    assert changes["reason"].endswith("(GPU 0 is out of memory)")
+
+
+def test_a_neighbours_fault_is_not_charged_but_ends_too() -> None:
+    seen = ran_out(8_000, 900.0, asked_mb=100.0, alone=False)
+    state, changes = after(live(), seen._replace(in_vain=2))
+    assert (state, changes["need"].ran_out, changes["need"].least_mb) == (PENDING, 0, 8_000)
+    assert "by no fault of its own" in changes["reason"]
+    state, changes = after(live(), seen._replace(in_vain=3))
+    assert state == FAILED and changes["reason"].startswith(
+        "3 attempts in a row ended by no fault of their own"
+    )
+
+
+def test_accidents_in_vain_come_to_an_end_unless_retries_are_left() -> None:
+    seen = Seen(CRASHED, 1, reason="the supervisor is gone", is_accident=True, in_vain=2)
+    assert after(live(), seen) == (PENDING, {"reason": "attempt 1: the supervisor is gone"})
+    seen = seen._replace(in_vain=3)
+    state, changes = after(live(), seen)
+    assert state == CRASHED and changes["reason"].endswith("saved nothing; the last: the supervisor is gone")
+    state, changes = after(live(retries=2), seen)
+    assert (state, changes["retries"]) == (PENDING, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "follows"),
+    [(STOP, FAILED, FAILED), (STOP, PENDING, STOPPED), (EVICT, STOPPED, PENDING), ("", SUCCEEDED, SUCCEEDED)],
+)
+def test_what_was_asked_of_it(asked: str, state: str, follows: str) -> None:
+    seen = ran_out(8_000, 7_900.0)._replace(state=state) if state == FAILED else Seen(state)
+    assert after(live(stop_asked=asked), seen)[0] == follows
+
+
+@pytest.mark.parametrize(
+    ("given", "seen", "reason"),
+    [
+        ({}, Seen(STOPPED, 1, reason="signal"), "it was asked to save and end"),
+        ({"stop_asked": STOP}, Seen(STOPPED, 1, reason="signal"), "it was asked to save and end"),
+        ({"stop_asked": STOP}, Seen(STOPPED, 1, reason="killed"), "it was ended at once"),
+        ({"stop_asked": STOP}, Seen(SUCCEEDED, 1, reason="done"), ""),
+        ({"stop_asked": STOP}, NEVER_BEGAN, "stopped before it began"),
+        ({"stop_asked": STOP, "attempt": 2}, NEVER_BEGAN, "stopped while it waited to go on"),
+        ({}, Seen(FAILED, 1, reason="the command exited with 1"), "the command exited with 1"),
+    ],
+)
+def test_the_reason_is_in_words(given: dict[str, Any], seen: Seen, reason: str) -> None:
+    assert after(live(**given), seen)[1]["reason"] == reason
