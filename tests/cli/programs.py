@@ -56,7 +56,7 @@ class Terminal:
         deadline = time.monotonic() + timeout_seconds
         while text not in self.seen:
             if not self._read(deadline - time.monotonic()):
-                raise TimeoutError(f"{text!r} was not shown in {self.seen!r}")
+                raise TimeoutError(f"{text!r} was not shown; the end of what was: {self.seen[-2000:]!r}")
         return self.seen
 
     def type(self, text: str) -> None:
@@ -75,7 +75,7 @@ class Terminal:
             except TimeoutError:
                 continue
             return
-        raise TimeoutError(f"{text!r} was not shown in {self.seen!r}")
+        raise TimeoutError(f"{text!r} was not shown; the end of what was: {self.seen[-2000:]!r}")
 
     def hang_up(self) -> None:
         """The terminal is gone, as when its window is closed."""

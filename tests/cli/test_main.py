@@ -67,6 +67,8 @@ def test_version() -> None:
     ("arguments", "code", "says"),
     [
         (["rnu"], 2, "did you mean 'run'"),
+        (["cancel", "01m7"], 2, "did you mean 'stop'"),
+        (["queue"], 2, "did you mean 'tasks'"),
         (["run"], 2, "config"),
         (["run", "--nonsense"], 2, "--nonsense"),
         (["continue"], 2, "package"),
@@ -74,7 +76,7 @@ def test_version() -> None:
         (["plot", "x"], 2, "-o"),
         (["run", "nowhere.yaml"], 3, "nowhere.yaml"),
         (["run", "-c", "nowhere.yaml"], 3, "nowhere.yaml"),
-        (["continue", "nowhere"], 3, "no such folder"),
+        (["continue", "nowhere"], 3, "no such task or package"),
         (["continue", "."], 3, "no package"),
         (["stop", "."], 3, "no package"),
         (["show", "."], 3, "no package"),

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from roost.cli import waiting
-from roost.cli.waiting import Waiting, not_finished
+from roost.cli.waiting import Counting, Waiting, not_finished
 
 
 @dataclass(frozen=True)
@@ -67,3 +67,16 @@ def test_a_pipe_gets_plain_lines(capfd: pytest.CaptureFixture[str], monkeypatch:
     screen.close()
     out, err = capfd.readouterr()
     assert (out, err) == ("", "done\n")
+
+
+def test_where_nothing_can_be_drawn_a_line_comes_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(waiting, "monotonic", lambda: now[0])
+    screen = Counting(lambda: f"at {now[0]:g}")
+    for second in (1.0, 9.0, 11.0, 12.0, 22.0):
+        now[0] = second
+        screen.tick()
+    screen.close()
+    assert capfd.readouterr().err == "at 11\nat 22\n"

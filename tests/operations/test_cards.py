@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from roost.base.errors import NotFound, RoostError, UsageError
-from roost.devices import providers
+from roost.base import process
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.devices import leases, providers
+from roost.devices.leases import Holder
 from roost.lab.task import PENDING, RUNNING, Need
 from roost.operations import cards, lab
 from roost.operations.cards import Asked, CardShown
+from roost.operations.wanted import require_possible
 from tests.devices.leasing import at_once, take
 from tests.lab.labs import Lab
 from tests.waiting import wait_for
@@ -51,12 +56,21 @@ def test_who_is_on_a_card(here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with here.store() as store:
         store.start(task, [card], 4000)
     held = take(card, mb=500)
+    own = leases.take([card], 600, Holder.own())
+    gone = leases.take([card], 700, Holder(4_000_000, 1, process.boot_id(), "/runs/b", ""))
     first, second, third = shown()
-    held.close()
+    for one in (held, own, gone):
+        one.close()
     assert [(one.id, one.name, one.state, one.mb) for one in first.tasks] == [
         (task.id, task.name, "starting", 4000)
     ]
-    assert [(one.mb, one.package, one.task) for one in first.leases] == [(500, "/runs/a", "a task")]
+    assert [(one.mb, one.pid, one.package, one.task) for one in first.leases] == [
+        (500, None, "/runs/a", "a task"),
+        (600, os.getpid(), "", ""),
+        (700, None, "/runs/b", ""),
+    ]
+    with here.store() as store:
+        assert first.tasks[0].short == store.beginnings([task.id])[task.id]
     assert [(one.pid, one.user, one.mb) for one in second.processes] == [(4711, "ann", 10240)]
     assert second.free_mb == 14336 and not second.leases and not second.tasks
     assert third.trouble == "the driver says: GPU is lost"
@@ -79,6 +93,21 @@ def test_the_process_of_whoever_holds_a_lease_is_not_without_one(
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{tmp_path / 'scenario.json'}")
     assert [one.pid for one in shown()[0].processes] == [2]
     held.close()
+
+
+def test_how_many_tasks_of_the_cpu_run_at_once(here: Lab) -> None:
+    usual = cards.show().cores
+    cards.change(Asked(cores=1))
+    assert cards.show().cores == 1
+    ids = [here.submit(FOREVER) for _ in range(2)]
+    here.wait_for(ids[0], RUNNING)
+    wait_for(lambda: here.one(ids[1]).reason.startswith("cores: 1 task of the CPU runs already"))
+    cards.change(Asked(cores=0))
+    with pytest.raises(Refused, match="this machine runs no tasks of the CPU"):
+        require_possible([Need()])
+    cards.change(Asked(cores="any"))  # the daemon is told
+    here.wait_for(ids[1], RUNNING)
+    assert cards.show().cores == usual
 
 
 def test_a_look_makes_no_queue(here: Lab) -> None:
@@ -152,6 +181,14 @@ def test_as_it_was_at_first_nothing_is_set(here: Lab) -> None:
         assert store.settings() == {}
 
 
+def test_a_queue_that_is_gone_is_told(here: Lab) -> None:
+    here.queue(FOREVER)
+    for file in here.state.glob("lab.db*"):
+        file.unlink()
+    with pytest.raises(Refused, match="the lab's queue is gone"):
+        cards.show()
+
+
 def test_a_card_that_is_gone_can_be_let_go(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     cards.drain("2")
     monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
@@ -176,3 +213,46 @@ def test_a_folder_that_others_may_look_into_is_refused(here: Lab) -> None:
             what()
     here.state.chmod(0o700)
     assert drained() == [0]
+
+
+def test_for_a_time_only_what_ends_before_begins(here: Lab) -> None:
+    now = time.time()
+    cards.drain("all", window=(now + 3600, now + 7200))
+    cards.drain("all", window=(now + 3600, now + 7200))
+    assert [len(card.windows) for card in shown()] == [1, 1, 1] and drained() == []
+    waits = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
+    short = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000, time_limit=60.0))
+    here.wait_for(short, RUNNING)
+    wait_for(lambda: here.one(waits).reason.startswith("reserved: GPU 0 is drained from "))
+    cards.drain("1", off=True)
+    assert here.wait_for(waits, RUNNING).cards == ("SIM-1",)
+    assert [len(card.windows) for card in shown()] == [1, 0, 1]
+    cards.drain("all", off=True)
+    with lab.opened() as store:
+        assert store.settings() == {}
+
+
+def test_a_time_that_is_over_is_refused_and_forgotten(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    cards.drain("0", window=(now, now + 60))
+    for window, said in (((now + 60, now + 50), "is not after --from"), ((now - 60, now - 50), "is over")):
+        with pytest.raises(UsageError, match=f"--until: {said}, and nothing was changed"):
+            cards.drain("0", window=window)
+    assert len(shown()[0].windows) == 1
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    assert shown()[0].windows == []
+    cards.drain("1")
+    with lab.opened() as store:
+        assert store.settings() == {"rules": {"drained": ["SIM-1"]}}
+
+
+def test_what_stays_free_of_each_card(here: Lab) -> None:
+    assert cards.show().keep_free_mb == 512
+    cards.change(Asked(keep_free_mb=4000))
+    with pytest.raises(
+        UsageError, match=r"--keep-free: the largest card has 24.0 GB, and nothing was changed"
+    ):
+        cards.change(Asked(keep_free_mb=30_000, most_per_card=1))
+    assert (cards.show().keep_free_mb, cards.show().most_per_card) == (4000, None)
+    with pytest.raises(RoostError, match=r"gives 20.1 GB of its 24.0 GB"):
+        require_possible([Need(cards=1, memory_mb=21_000)])

@@ -15,11 +15,15 @@ from roost.devices import held, leases, visible
 from roost.devices.card import Card
 from roost.devices.leases import Busy, Holder
 from roost.operations import holding
+from roost.operations.analyze import AnalyzeRequest, analyze
+from roost.operations.check import CheckRequest, check
 from roost.operations.continue_ import ContinueRequest, continue_
 from roost.operations.fork import ForkRequest, fork
-from roost.operations.holding import Needed, needed
+from roost.operations.holding import Needed, needed, needed_of_one
+from roost.operations.predict import PredictRequest, predict
 from roost.operations.run import RunRequest, run
 from roost.operations.starting import Started, begin
+from roost.package.package import Package
 from tests.operations.packages import VALUES, package, project
 from tests.waiting import wait_for
 
@@ -63,12 +67,14 @@ def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: py
 def test_where_it_is_held_nothing_is_made(tmp_path: Path) -> None:
     config = project(tmp_path / "p")
     first = run(RunRequest(config=config, name="first"))
+    other = leases.take(CARDS[1:], 1, Holder.own())
     name = held.name_of(os.geteuid())
-    with pytest.raises(Busy, match=rf"is held by {name}: the whole card since .*/first\. .*-CPU"):
+    with pytest.raises(Busy, match=rf"is held by {name}: the whole card since .*/first\. .*submit.*-CPU"):
         run(RunRequest(config=config, name="second"))
     assert not (tmp_path / "p" / "runs" / "second").exists()
     kill(run(RunRequest(config=config, name="third", device="cpu")))
     kill(first)
+    other.close()
     with_lease = leases.take(CARDS, 1, Holder.own())
     with pytest.raises(Busy):
         continue_(ContinueRequest(package=tmp_path / "p" / "runs" / "first"))
@@ -77,7 +83,7 @@ def test_where_it_is_held_nothing_is_made(tmp_path: Path) -> None:
 
 def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
     source = package(tmp_path / "runs")
-    lease = leases.take(CARDS[:1], None, Holder.own())
+    lease = leases.take(CARDS, None, Holder.own())
     with pytest.raises(Busy):
         fork(ForkRequest(package=source.path, overrides=["max_epochs=9"], name="other"))
     assert not (tmp_path / "runs" / "other").exists()
@@ -87,12 +93,25 @@ def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
 def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="new")
     lock_fd = made.lock()
+    needs = needed({"device": "auto"})
     lease = leases.take(CARDS[:1], 1, Holder.own())
     with pytest.raises(Busy):
-        begin(made, lock_fd, {"device": "auto"}, typed(VALUES), needed=needed({"device": "auto"}))
+        begin(made, lock_fd, {"device": "auto"}, typed(VALUES), needed=needs)
     assert made.sessions() == []
     lease.close()
     os.close(lock_fd)
+
+
+def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(tmp_path: Path) -> None:
+    lease = leases.take(CARDS[:1], 1, Holder.own())
+    started = run(RunRequest(config=project(tmp_path / "p")))
+    assert "somebody holds GPU 0: on GPU 1, and it sees no other" in started.notes
+    assert len(held.live_leases("SIM-1")) == 1
+    wait_for(lambda: b"CUDA_VISIBLE_DEVICES=SIM-1" in environment_of(started))
+    kill(started)
+    assert needed({"device": "auto", "ranks": 2}).cards == CARDS, "two are not free"
+    assert needed({"device": "auto", "cards": ["SIM-0"]}).cards == CARDS[:1], "this one was asked for"
+    lease.close()
 
 
 def test_what_a_session_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +145,42 @@ def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) 
     ((name, value),) = outer.environment().items()
     monkeypatch.setenv(name, value)
     holding.require_free(CARDS)
+    assert needed({"device": "auto"}).cards == CARDS[:1]
     outer.close()
+
+
+def test_what_needs_one_card_takes_one_that_is_free() -> None:
+    assert needed_of_one("cpu") == Needed() and needed_of_one("cpu").ids is None
+    assert needed_of_one("auto").ids == ["SIM-0"]
+    first = leases.take(CARDS[:1], 1, Holder.own())
+    assert needed_of_one("cuda").ids == ["SIM-1"]
+    second = leases.take(CARDS[1:], None, Holder.own())
+    with pytest.raises(Busy, match=r"GPU \d .*is held by .*To mend it: wait, or compute on the CPU: -CPU"):
+        needed_of_one("auto")
+    first.close()
+    second.close()
+
+
+def test_whoever_looks_at_a_package_holds_a_card(finished: Package, tmp_path: Path) -> None:
+    script = tmp_path / "look.py"
+    script.write_text("import time\ndef experience(self):\n    time.sleep(100)\n")
+    looking = AnalyzeRequest(package=finished.path, script=str(script), project=finished.path)
+    predicting = PredictRequest(package=finished.path, source="valid", project=finished.path)
+    started = analyze(looking)
+    (lease,) = held.live_leases("SIM-0")
+    assert (lease.said.mb, lease.said.package) == (None, str(finished.path))
+    with check(CheckRequest(config=project(tmp_path / "p"))), pytest.raises(Busy):
+        assert len(held.live_leases("SIM-1")) == 1
+        before = sorted(path for path in finished.path.rglob("*"))
+        with pytest.raises(Busy):
+            analyze(looking)
+        assert sorted(path for path in finished.path.rglob("*")) == before
+        with predict(predicting):
+            pytest.fail("there was no card for it")
+    with predict(predicting):
+        assert len(held.live_leases("SIM-1")) == 1
+    kill(started)
+    assert held.live_leases("SIM-0") == held.live_leases("SIM-1") == []
 
 
 def test_what_nobody_holds_comes_first() -> None:

@@ -11,7 +11,10 @@ from roost.analysis import folder
 from roost.base.errors import NotFound
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
+from roost.operations.show import show
 from roost.package.package import Package
+from tests.lab import queued
+from tests.lab.labs import Lab
 from tests.operations.packages import package, session
 
 
@@ -106,3 +109,18 @@ def test_no_package(tmp_path: Path) -> None:
 def test_texts_that_are_no_utf8_are_shown_by_number() -> None:
     found = intact.printable({"a\udcff": ["b\udcff", 3, None, "ü"]})
     assert found == {"a\\udcff": ["b\\udcff", 3, None, "ü"]}
+
+
+def test_a_package_is_opened_by_its_task(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", "one")
+    lab = Lab(tmp_path)
+    with lab.here():
+        with lab.store() as store:
+            store.submit([task := queued.task(name="called", package=str(made.path))])
+        for text in (task.id, "called", made.path):
+            assert intact.opened(text).path == made.path
+            assert show(text).path == str(made.path)
+        with pytest.raises(NotFound, match="no such task or package; received 'nothing'"):
+            intact.opened("nothing")
+        with pytest.raises(NotFound, match="the folder is no package"):
+            intact.opened(tmp_path)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,14 @@ import pytest
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.lab import presence
+from roost.lab import rebuild as rebuilding
 from roost.lab.daemon import Daemon
+from roost.lab.store import Store
 from roost.lab.task import RUNNING, SUCCEEDED
-from roost.operations import lab
+from roost.operations import cards, lab, meant
+from roost.operations.commands import submit_command
+from roost.operations.list_tasks import list_tasks
+from roost.operations.wanted import Wanted
 from tests.devices.leasing import at_once
 from tests.lab.labs import Lab
 from tests.waiting import wait_for
@@ -26,6 +34,14 @@ FOREVER = "exec sleep 600"
 OF_ANOTHER_VERSION = (
     "import sys, roost\nroost.__version__ = '0.0.7'\nfrom roost.lab.daemon import main\nsys.exit(main())"
 )
+
+KILLED = """import os, pathlib, signal, sys
+died = pathlib.Path(__file__).with_name("died")
+if "roost.lab.daemon" in sys.orig_argv and not (os.environ.get("ONCE") and died.exists()):
+    with died.open("a") as file:
+        file.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -96,7 +112,7 @@ def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab) -> No
         lab.ensure()
     assert str(caught.value) == (
         f"the lab's daemon (pid {other.pid}) is of roost 0.0.7, and this is {__version__}. "
-        "To mend it: `roost lab stop` and `roost lab start`: what runs goes on"
+        "To mend it: `roost lab restart`: what runs goes on"
     )
     found = lab.status().daemon
     assert found is not None and found.version == "0.0.7"
@@ -155,6 +171,52 @@ def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab) -> None:
     assert here.wait_for(runs, RUNNING).attempt == 1
 
 
+def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(here: Lab) -> None:
+    here.wait_for(here.submit("exit 0"), SUCCEEDED)
+    (here.state / "lab.db").unlink()
+    words = r"removed or replaced while the lab's daemon \(pid \d+\) works with it.*roost lab rebuild"
+    for call in (lab.ensure, lab.status):
+        with pytest.raises(Refused, match=words):
+            call()
+    with pytest.raises(Refused, match=r"the lab's queue is gone.*roost lab rebuild"):
+        submit_command(["true"], Wanted(), name="late")
+    assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
+    lab.stop()
+    calls: list[Callable[[], Any]] = [lab.ensure, lab.status, list_tasks, lambda: meant.tasks("late")]
+    for call in calls:
+        with pytest.raises(RoostError, match=r"the lab's queue is gone.*roost lab rebuild"):
+            call()
+    assert lab.rebuild().tasks == {"succeeded": 1}
+
+
+def test_a_submit_that_was_killed_before_it_queued_leaves_nothing_that_runs(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = os.fork()
+    if not pid:
+        monkeypatch.setattr(Store, "submit", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        submit_command(["sh", "-c", "echo ran >> ran"], Wanted(), name="cut")
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+    lab.stop()
+    found = lab.rebuild()
+    assert found.tasks == {} and len(found.notes) == 1
+    assert "its submit was cut off before it was queued" in found.notes[0]
+
+
+def test_a_daemon_that_was_killed_as_it_started_is_started_again(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here.folder / "sitecustomize.py").write_text(KILLED)
+    monkeypatch.setenv("PYTHONPATH", f"{here.folder}:{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(RoostError, match=r"did not start: it was killed by SIGKILL \(at "):
+        lab.start()
+    assert (here.folder / "died").read_text() == "xx"
+    (here.folder / "died").unlink()
+    monkeypatch.setenv("ONCE", "1")
+    assert lab.start().lives
+    assert (here.folder / "died").read_text() == "x"
+
+
 def test_a_queue_of_ended_tasks_needs_no_daemon(here: Lab) -> None:
     here.wait_for(here.submit("exit 0"), SUCCEEDED)
     lab.stop()
@@ -167,10 +229,40 @@ def test_no_daemon_comes_up_while_the_queue_is_made_anew(here: Lab, monkeypatch:
     monkeypatch.setattr(presence, "_TOLD_SECONDS", 0.0)
     with lab.opened():
         fd = presence.lock(here.state)
-    for call in (lambda: presence.take(here.state, now=0.0), lab.rebuild):
+    for call in (Daemon(here.state).run, lab.rebuild):
         with pytest.raises(Refused, match="this lab has a daemon already"):
             call()
     os.close(fd)
+
+
+def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = here.submit("exit 0")
+    here.wait_for(first, SUCCEEDED)
+    lab.stop()
+    submitted: list[str] = []
+    late = [
+        threading.Thread(target=lambda: submitted.append(submit_command(["true"], Wanted()).tasks[0].id)),
+        threading.Thread(target=lambda: cards.drain("0")),
+        threading.Thread(target=lab.start),
+    ]
+    whole = rebuilding.rebuild
+
+    def slowly(folder: Path, more: Sequence[Path] = (), **other: Any) -> rebuilding.Rebuilt:
+        for thread in late:
+            thread.start()
+        made = whole(folder, more, **other)
+        assert [thread.is_alive() for thread in late] == [True] * 3
+        return made
+
+    monkeypatch.setattr(rebuilding, "rebuild", slowly)
+    assert lab.rebuild().tasks == {"succeeded": 1}
+    for thread in late:
+        thread.join(20)
+    assert here.wait_for(submitted[0]).state == SUCCEEDED
+    assert [card.drained for card in cards.show().cards] == [True, False]
+    assert len(here.tasks()) == 2
 
 
 def test_a_folder_that_is_not_there_has_no_packages(here: Lab) -> None:
@@ -185,6 +277,21 @@ def test_packages_that_the_queue_has_never_heard_of(here: Lab, tmp_path: Path) -
     here.state.rename(tmp_path / "gone")
     assert lab.rebuild().tasks == {}
     assert lab.rebuild([here.folder]).tasks == {"succeeded": 1}
+
+
+def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path) -> None:
+    other = Lab(tmp_path / "other")
+    with other.here():
+        submit_command(["true"], Wanted(begin=time.time() + 600), folder=here.folder)
+        lab.stop()
+    here.state.parent.mkdir()
+    found = lab.rebuild([here.folder])
+    assert found.tasks == {} and str(other.state) in found.notes[0]
+    for given in (other.state, other.state.parent):
+        with pytest.raises(Refused, match="this lab still has its queue"):
+            lab.rebuild([here.folder], lost=given)
+    shutil.rmtree(other.state)
+    assert lab.rebuild([here.folder], lost=other.state.parent).tasks == {"pending": 1}
 
 
 def test_one_that_was_killed_is_not_there_any_more(here: Lab) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, Refused
-from roost.devices import held, providers
+from roost.devices import held, providers, wants
 from roost.devices.leases import Busy
 from roost.lab import wake
-from roost.lab.task import PENDING, RUNNING, Need
+from roost.lab.task import PENDING, RUNNING, SUCCEEDED, Need
+from roost.lab.tree import descendants
 from roost.operations import lab, lease
 from roost.operations.lease import LeaseRequest, Taken, Waits
 from tests.devices.leasing import at_once
@@ -219,3 +220,67 @@ def _pid(here: Lab) -> int:
     path = here.folder / "pid"
     text = path.read_text() if path.exists() else ""
     return int(text) if text.endswith("\n") else 0
+
+
+def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
+    """The lease waits from before the second task on, and after the first."""
+    first = taken(count=2)
+    before = here.queue("echo before >> order", need=Need(cards=2))
+    here.start()
+    wait_for(lambda: len(wants.look()) == 1)
+    events = lease.take(LeaseRequest(count=2, waits=True))
+    assert isinstance(next(events), Waits)
+    assert sorted(len(post.told.wants) for post in wants.look()) == [1, 1]
+    after = here.submit("echo after >> order", need=Need(cards=2))
+    wait_for(lambda: here.one(after).reason != "")
+    first.leases.close()
+    found = next(event for event in events if isinstance(event, Taken))
+    assert here.wait_for(before.id).state == SUCCEEDED and here.one(after).state == PENDING
+    assert list(events) == []
+    found.leases.close()
+    assert here.wait_for(after).state == SUCCEEDED
+    assert here.lines("order") == [["before"], ["after"]]
+
+
+def test_what_is_kept_for_others_is_not_taken(here: Lab) -> None:
+    first = taken(count=2)
+    post = wants.Post()
+    post.tell(wants.Told(wants=(wants.Want(cards=2, since=0.0),)))
+    events = lease.take(LeaseRequest(waits=True))
+    assert isinstance(next(events), Waits)
+    first.leases.close()
+    assert next(events) == Waits("1 GPU is asked for, and tasks of others come first")
+    post.withdraw()
+    assert isinstance(next(events), Taken)
+
+
+@pytest.mark.parametrize(
+    ("script", "grace", "code"),
+    [
+        ("trap 'exit 3' TERM; echo > ready; while :; do sleep 0.01; done", 60.0, 3),
+        ("trap '' TERM; sleep 600 & echo > ready; wait; wait", 0.05, -signal.SIGKILL),
+        ("sh -c 'echo > ready; exec sleep 600'; exit 4", 60.0, 4),
+        ("(trap '' TERM; echo > ready; exec sleep 600) & wait; exit 5", 0.5, 5),
+    ],
+    ids=[
+        "ends as asked",
+        "must be killed",
+        "what it has started is asked, too",
+        "what it has left behind is killed",
+    ],
+)
+def test_when_its_time_is_over_it_ends(
+    here: Lab, script: str, grace: float, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_GRACE_SECONDS", grace)
+    with subprocess.Popen(["/bin/sh", "-c", f"trap : TERM; {script}"]) as child:
+        wait_for((here.folder / "ready").exists)
+        below = descendants(child.pid)
+        assert lease._limited(child, 0.01) == code
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+
+
+def test_who_is_quicker_than_its_limit_is_left_alone(here: Lab) -> None:
+    assert lease.run(["/bin/sh", "-c", "exit 5"], taken(time_limit=60.0), time_limit=60.0) == 5
+    assert lease.run(["sleep", "600"], taken(), time_limit=0.01) == 128 + signal.SIGTERM
+    assert are_held() == []

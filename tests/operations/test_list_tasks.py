@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from roost.devices import providers
 from roost.lab.store import Store
 from roost.lab.task import FAILED, PENDING, RUNNING, SUCCEEDED, Need
-from roost.operations.list_tasks import Sweep, TaskRow, folded, list_tasks, needs_daemon
+from roost.operations.list_tasks import (
+    Sweep,
+    TaskRow,
+    _row,
+    card_numbers,
+    folded,
+    list_tasks,
+    needs_daemon,
+    not_shown,
+)
+from roost.package import progress
 from tests.lab.labs import Lab
 from tests.lab.queued import card, task
 
@@ -98,3 +111,79 @@ def test_nobody_looks_after_what_waits(lab: Lab) -> None:
         assert needs_daemon(list_tasks())
         end(store, one.id, SUCCEEDED)
     assert not needs_daemon(list_tasks())
+
+
+def test_of_those_that_wait_the_first_ones_and_whole_sweeps(lab: Lab) -> None:
+    first, *sweep = [task(), *(task(array="7sweep") for _ in range(4))]
+    runs, *others = [task(), *(task(user="bob") for _ in range(3))]
+    with lab.store() as store:
+        store.submit([first, *sweep, runs, *others])
+        store.start(store.task(runs.id), [], None)
+    assert [row.id for row in list_tasks(most_waiting=2)] == [one.id for one in (first, *sweep, runs)]
+    assert [row.id for row in list_tasks(most_waiting=2, user="bob")] == [one.id for one in others[:2]]
+    assert len(list_tasks(most_waiting=2, all_of_them=True)) == 9
+    assert (not_shown([]), not_shown([], "bob"), not_shown([], "nobody")) == ((8, 0), (3, 0), (0, 0))
+    assert not_shown(list_tasks(most_waiting=2)) == (3, 0)
+
+
+def test_how_many_more_have_ended(lab: Lab) -> None:
+    tasks = [task() for _ in range(7)]
+    with lab.store() as store:
+        store.submit(tasks)
+        for one in tasks:
+            end(store, one.id, SUCCEEDED)
+    assert not_shown(list_tasks()) == (0, 2)
+
+
+def test_a_reason_has_no_more_of_an_id_than_needed(lab: Lab) -> None:
+    first = task()
+    waits = task(after=(first.id,), reason=f"dependency: waits until {first.id} has succeeded (pending)")
+    with lab.store() as store:
+        store.submit([first, waits])
+        short = store.beginnings([first.id])[first.id]
+    assert list_tasks()[1].reason == f"dependency: waits until {short} has succeeded (pending)"
+    assert len(short) < len(first.id)
+
+
+def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
+    runs, limited, waits = (
+        task(package=str(tmp_path / name), need=need)
+        for name, need in (("a", Need()), ("b", Need(time_limit=1000.0)), ("c", Need()))
+    )
+    for one in (runs, limited, waits):
+        Path(one.package).mkdir()
+        board = progress.Board(Path(one.package) / "progress")
+        board.publish(30, 1, 0, 1, 120, 30, 0, 900.0, 1.0, 0.25)
+    with lab.store() as store:
+        store.submit([runs, limited, waits])
+        for one in (runs, limited):
+            store.move(store.start(store.task(one.id), [], None), RUNNING, started=time.time() - 900)
+    found = list_tasks()
+    assert [(row.step, row.total_steps) for row in found] == [(30, 120), (30, 120), (None, None)]
+    assert found[0].left == 2700.0 and 90 < (found[1].left or 0) <= 100 and found[2].left is None
+    with lab.store() as store:  # another attempt, which has told nothing yet
+        store.update(store.task(runs.id), started=time.time() + 60)
+    assert list_tasks()[0].step is None
+
+
+def test_the_time_of_a_sweep_is_that_of_all_of_it() -> None:
+    def row(submitted: float, started: float | None, ended: float | None) -> TaskRow:
+        return _row(task(submitted=submitted, started=started, ended=ended), defaultdict(str), 0.0)
+
+    tasks = (row(10.0, 50.0, 60.0), row(12.0, None, None))
+    assert Sweep(id="s", short="s", tasks=tasks).seconds(100.0) == 90.0
+    assert Sweep(id="s", short="s", tasks=tasks[:1]).seconds(100.0) == 50.0
+
+
+def test_cards_have_the_numbers_of_roost_devices(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, gone = card(2), card(9)
+    one = task(need=Need(cards=2))
+    with lab.store() as store:
+        store.submit([one])
+        assert card_numbers(list_tasks()) == {}
+        known = [known.id for known in providers.look()]
+        store.start(store.task(one.id), [replace(there, id=known[2]), gone], None)
+    rows = list_tasks()
+    assert card_numbers(rows) == {known[2]: 2}
+    monkeypatch.setenv("ROOST_DEVICES", "nobody")
+    assert card_numbers(rows) == {}

@@ -10,6 +10,7 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.lab import ticket
+from roost.operations import lab as operations_lab
 from roost.operations.logs import logs
 from tests.lab.labs import Lab
 from tests.operations.packages import package, session
@@ -104,6 +105,39 @@ def test_a_task_that_waits_is_followed_from_its_start(tmp_path: Path) -> None:
             lab.start()
             assert b"".join(pieces) == b"begun\ndone\n"
             assert b"".join(logs(task.package, lines=1)) == b"done\n"
+    finally:
+        lab.close()
+
+
+def test_a_task_is_followed_through_its_attempts(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    first, second = "echo once; touch again; exit 1", "while [ ! -e go ]; do sleep 0.02; done; echo twice"
+    task = lab.task(f"[ -e again ] || {{ {first}; }}; {second}", retries=1)
+    heard: list[bytes | str] = []
+    try:
+        with lab.here():
+            operations_lab.enqueue([task])
+            for piece in filter(None, logs(task.id, follow=True)):
+                heard.append(piece)
+                if isinstance(piece, str):
+                    (tmp_path / "go").touch()
+            assert heard == [b"once\n", "session 1 failed; the task goes on with another", b"twice\n"]
+            assert b"".join(logs(task.package, follow=True)) == b"once\ntwice\n"  # type: ignore[arg-type]
+    finally:
+        lab.close()
+
+
+def test_where_no_daemon_sees_to_the_task_nobody_waits_for_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    task = lab.task("echo here; while [ ! -e go ]; do sleep 0.02; done")
+    try:
+        with lab.here():
+            operations_lab.enqueue([task])
+            pieces = logs(task.id, follow=True)
+            wait_for(lambda: next(pieces) == b"here\n")
+            lab.kill_daemon()
+            (tmp_path / "go").touch()
+            assert [*filter(None, pieces)] == ["no daemon runs that would see to the task: `roost lab start`"]
     finally:
         lab.close()
 

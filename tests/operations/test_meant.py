@@ -43,7 +43,8 @@ def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab) -> None:
     with lab.store() as store:
         store.submit(tasks)
     assert [one.id for one in meant.tasks("7sw")] == [one.id for one in tasks]
-    with pytest.raises(UsageError, match="a sweep of 3 tasks"):
+    said = rf"a sweep of 3 tasks: {tasks[0].name} \(pending\), .*name one of them"
+    with pytest.raises(UsageError, match=said):
         meant.package_of("7sweep")
 
 
@@ -52,7 +53,7 @@ def test_nothing_like_it(lab: Lab, has_queue: bool) -> None:
     if has_queue:
         lab.store().close()
     for text, message in (
-        ("nothing", "no such task; received 'nothing'"),
+        ("nothing", "no such task or package; received 'nothing'"),
         ("runs/nothing", "no such folder"),
         (".", "the folder is no package"),
         ("a\0b", "no such task"),

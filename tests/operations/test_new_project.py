@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,15 @@ def test_an_unknown_template_names_those_that_are(tmp_path: Path) -> None:
         new_project(tmp_path / "a", template="digit")
     assert not (tmp_path / "a").exists()
     assert list(TEMPLATES) == sorted(path.name for path in SOURCE.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("template", "missing"), [("digits", ["scikit-learn"]), ("iterations", ["scikit-learn"]), ("clean", [])]
+)
+def test_what_is_not_installed_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, missing: list[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    created = new_project(tmp_path / "p", template=template)
+    assert created.missing == missing
+    assert ("pip install scikit-learn" in created.next_commands[1]) == bool(missing)

@@ -12,6 +12,7 @@ from roost import __version__
 from roost.base.errors import NotFound, Refused
 from roost.lab import presence, ticket
 from roost.lab.task import KILL, PENDING, RUNNING, STOPPED, Need, Task
+from roost.operations import order
 from roost.operations.order import Told, change, end
 from roost.operations.stop import Ended, Waiting
 from tests.lab.labs import Lab
@@ -91,6 +92,16 @@ def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab) -> None:
     assert lab.one(waits.id).state == PENDING and lab.one(waits.id).priority == 0
 
 
+def test_one_that_ends_meanwhile_leaves_all_as_they_were(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, other = queued(lab), queued(lab)
+    monkeypatch.setattr(order, "_require_fitting_daemon", lambda: lab.ask(other.id, KILL))
+    with pytest.raises(Refused, match="the task has stopped"):
+        change([waits.id, other.id], priority=3)
+    assert lab.one(waits.id).priority == 0
+    monkeypatch.setattr(order, "_require_fitting_daemon", lambda: lab.ask(waits.id, KILL))
+    assert list(ended(list(end([waits.id])))) == [waits.id]
+
+
 def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
     over = queued(lab)
     list(end([over.id]))
@@ -130,8 +141,8 @@ def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab)
     about = lab.state / "daemon.json"
     own = about.read_bytes()
     about.write_bytes(own.replace(__version__.encode(), b"0.0.0"))
-    for order in (lambda: change([blocker], priority=9), lambda: list(end([blocker]))):
+    for ordered in (lambda: change([blocker], priority=9), lambda: list(end([blocker]))):
         with pytest.raises(Refused, match=r"is of roost 0\.0\.0"):
-            order()
+            ordered()
     assert lab.one(blocker).priority == 0 and not lab.one(blocker).stop_asked
     about.write_bytes(own)

@@ -34,6 +34,16 @@ def test_mean_and_deviation_of_those_that_succeeded() -> None:
     )
 
 
+def test_what_runs_of_a_sweep_are_called_together() -> None:
+    for first, second, name in (
+        ("try_lr-1e-3_seed-0", "try_lr-1e-3_seed-1", "try_lr-1e-3_seed-*"),
+        ("seed--1", "seed-0", "seed-*"),
+        ("myseed-0", "myseed-1", "myseed-0"),
+    ):
+        (found,) = over_seeds([row(first, 1.0), row(second, 2.0)])
+        assert found.name == name
+
+
 def test_a_value_that_one_of_them_has_not_is_none_of_the_group() -> None:
     (found,) = over_seeds([row("a", 1.0, best=1.0), row("b", 2.0)])
     assert found.best is None and found.last == Scatter(1.5, statistics.stdev([1.0, 2.0]))

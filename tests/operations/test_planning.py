@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,42 +23,6 @@ def computing(
 ) -> dict[str, Any]:
     wanted = Wanted(need=Need(cards=cards), simulated=simulated, strategy=given.pop("asked", None))
     return planning.computing(wanted, settings(**given), devices=devices, where=lambda key: None)
-
-
-def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINE", "1")
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
-    monkeypatch.setenv("PYTHONHASHSEED", "9")
-    body = {**computing(cards=1), "kind": "train"}
-    made = planning.of_training(body, settings(seed=2**32 + 7, limits={"wall_time": "90s", "grace": "5s"}))
-    assert made.env["MINE"] == "1" and not {"RANK", "ROOST_DEADLINE"} & made.env.keys()
-    assert made.own_env == {
-        "PYTHONHASHSEED": "7",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    assert made.limits["wall_seconds"] == 90.0 and made.limits["grace_seconds"] == 5.0
-    assert made.request == body and made.argv[0] == sys.executable and not made.is_command
-    on_gpu = {**computing(cards=1, simulated=False), "kind": "train"}
-    assert "CUDA_VISIBLE_DEVICES" not in planning.of_training(on_gpu, settings()).own_env
-
-
-def test_a_training_of_several_ranks_shares_the_cores() -> None:
-    body = {**computing(cards=2), "kind": "train"}
-    made = planning.of_training(body, settings(threads=3))
-    assert [rank["OMP_NUM_THREADS"] for rank in made.ranks] == ["3", "3"]
-
-
-def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINE", "1")
-    monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
-    made = planning.of_command(["sh", "-c", "true"], time_limit=5.0)
-    assert (made.argv, made.cwd, made.is_command) == (["sh", "-c", "true"], str(tmp_path), True)
-    assert made.env["MINE"] == "1" and "ROOST_DEADLINE" not in made.env and made.own_env == {}
-    assert made.limits["wall_seconds"] == 5.0
 
 
 @pytest.mark.parametrize(

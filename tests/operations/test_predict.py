@@ -67,7 +67,7 @@ def test_one_that_show_lists_and_one_that_fails(tmp_path: Path, monkeypatch: pyt
         ({"out": Path("runs/one/mine")}, Refused, "among the package's own files"),
         ({"out": Path("file/mine")}, Refused, "nothing can be written here.*-o DIR"),
         ({"package": Path("file")}, Refused, "no package"),
-        ({"package": Path("nowhere")}, NotFound, "there is no such folder"),
+        ({"package": Path("nowhere")}, NotFound, "there is no such task or package"),
     ],
 )
 def test_what_is_refused_at_once(

@@ -105,6 +105,14 @@ def test_without_a_gpu_it_is_the_cpu_and_said(monkeypatch: pytest.MonkeyPatch) -
     assert found.notes[0] == "ddp: 2 ranks on the CPU (no GPU is visible: torch here was built without CUDA)"
 
 
+def test_simulated_cards_are_computed_on_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, FOUR)
+    monkeypatch.setenv("ROOST_DEVICES", "sim:4x24GB")
+    found = decided(devices=2)
+    assert short(found) == ("cpu", "ddp", 2, None)
+    assert found.notes[0] == "ddp: 2 ranks on the CPU (no GPU is visible: ROOST_DEVICES is 'sim:4x24GB')"
+
+
 def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     has(monkeypatch, FOUR)
     assert decided(Asked(strategy="ddp")).notes == ["ddp: 4 ranks on GPUs"]

@@ -118,6 +118,8 @@ def test_the_guard_tells_the_end_of_a_killed_supervisor(session: SmallSession) -
 
 
 def test_another_machine_is_not_asked(tmp_path: Path) -> None:
-    made = package(tmp_path / "runs", state="running", host="elsewhere")
+    made = package(tmp_path / "runs", state="running", host="elsewhere", boot_id="its own")
+    lock_fd = made.lock()
     with pytest.raises(Refused, match="elsewhere"):
         ask(made.sessions()[-1])
+    os.close(lock_fd)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from roost.base.errors import ConfigError, NotFound, UsageError
-from roost.operations.simulate import SimulateRequest, simulate
+from roost.lab.task import SUCCEEDED, Need
+from roost.operations.list_tasks import list_tasks
+from roost.operations.simulate import Entry, SimulateRequest, read, simulate
+from tests.lab.labs import Lab
+from tests.lab.queued import card, task
 
 
 def history(folder: Path, *lines: str) -> Path:
@@ -28,13 +33,37 @@ def test_a_history_is_run_through_the_policy(tmp_path: Path) -> None:
     shown = simulate(SimulateRequest(history=path, cards="1x24GB"))
     assert (shown.tasks, shown.cards, shown.makespan, shown.used) == (4, 1, 160.0, 1.0)
     assert shown.longest is not None and (shown.longest.name, shown.longest.waited) == ("second", 100.0)
-    assert shown.longest.reason == "cards: needs one whole card; none is free"
+    assert shown.longest.reason == "cards: needs one whole card; none is free (GPU 0: first)"
     ann, bob, eve = shown.users
     assert (ann.wait_max, ann.share, bob.wait_p50, bob.wait_max) == (0.0, 0.625, 0.0, 100.0)
     assert (eve.tasks, eve.wait_max, eve.gpu_seconds) == (1, None, 0.0)
     assert [one.reason.partition(":")[0] for one in shown.never] == ["impossible"]
     two = simulate(SimulateRequest(history=path, cards="2x24GB"))
     assert two.longest is None and two.makespan == 100.0
+
+
+def test_ones_own_queue_is_a_history(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lab")
+    first, second, waits = (
+        task(user="ann", name=name, need=Need(cards=1, memory_mb=mb, time_limit=9e8), begin=begin)
+        for name, mb, begin in (("first", None, None), ("second", 1000, 500.0), ("waits", None, None))
+    )
+    with lab.here(), lab.store() as store:
+        store.submit([msgspec.structs.replace(one, submitted=100.0) for one in (first, second, waits)])
+        for one in (first, second):
+            begun = store.start(store.task(one.id), [card()], one.need.memory_mb)
+            store.move(begun, SUCCEEDED, started=1000.0, ended=1060.0)
+        path = tmp_path / "mine.json"
+        path.write_bytes(msgspec.json.encode(list_tasks(all_of_them=True)))
+    shown = simulate(SimulateRequest(history=path, cards="1x24GB"))
+    assert (shown.tasks, shown.left_out, shown.makespan) == (2, 1, 460.0)
+    assert read(path).entries[1] == Entry(
+        submitted=500.0, seconds=60.0, user="ann", name="second", memory_mb=1000, limit=9e8
+    )
+    for wrong in (b'[{"name": 1}]', b"[1", path.read_bytes().replace(b'"num_cards":1', b'"num_cards":-1')):
+        path.write_bytes(wrong)
+        with pytest.raises(ConfigError, match="no list of tasks"):
+            simulate(SimulateRequest(history=path))
 
 
 def test_what_is_made_up_is_the_same_for_the_same_seed() -> None:

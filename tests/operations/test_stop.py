@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -77,9 +78,11 @@ def test_a_process_of_ours_gets_the_signal(tmp_path: Path) -> None:
 
 
 def test_another_machine(tmp_path: Path) -> None:
-    made = package(tmp_path / "runs", state="running", host="elsewhere")
+    made = package(tmp_path / "runs", state="running", host="elsewhere", boot_id="its own")
+    lock_fd = made.lock()
     with pytest.raises(Refused, match="elsewhere"):
         list(stop(made.path))
+    os.close(lock_fd)
 
 
 def test_no_package(tmp_path: Path) -> None:

@@ -7,16 +7,19 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roost.base.errors import ConfigError, Refused, RoostError, UsageError
+from roost.config import layers
 from roost.lab import place, presence, ticket
-from roost.lab.task import PENDING, SUCCEEDED, Need
+from roost.lab.task import PENDING, STOP, SUCCEEDED, Need
 from roost.operations.continue_ import ContinueRequest
-from roost.operations.submit import SubmitRequest, check_request, submit, submit_command, submit_continue
+from roost.operations.submit import SubmitRequest, check_requests, submit, submit_continue
 from roost.operations.wanted import Wanted
+from roost.package import snapshot
 from roost.package.package import Package
 from tests.lab.labs import Lab
 from tests.operations.packages import package, project
@@ -54,11 +57,13 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
     )
     (task,) = submit(request).tasks
     assert (task.need.cards, task.need.time_limit, task.priority, task.array) == (1, 600.0, 3, None)
+    assert len(task.profile) == 32 and task.scale == 32.0
     made = Package.open(task.package)
     assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
     assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()
     going_on = ContinueRequest(package=made.path, overrides=["max_epochs=2"])
     (further,) = submit_continue(going_on, Wanted(cards_as_usual=True)).tasks
+    assert (further.profile, further.scale) == (task.profile, task.scale)
     assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
     assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
     session = made.sessions()[0]
@@ -76,7 +81,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         wanted=later(most_parallel=2),
     )
     found = submit(request).tasks
-    names = [f"try lr={lr} seed={seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
+    names = [f"try_lr-{lr}_seed-{seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
     assert [task.name for task in found] == names
     assert len({task.array for task in found}) == 1 and found[0].array is not None
     assert {task.most_parallel for task in found} == {2} and {task.state for task in found} == {PENDING}
@@ -88,6 +93,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("overrides", "wanted", "error", "said"),
     [
+        (["optimizers.main.lr=[0.1,0.01]"], later(), ConfigError, "optimizers.main.lr=0.1,0.01"),
         (["max_epochs=1,-3"], later(), ConfigError, "max_epochs"),
         (["seed=2..1"], later(), UsageError, "the range is empty"),
         ([], later(most_parallel=2), UsageError, "--max-parallel is for a sweep"),
@@ -128,46 +134,21 @@ def test_of_a_sweep_that_cannot_be_made_whole_nothing_stays(here: Lab, tmp_path:
     assert list((tmp_path / "project" / "runs").iterdir()) == [] and here.tasks() == []
 
 
-def test_what_could_not_be_queued_is_removed_again(
+def test_a_sweep_looks_at_its_files_once_and_tells_how_far_it_is(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "p\udcff"  # bytes that the queue cannot hold, and a package can
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    with pytest.raises(Refused, match="no UTF-8"):
-        submit_command(["true"], later())
-    assert list((folder / "runs").iterdir()) == [] and here.tasks() == []
-
-
-def test_what_waits_for_a_task_that_failed_is_refused(
-    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (first,) = submit_command(["false"], Wanted()).tasks
-    (good,) = submit_command(["true"], Wanted()).tasks
-    assert [here.wait_for(task.id).state for task in (first, good)] == ["failed", "succeeded"]
-    with pytest.raises(Refused, match="did not succeed"):
-        submit_command(["true"], Wanted(after=[first.id]))
-    (third,) = submit_command(["true"], Wanted(after=[good.id])).tasks
-    assert here.wait_for(third.id).state == SUCCEEDED and len(here.tasks()) == 3
-
-
-def test_a_command_runs_where_and_as_it_was_typed(
-    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MINE", "yes")
-    typed = ["sh", "-c", 'echo "$PWD $MINE $CUDA_VISIBLE_DEVICES"; exit 3']
-    (task,) = submit_command(typed, Wanted(cards_as_usual=True), name="cmd", description="a try").tasks
-    done = here.wait_for(task.id)
-    made = Package.open(tmp_path / "runs" / "cmd")
-    assert (done.state, done.exit_code, done.need.cards) == ("failed", 3, 1)
-    assert made.output.read_text() == f"{tmp_path} yes SIM-0\n"
-    assert made.request["command"] == typed and made.request["description"] == "a try"
-    with pytest.raises(Refused, match="of this name"):
-        submit_command(typed, Wanted(), name="cmd")
-    with pytest.raises(Refused, match="submit the command again"):
-        submit_continue(ContinueRequest(package=made.path), Wanted())
-    with pytest.raises(UsageError, match="for trainings"):
-        submit_command(typed, Wanted(strategy="ddp"))
+    looks: list[str] = []
+    for module, name in ((snapshot, "select"), (layers, "load_files")):
+        whole = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *a, whole=whole, name=name, **k: looks.append(name) or whole(*a, **k)
+        )
+    heard: list[str] = []
+    request = SubmitRequest(config=project(tmp_path / "project"), overrides=["seed=0..2"], wanted=later())
+    submit(request, tell=heard.append)
+    assert looks == ["load_files", "select"]
+    checked = [f"{n} of 3 tasks checked" for n in (1, 2, 3)]
+    assert heard == [*checked, "2 of 3 packages made", "3 of 3 packages made"]
 
 
 def test_the_next_session_of_a_package_is_queued_once(here: Lab, tmp_path: Path) -> None:
@@ -248,9 +229,32 @@ def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
     assert task.need.cards == 0 and task.plan["request"]["ranks"] == 2
 
 
-def test_what_is_checked_before_is_the_first_of_a_sweep(tmp_path: Path) -> None:
-    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1"], wanted=Wanted())
-    found = check_request(asked)
-    assert list(found.overrides) == ["seed=3", "x=1"] and found.device == "cpu"
+def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path: Path) -> None:
+    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], wanted=Wanted())
+    found = check_requests(asked)
+    assert [one.overrides for one in found] == [("seed=3", "x=1"), ("seed=3", "x=2")]
+    assert {one.device for one in found} == {"cpu"}
     real = Wanted(cards_as_usual=True, simulated=False)
-    assert check_request(SubmitRequest(config=tmp_path / "c.yaml", wanted=real)).device == "auto"
+    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml", wanted=real))
+    assert one.device == "auto"
+
+
+def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
+    here: Lab, tmp_path: Path
+) -> None:
+    asked = ContinueRequest(package=stopped(tmp_path).path)
+
+    def need(**given: object) -> tuple[int | None, bool, list[str]]:
+        wanted = later(need=Need(cards=1, **given))  # type: ignore[arg-type]
+        found = submit_continue(asked, replace(wanted, cards_as_usual=False))
+        (task,) = found.tasks
+        with here.store() as store:
+            store.ask(task.id, STOP)
+        return task.need.memory_mb, task.need.whole, list(found.notes)
+
+    assert need() == (None, False, [])
+    assert need(memory_mb=4000) == (4000, False, [])
+    assert need() == (4000, False, ["3.9 GB of each card, as the task before; -m or --whole says otherwise"])
+    assert need(whole=True) == (None, True, [])
+    assert need() == (None, True, ["whole cards, as the task before; -m says otherwise"])
+    assert need(memory_mb=5000) == (5000, False, [])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from roost.base.errors import UsageError
-from roost.operations.sweep import expand, varied
+from roost.operations.sweep import expand, label, samples, varied
 
 
 def test_every_combination_the_last_changing_fastest() -> None:
@@ -21,7 +21,7 @@ def test_every_combination_the_last_changing_fastest() -> None:
     "override",
     ["betas=[0.9,0.99]", "model={a: 1, b: 2}", "text='a,b'", 'text="a,b"',
      "~model.dropout", "lr=", "text=a, odd [",
-     "version=1..2.3", "path=../data", "size=(1,2)"],
+     "version='1..2.3'", "path=../data", "size=(1,2)"],
 )  # fmt: skip
 def test_what_is_one_value(override: str) -> None:
     assert expand([override]) == [(override,)]
@@ -51,6 +51,11 @@ def test_what_is_several(override: str, expected: list[str]) -> None:
         (["seed=3..1"], "1..3"),
         (["seed=0..99999"], "at most"),
         (["a=0..199", "b=0..199"], "200 x 200"),
+        (["lr=1e-5..1e-3"], "whole numbers.*lr=1e-5,1e-3"),
+        (["seed=0,1,2", "seed=3"], "twice"),
+        (["seed=3", "seed=0,1,2"], "twice"),
+        (["+seed=0,1", "seed=3"], "twice"),
+        (["a.b=0,1", "~a"], "twice"),
     ],
 )
 def test_sweeps_that_are_refused(overrides: list[str], said: str) -> None:
@@ -60,3 +65,27 @@ def test_sweeps_that_are_refused(overrides: list[str], said: str) -> None:
 
 def test_no_overrides_are_one_task() -> None:
     assert expand([]) == [()]
+
+
+def test_a_key_is_given_again_where_nothing_is_lost_by_it() -> None:
+    assert expand(["seed=1", "seed=2"]) == [("seed=1", "seed=2")]  # as of `roost run`
+    assert len(expand(["a={b: 1},{b: 2}", "a.c=3", "ab=1"])) == 2
+
+
+def test_samples_show_every_value_but_the_seeds() -> None:
+    found = samples(["lr=1,2,3", "seed=0..9", "size=4,5", "x=6"], but="seed")
+    assert found == [
+        ("lr=1", "seed=0", "size=4", "x=6"),
+        ("lr=2", "seed=0", "size=5", "x=6"),
+        ("lr=3", "seed=0", "size=5", "x=6"),
+    ]
+    assert samples(["x=6"], but="seed") == [("x=6",)]
+    assert samples([], but="seed") == [()]
+
+
+def test_labels_are_plain_names() -> None:
+    asked = ["optimizers.main.lr=1e-3,1e-4", "+seed=0..1", "model.sizes=[64, 32],[8]", "x=1"]
+    assert label(asked, expand(asked)[0]) == "lr-1e-3_seed-0_sizes-64_32"
+    two = ["optimizers.a.lr=1,2", "optimizers.b.lr=3,4"]
+    assert label(two, expand(two)[-1]) == "optimizers.a.lr-2_optimizers.b.lr-4"
+    assert label(["x=1", "~y"], ("x=1", "~y")) == ""

@@ -42,7 +42,7 @@ def test_tasks_run_one_after_the_other_to_their_end_or_limit() -> None:
     lab = run(job("a", 100.0), job("b", 50.0, time_limit=20.0), job("c", 5.0, submitted=500.0))
     assert times(lab) == {"a": (0.0, 100.0), "b": (100.0, 120.0), "c": (500.0, 505.0)}
     assert [one.waited for one in lab.jobs.values()] == [0.0, 100.0, 0.0]
-    assert lab.jobs["b"].reason == "cards: needs one whole card; none is free"
+    assert lab.jobs["b"].reason == "cards: needs one whole card; none is free (GPU 0: a)"
     assert lab.ledger.total["ann"] == pytest.approx(125.0)
     assert not lab.pending and not lab.live
 

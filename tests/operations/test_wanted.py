@@ -71,6 +71,8 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
     assert found_tasks(["one", "0b", "/nowhere/two", "0a1"]) == ("0a1", "0b1")
     with pytest.raises(NotFound, match="three"):
         found_tasks(["three"])
+    with pytest.raises(NotFound, match=r"received 'one,0b'.*name one at a time: --after one --after 0b"):
+        found_tasks(["one,0b"])
     with pytest.raises(UsageError, match="2 tasks are meant"):
         found_tasks(["0"])
     Wanted(after=["0a1", "0b1"]).require_sense()
@@ -78,6 +80,16 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
         store.ask("0b1", "stop")
     with pytest.raises(Refused, match=r"--after: that task did not succeed .stopped.*0b1"):
         Wanted(after=["0a1", "0b1"]).require_sense()
+
+
+def test_a_sweep_stands_for_all_its_tasks() -> None:
+    with lab.opened() as store:
+        store.submit([task(id=f"0c{n}", array="0s1") for n in (1, 2)])
+    assert found_tasks(["0s1", "0c1"]) == ("0c1", "0c2")
+    with lab.opened() as store:
+        store.ask("0c2", "stop")
+    with pytest.raises(Refused, match=r"did not succeed .stopped.*0c2"):
+        Wanted(after=found_tasks(["0s"])).require_sense()
 
 
 @pytest.mark.parametrize(

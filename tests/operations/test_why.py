@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound
-from roost.lab.task import CRASHED, ENDED, FAILED, KILL, LIVE, PENDING, RUNNING, STOPPED, SUCCEEDED
+from roost.lab.task import CRASHED, ENDED, FAILED, KILL, LIVE, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED
 from roost.operations.why import _line, why
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -24,7 +24,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.mark.parametrize("state", [PENDING, *LIVE, *ENDED])
 def test_it_is_never_empty(state: str) -> None:
-    assert _line(task(state=state))
+    assert _line(task(state=state), {})
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,29 @@ def test_it_is_never_empty(state: str) -> None:
     [
         ({"state": PENDING, "reason": "memory: too little"}, "memory: too little"),
         ({"state": PENDING}, "the lab has not looked at it yet"),
-        ({"state": RUNNING, "cards": ("A", "B"), "attempt": 2}, "running on A, B, attempt 2"),
-        ({"state": RUNNING, "stop_asked": KILL}, "running without a card: it was asked to end (kill)"),
+        ({"state": RUNNING, "cards": ("A", "B"), "attempt": 2}, "running on GPU 1, B, attempt 2"),
+        ({"state": RUNNING, "stop_asked": KILL}, "running without a card: it was asked to end at once"),
+        ({"state": STARTING, "cards": ("G1",), "reserved_mb": 7300}, "starting with 7.1 GB on G1, attempt 0"),
         ({"state": FAILED, "reason": "no luck", "exit_code": 1}, "failed: no luck"),
         ({"state": CRASHED, "exit_code": -9}, "crashed: exit code -9"),
         ({"state": STOPPED}, "stopped: somebody asked it to"),
-        ({"state": STOPPED, "reason": "signal"}, "stopped: it was asked to save and end"),
         ({"state": SUCCEEDED, "exit_code": 0, "started": 10.0, "ended": 15.0}, "it ran for 5.0s"),
     ],
 )
 def test_what_is_said(given: dict[str, Any], said: str) -> None:
-    assert _line(task(**given)).endswith(said)
+    assert _line(task(**given), {"A": 1}).endswith(said)
+
+
+def test_a_command_and_what_it_waits_for_by_short_ids(lab: Lab) -> None:
+    first = lab.queue("exit 0")
+    second = lab.queue("echo 'a b'", after=(first.id,))
+    with lab.store() as store:
+        store.explain({second.id: f"dependency: waits until {first.id} has succeeded (pending)"})
+        short = store.beginnings([first.id])[first.id]
+    (found,) = why(second.id)
+    assert found.why.startswith(f"dependency: waits until {short} has succeeded")
+    assert found.command == ["/bin/sh", "-c", "echo 'a b'"]
+    assert found.name == "/bin/sh -c 'echo '\"'\"'a b'\"'\"''"
 
 
 def test_what_happened_and_that_nobody_looks_after_it(lab: Lab) -> None:

@@ -42,9 +42,22 @@ COMMANDS = {
     "drain": "Let no more tasks begin on a GPU.",
     "lease": "Run a command, or a shell, with GPUs.",
     "lab": "See to the lab: its daemon, its queue.",
+    "notices": "Show who is told when tasks end.",
+    "server": "Serve all this over HTTP.",
     "simulate": "Try the lab's policy on a history of tasks.",
     "verify": "Compare a package with what was written.",
 }
+_OTHERS = {
+    **dict.fromkeys(("cancel", "abort", "delete", "scancel", "qdel"), "stop"),
+    **dict.fromkeys(("queue", "status", "jobs", "ps", "squeue", "qstat"), "tasks"),
+    **dict.fromkeys(("enqueue", "sbatch", "qsub"), "submit"),
+    **dict.fromkeys(("resume", "restart"), "continue"),
+    **dict.fromkeys(("train", "srun"), "run"),
+    **dict.fromkeys(("explain", "reason"), "why"),
+    **dict.fromkeys(("gpus", "cards", "sinfo"), "devices"),
+    "daemon": "lab",
+}
+"""What other schedulers and trainers call them."""
 _MODULES = {"continue": "continue_"}
 
 
@@ -68,7 +81,8 @@ class _Commands(click.Group):
         if name and not name.startswith("-") and name not in COMMANDS:
             from roost.base.suggest import proposal
 
-            ctx.fail(f"there is no command {name!r}; {proposal(name, COMMANDS)}see roost --help")
+            meant = f"did you mean {_OTHERS[name]!r}? " if name in _OTHERS else proposal(name, COMMANDS)
+            ctx.fail(f"there is no command {name!r}; {meant}see roost --help")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

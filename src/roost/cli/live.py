@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol, Self, TypeVar
 
-from roost.base.handover import TIME_LIMIT
+from roost.base.handover import OUT_OF_MEMORY, TIME_LIMIT
 from roost.cli import terminal
 from roost.cli.plain import Plain
 from roost.lab.orders import ask
@@ -127,7 +127,8 @@ def tell_detached(started: Started) -> int:
         terminal.say(note)
     print(shown)
     if started.running is not None:
-        terminal.say(f"session {started.session} runs by itself; to watch it: roost attach {shown}")
+        again = terminal.typed(started.package)
+        terminal.say(f"session {started.session} runs by itself; to watch it: roost attach {again}")
     return 0
 
 
@@ -145,9 +146,10 @@ def watch(running: Running, answer: Answer, first_line: str, notes: Iterable[str
             terminal.say(note)
         ended = _watch(running, _screen(running), answer, pressed)
     if ended is None:
-        terminal.say(f"detached; the run goes on. To watch it again: roost attach {shown}")
+        again = terminal.typed(running.package)
+        terminal.say(f"detached; the run goes on. To watch it again: roost attach {again}")
         return 0
-    _tell_the_end(Package.open(running.package), ended, shown, running.output)
+    _tell_the_end(Package.open(running.package), ended, terminal.typed(running.package), running.output)
     code = (ended.record or {}).get("exit_code")
     return code if isinstance(code, int) else 1
 
@@ -293,7 +295,7 @@ def _what_next(package: Package, session: Session, shown: str) -> str:
             "init_from: {path: PACKAGE, strict: false}"
         )
     if checkpoint.ids(package.checkpoints):
-        if (session.record or {}).get("reason") != "exception":
+        if (session.record or {}).get("reason") not in ("exception", OUT_OF_MEMORY):
             return f"to go on, once mended: roost continue {shown}"
         return (
             f"to go on: mend the run's own copy, {_failed_in(package, session, shown)}, then "
@@ -324,7 +326,7 @@ def _failed_in(package: Package, session: Session, shown: str) -> str:
         whole = ""
     files = [Path(file) for file in _FRAME.findall(whole)]
     own = [file.relative_to(package.path) for file in files if file.is_relative_to(package.path)]
-    return str(Path(shown) / own[-1]) if own else f"the code in {shown}"
+    return terminal.short(package.path / own[-1]) if own else f"the code in {shown}"
 
 
 _SKIPPED = "train/skipped"

@@ -61,7 +61,7 @@ def _head(shown: Shown) -> Iterator[str]:
         yield f"{steps} {last.step}, {terminal.harmless(last.error)}"
     if shown.black_box is not None:
         failed = f"step {shown.black_box.step}, {terminal.harmless(shown.black_box.error)}"
-        yield f"black box: {failed}; to stop there: roost debug {terminal.short(Path(shown.path))}"
+        yield f"black box: {failed}; to stop there: roost debug {terminal.typed(Path(shown.path))}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
 
@@ -167,7 +167,7 @@ def _get(section: object, key: str) -> object:
     return section.get(key) if isinstance(section, Mapping) else None
 
 
-def _measured(metrics: Mapping[str, float], watched: Sequence[str]) -> str:
+def _measured(metrics: Mapping[str, float | None], watched: Sequence[str]) -> str:
     """Metrics of a checkpoint: all if they are few, else those that decide."""
     names = list(metrics)
     if len(names) > _MOST_METRICS:

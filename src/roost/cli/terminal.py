@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -195,6 +196,11 @@ def short(path: Path) -> str:
         return str(path)
     inside = path.is_relative_to(here) and path != here and here != Path("/")
     return str(path.relative_to(here)) if inside else str(path)
+
+
+def typed(path: Path) -> str:
+    """`short` as it goes into a command line, quoted where a shell would read more than a name."""
+    return shlex.quote(short(path))
 
 
 def number(value: float | None) -> str:

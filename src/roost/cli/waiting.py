@@ -11,7 +11,7 @@ from typing import Protocol
 from roost.cli import terminal
 from roost.cli.plain import Plain
 
-_SILENT_SECONDS = 1.0
+_SILENT_SECONDS, _LINE_SECONDS = 1.0, 10.0
 
 
 class Outcome(Protocol):
@@ -70,6 +70,20 @@ class Waiting(Plain):
         if self._told:
             self._told = ""
             _put("\r\x1b[K")
+
+
+class Counting(Waiting):
+    """How far something is that takes long: drawn on a terminal, elsewhere a line now and then."""
+
+    def __init__(self, stage: Callable[[], str]) -> None:
+        super().__init__(stage)
+        self._next = monotonic() + _LINE_SECONDS
+
+    def tick(self) -> None:
+        super().tick()
+        if not self._draws and monotonic() > self._next:
+            self._next = monotonic() + _LINE_SECONDS
+            terminal.say(self._stage())
 
 
 def _put(text: str) -> None:

@@ -14,6 +14,7 @@ from roost.analysis.script import Script
 from roost.base import durable
 from roost.config.settings import Settings
 from roost.operations import beside, intact
+from roost.operations.holding import Needed, needed_of_one
 from roost.operations.running import Running
 from roost.operations.starting import Started
 from roost.package import snapshot
@@ -53,6 +54,7 @@ def analyze(request: AnalyzeRequest) -> Started:
         UsageError: ``untrained`` with a checkpoint.
         Refused: The package is a file, or has no Runner, or the analysis cannot be stored there.
         ConfigError: The package's settings do not fit this version.
+        Busy: Others hold all GPUs.
         RoostError: The supervisor did not start.
     """
     package = checks.opened(request.package, by=functools.partial(intact.opened, to_go_on=True))
@@ -62,9 +64,10 @@ def analyze(request: AnalyzeRequest) -> Started:
     notes += checks.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
     settings = intact.checked_settings(package, project)
     notes += _links(package, project, renew=request.project is not None)
+    needed = needed_of_one(request.device)
     place = folder.make(folder.root(package, request.out))
-    started = _start(package, place, request, found, project, settings)
-    started.notes = notes
+    started = _start(package, place, request, found, project, settings, needed)
+    started.notes = [*notes, *needed.notes]
     return started
 
 
@@ -84,7 +87,13 @@ def _links(package: Package, project: Path, *, renew: bool) -> list[str]:
 
 
 def _start(
-    package: Package, place: Path, request: AnalyzeRequest, found: Script, project: Path, settings: Settings
+    package: Package,
+    place: Path,
+    request: AnalyzeRequest,
+    found: Script,
+    project: Path,
+    settings: Settings,
+    needed: Needed,
 ) -> Started:
     durable.write(place / folder.SCRIPT, found.source)
     asked = {
@@ -97,7 +106,7 @@ def _start(
         "project": str(project),
         "command": list(request.command),
     }
-    running, process = beside.start(package, place, asked, settings, number=int(place.name))
+    running, process = beside.start(package, place, asked, settings, number=int(place.name), needed=needed)
     return Started(package.path, running, process)
 
 

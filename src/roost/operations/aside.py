@@ -7,11 +7,13 @@ import secrets
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from roost.lab.orders import ask
+from roost.operations import holding
+from roost.operations.holding import Needed
 from roost.operations.running import Running, session_of
 from roost.operations.scratch import scratch, sweep
 from roost.operations.starting import limits_awaited, supervise
@@ -28,7 +30,12 @@ class Aside(NamedTuple):
 
 @contextmanager
 def aside(
-    plan: PreparedTraining, task: str, *, device: str = "auto", command: Sequence[str] = ()
+    plan: PreparedTraining,
+    task: str,
+    *,
+    device: str = "auto",
+    command: Sequence[str] = (),
+    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
 ) -> Iterator[Aside]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
 
@@ -39,15 +46,17 @@ def aside(
         task: What the worker is told instead of a session's number; also the kind of its session.
         device: auto, cpu or cuda.
         command: As it was typed.
+        needed: What it computes on.
 
     Raises:
+        Busy: Somebody has taken its card meanwhile.
         OSError: The project cannot be copied.
         RoostError: The supervisor did not start.
     """
     sweep()
     with (
         scratch() as (place, lock_fd),
-        ended_with_it(_start(plan, task, device, command, place, lock_fd)) as started,
+        ended_with_it(_start(plan, task, device, command, needed, place, lock_fd)) as started,
     ):
         yield started
 
@@ -64,7 +73,13 @@ def ended_with_it(started: Aside) -> Iterator[Aside]:
 
 
 def _start(
-    plan: PreparedTraining, task: str, device: str, command: Sequence[str], place: Path, lock_fd: int
+    plan: PreparedTraining,
+    task: str,
+    device: str,
+    command: Sequence[str],
+    needed: Needed,
+    place: Path,
+    lock_fd: int,
 ) -> Aside:
     begun = time.monotonic()
     package = dataclasses.replace(plan, root=place).create(task, command=command)
@@ -82,14 +97,17 @@ def _start(
         }
     )
     running = session_of(package, number)
-    process = supervise(
-        running,
-        task,
-        plan.settings,
-        token=token,
-        lock_fd=lock_fd,
-        cpu=device == "cpu",
-        limits=limits_awaited(plan.settings.limits),
-        stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
-    )
+    with closing(holding.hold(needed.cards, plan.project)) as leases:
+        process = supervise(
+            running,
+            task,
+            plan.settings,
+            token=token,
+            lock_fd=lock_fd,
+            cpu=device == "cpu",
+            cards=needed.ids,
+            leases=leases,
+            limits=limits_awaited(plan.settings.limits),
+            stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
+        )
     return Aside(running, process)

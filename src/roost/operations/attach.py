@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from roost.base.errors import Refused
 from roost.operations import intact
@@ -26,7 +27,8 @@ def attach(package: Path | str, *, lines: int = 10) -> Running:
         raise Refused(
             f"nothing runs in this package; {ended}",
             where=opened.path,
-            fix=f"look with `roost show` or `roost logs`, or go on with `roost continue {opened.path}`",
+            fix="look with `roost show` or `roost logs`, or go on with "
+            f"`roost continue {quote(str(opened.path))}`",
         )
     if session.is_python:
         raise Refused(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.config.settings import Settings
 from roost.config.structs.limits import LimitSettings
+from roost.operations import holding
 from roost.operations.aside import Aside, ended_with_it
+from roost.operations.holding import Needed
 from roost.operations.running import Running
 from roost.operations.scratch import scratch, sweep
 from roost.operations.starting import limits_awaited, supervise
@@ -31,6 +33,7 @@ def start(
     *,
     number: int = 1,
     lock_fd: int | None = None,
+    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
 ) -> Aside:
     """Starts a worker for the request in ``place``, which this writes. It ends when this process is gone.
 
@@ -41,8 +44,10 @@ def start(
         settings: The package's; None where no code of the project runs.
         number: Of what runs, for messages.
         lock_fd: Keeps the folder from being swept away.
+        needed: What it computes on.
 
     Raises:
+        Busy: Somebody has taken its card meanwhile.
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
     """
@@ -56,16 +61,19 @@ def start(
         record=place / folder.RECORD,
         output=place / folder.OUTPUT,
     )
-    process = supervise(
-        running,
-        str(place),
-        settings,
-        token=token,
-        lock_fd=lock_fd,
-        cpu=device == "cpu",
-        limits=limits_awaited(settings.limits if settings else LimitSettings()),
-        stacks=str(place / folder.STACKS),
-    )
+    with closing(holding.hold(needed.cards, package.path)) as leases:
+        process = supervise(
+            running,
+            str(place),
+            settings,
+            token=token,
+            lock_fd=lock_fd,
+            cpu=device == "cpu",
+            cards=needed.ids,
+            leases=leases,
+            limits=limits_awaited(settings.limits if settings else LimitSettings()),
+            stacks=str(place / folder.STACKS),
+        )
     return Aside(running, process)
 
 
@@ -92,7 +100,13 @@ def chosen_of(
 
 @contextmanager
 def beside(
-    package: Package, parent: Path, asked: Mapping[str, Any], settings: Settings | None, *, fix: str
+    package: Package,
+    parent: Path,
+    asked: Mapping[str, Any],
+    settings: Settings | None,
+    *,
+    fix: str,
+    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
 ) -> Iterator[Aside]:
     """Starts a worker as `start` does, in a hidden folder of ``parent`` that is removed at the end: what it
     has finished there it renames to its place, so nothing half is ever seen. It ends with the block.
@@ -103,8 +117,10 @@ def beside(
         asked: What the worker reads.
         settings: As for `start`.
         fix: What to do where nothing can be written.
+        needed: As for `start`.
 
     Raises:
+        Busy: Somebody has taken its card meanwhile.
         Refused: Nothing can be written there.
         RoostError: The supervisor did not start.
     """
@@ -115,4 +131,5 @@ def beside(
         except OSError as error:
             said = error.strerror or error
             raise Refused(f"nothing can be written here: {said}", where=parent, fix=fix) from error
-        yield stack.enter_context(ended_with_it(start(package, place, asked, settings, lock_fd=lock_fd)))
+        worker = start(package, place, asked, settings, lock_fd=lock_fd, needed=needed)
+        yield stack.enter_context(ended_with_it(worker))

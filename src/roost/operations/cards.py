@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from roost.base import cores, process
 from roost.base.errors import NotFound, UsageError
 from roost.base.listed import listed
+from roost.base.moment import clock
+from roost.base.size import memory
 from roost.devices import held, providers
 from roost.devices.card import Card
 from roost.devices.held import Held
 from roost.lab import database, place
-from roost.lab.policy.state import Rules
-from roost.lab.scheduler import RULES, rules_in, without_holders
+from roost.lab.policy.state import Rules, Window
+from roost.lab.remembered import RULES
+from roost.lab.rules import rules_in
+from roost.lab.scheduler import without_holders
 from roost.lab.store import Store
 from roost.lab.task import LIVE, Task
 from roost.operations import lab
@@ -30,13 +36,16 @@ class TaskThere(msgspec.Struct, frozen=True):
     state: str
     mb: int | None
     """What it holds; None: the whole card."""
+    short: str = ""
+    """As much of the id as tells it from all others."""
 
 
 class LeaseThere(msgspec.Struct, frozen=True):
     """A lease that no task of this lab holds: of another user, or of a run at a terminal."""
 
     user: str
-    pid: int
+    pid: int | None
+    """Of who took it, as long as that one lives: of a run, of `roost lease`. A task is nobody's child."""
     mb: int | None
     since: float
     package: str
@@ -66,6 +75,8 @@ class CardShown(msgspec.Struct, frozen=True, kw_only=True):
     part_of: str
     allowed: bool
     drained: bool
+    windows: list[Window]
+    """Times in which nothing may run there, that are not over."""
     tasks: list[TaskThere]
     leases: list[LeaseThere]
     processes: list[ProcessThere]
@@ -77,6 +88,10 @@ class Shown(msgspec.Struct, frozen=True):
     cards: list[CardShown]
     most_per_card: int | None
     foreign: str
+    keep_free_mb: int
+    """Of each card, at least 2 %."""
+    cores: int
+    """How many tasks of the CPU run at once."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,29 +101,33 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """``0,2``, or `ALL`."""
     most_per_card: int | Literal["any"] | None = None
     foreign: Literal["avoid", "fit", "ignore"] | None = None
+    keep_free_mb: int | None = None
+    cores: int | Literal["any"] | None = None
+    """`ANY`: as many as the machine has cores."""
 
 
 def show() -> Shown:
     """The cards as they are now. No queue is made for that.
 
     Raises:
-        Refused: The driver does not tell, or the lab's folder will not do.
+        Refused: The driver does not tell, the lab's folder will not do, or its queue is gone.
         RoostError: As `roost.devices.providers.look`, or the queue cannot be read.
     """
     cards = providers.look()
-    rules, live = Rules(), list[Task]()
-    if (place.folder() / database.NAME).exists():
+    rules, live, short = Rules(cores=cores.usable()), list[Task](), dict[str, str]()
+    if database.was_made(place.folder()):
         with lab.opened() as store:
             rules, live = rules_in(store), store.tasks(states=LIVE)
-    found = [_shown(card, rules, live, held.live_leases(card.id)) for card in cards]
-    return Shown(found, rules.most_per_card, rules.foreign)
+            short = store.beginnings(task.id for task in live)
+    found = [_shown(card, rules, live, short, held.live_leases(card.id)) for card in cards]
+    return Shown(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
 
 
 def change(asked: Asked) -> None:
     """Changes how the lab uses the cards, and has the daemon look at it. Whatever runs goes on.
 
     Raises:
-        UsageError: A list means no cards; then nothing was changed.
+        UsageError: A list means no cards, or no card has as much memory; then nothing was changed.
         RoostError: As `show`.
     """
     new: dict[str, Any] = {}
@@ -119,38 +138,76 @@ def change(asked: Asked) -> None:
         new["most_per_card"] = None if asked.most_per_card == ANY else asked.most_per_card
     if asked.foreign is not None:
         new["foreign"] = asked.foreign
+    if asked.keep_free_mb is not None:
+        new["safety_mb"] = _to_keep_free(asked.keep_free_mb)
+    if asked.cores is not None:
+        new["cores"] = None if asked.cores == ANY else asked.cores
     _change(lambda rules: {**rules, **new})
 
 
-def drain(text: str, *, off: bool = False) -> list[Card]:
+def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = None) -> list[Card]:
     """Lets nothing more begin on cards; gives them. Whatever runs there goes on.
 
     Args:
         text: Which, as ``0,2``, or `ALL`; also of those that are not there any more when it is taken back.
-        off: Take it back.
+        off: Take it back, that of a time too.
+        window: Only what has ended before the first of these moments, or begins after the second one (unix
+            seconds), may run there. None: nothing begins from now on.
 
     Raises:
-        UsageError: The list means no cards; then nothing was changed.
+        UsageError: The list means no cards, or the time is none to come; then nothing was changed.
         NotFound: There are no cards.
         RoostError: As `show`.
     """
+    now = time.time()
+    if window is not None:
+        _require_to_come(window, now)
     cards = _chosen(text, "CARD")
     ids = [card.id for card in cards]
 
     def edited(rules: dict[str, Any]) -> dict[str, Any]:
-        before = rules.get("drained", [])
+        drained, windows = rules.get("drained", []), _to_come(rules.get("reserved", []), now)
         if off:
-            left = [] if text == ALL else [id for id in before if id not in ids]
+            gone = {*ids, *(drained if text == ALL else ())}
+            drained = [id for id in drained if id not in gone]
+            windows = [] if text == ALL else [one for one in windows if one["card"] not in ids]
+        elif window is not None:
+            new = [Window(card=id, user="", begin=window[0], end=window[1]) for id in ids]
+            windows += [one for one in map(msgspec.to_builtins, new) if one not in windows]
         else:
-            left = list(dict.fromkeys([*before, *ids]))
-        return {**rules, "drained": left or None}
+            drained = list(dict.fromkeys([*drained, *ids]))
+        return {**rules, "drained": drained or None, "reserved": windows or None}
 
     _change(edited)
     return cards
 
 
+def _to_come(windows: Sequence[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+    return [window for window in windows if window["end"] > now]
+
+
+def _require_to_come(window: tuple[float, float], now: float) -> None:
+    begin, end = window
+    if end <= max(begin, now):
+        what = "is over" if end > begin else "is not after --from"
+        fix = "write when it ends: 08:00, 2026-11-22T08:00 or +2h"
+        raise UsageError(f"{what}, and nothing was changed", setting="--until", received=clock(end), fix=fix)
+
+
+def _to_keep_free(mb: int) -> int:
+    largest = max((card.total_mb for card in providers.look()), default=0)
+    if largest and mb >= largest:
+        raise UsageError(
+            f"the largest card has {memory(largest)}, and nothing was changed",
+            setting="--keep-free",
+            received=memory(mb),
+            fix="keep less free, or drain the cards: roost drain all",
+        )
+    return mb
+
+
 def _change(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    with lab.opened() as store:
+    with lab.changed() as store:
         with place.alone(store.folder):  # two who change different things at once both have it
             _write(store, edited(store.settings().get(RULES, {})))
         store.wake()
@@ -171,7 +228,8 @@ def _chosen(text: str, setting: str) -> list[Card]:
     for entry in (one.strip() for one in text.split(",")):
         alike = [card for card in cards if _is_meant(entry, card)]
         if len(alike) != 1:
-            what = "this means several GPUs" if alike else f"there is no GPU {entry or 'without a number'}"
+            none = f"there is no GPU {entry}" if entry else "an entry of the list is empty"
+            what = "this means several GPUs" if alike else none
             raise UsageError(
                 f"{what}, and nothing was changed",
                 setting=setting,
@@ -186,9 +244,12 @@ def _is_meant(entry: str, card: Card) -> bool:
     return entry == str(card.number) if entry.isdecimal() else bool(entry) and card.id.startswith(entry)
 
 
-def _shown(card: Card, rules: Rules, live: Sequence[Task], leases: Sequence[Held]) -> CardShown:
+def _shown(
+    card: Card, rules: Rules, live: Sequence[Task], short: Mapping[str, str], leases: Sequence[Held]
+) -> CardShown:
     ours = [task for task in live if card.id in task.cards]
     ids = {task.id for task in ours}
+    rest = without_holders(card, leases)
     return CardShown(
         number=card.number,
         id=card.id,
@@ -198,18 +259,20 @@ def _shown(card: Card, rules: Rules, live: Sequence[Task], leases: Sequence[Held
         utilization=card.utilization,
         temperature=card.temperature,
         power=card.power,
-        trouble=card.trouble,
+        trouble=rest.trouble,
         part_of=card.part_of,
         allowed=rules.allowed is None or card.id in rules.allowed,
         drained=card.id in rules.drained,
-        tasks=[TaskThere(task.id, task.name, task.state, task.reserved_mb) for task in ours],
-        leases=[_lease(one) for one in leases if one.said.task not in ids],
-        processes=[
-            ProcessThere(user.pid, user.name, user.memory_mb) for user in without_holders(card, leases).users
-        ],
+        windows=[one for one in rules.reserved if one.card == card.id and one.end > time.time()],
+        tasks=[TaskThere(task.id, task.name, task.state, task.reserved_mb, short[task.id]) for task in ours],
+        leases=[_lease(one) for one in leases if one.said.task not in ids and not one.blocked],
+        processes=[ProcessThere(user.pid, user.name, user.memory_mb) for user in rest.users],
     )
 
 
 def _lease(one: Held) -> LeaseThere:
     said = one.said
-    return LeaseThere(one.user, said.pid, said.mb, said.since, said.package, said.task)
+    # Who has taken it for a task is the daemon, which goes and comes while the task runs.
+    is_there = not said.task and process.alive(said.pid, said.start_ticks, said.boot_id)
+    pid = said.pid if is_there else None
+    return LeaseThere(one.user, pid, said.mb, said.since, said.package, said.task)

@@ -15,6 +15,7 @@ from roost.config import layers
 from roost.config.settings import Settings
 from roost.operations.aside import aside
 from roost.operations.estimate import Estimate, estimated
+from roost.operations.holding import needed_of_one
 from roost.operations.ranks import in_one_process
 from roost.operations.running import Running
 from roost.package import checked
@@ -103,6 +104,7 @@ def check(request: CheckRequest) -> Iterator[Checking]:
     Raises:
         NotFound: There is no such config.
         ConfigError: The config, or a file it names, is wrong.
+        Busy: Others hold all GPUs.
         OSError: The project cannot be copied, or no package could be made in ``save_root``.
         RoostError: The supervisor did not start.
     """
@@ -110,7 +112,9 @@ def check(request: CheckRequest) -> Iterator[Checking]:
     plan = prepare_training(config)
     _require_writable(plan.root)
     notes = [*plan.left_out(), *in_one_process(plan.settings, device=request.device, where=config.where)]
-    with aside(plan, "check", device=request.device, command=request.command) as started:
+    needed = needed_of_one(request.device)
+    notes += needed.notes
+    with aside(plan, "check", device=request.device, command=request.command, needed=needed) as started:
         yield Checking(started.running, started.process, plan.settings, plan.root, notes)
 
 

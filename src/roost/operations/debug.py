@@ -6,6 +6,7 @@ import functools
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -100,7 +101,7 @@ def _box(package: Package, step: int | None) -> Box | None:
         raise NotFound(
             several[0] if several else "no step of the package failed, as far as its black box tells",
             where=package.path,
-            fix=f"name the step to stop at: roost debug {package.path} STEP",
+            fix=f"name the step to stop at: roost debug {quote(str(package.path))} STEP",
         )
     return box
 
@@ -112,7 +113,7 @@ def _require_own(package: Package, step: int) -> None:
         raise NotFound(
             f"step {step} was taken before the fork at step {parent.step}, by {parent.package}",
             where=package.path,
-            fix=f"roost debug {parent.path} {step}",
+            fix=f"roost debug {quote(str(parent.path))} {step}",
         )
 
 

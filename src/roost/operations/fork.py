@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -110,9 +111,9 @@ def fork(request: ForkRequest) -> Started:
         raise _nothing_to_do(source, info)
     needed = require_possible(plan.decided.request, plan.settings)
     with alone(plan.root) if request.name is not None else nullcontext():
-        if request.name is not None and os.path.lexists(plan.root / request.name):
-            fix = f"choose another name, or go on with it: roost continue {plan.root / request.name}"
-            raise Refused("something has this name", where=plan.root / request.name, fix=fix)
+        if request.name is not None and os.path.lexists(path := plan.root / request.name):
+            fix = f"choose another name, or go on with it: roost continue {quote(str(path))}"
+            raise Refused("something has this name", where=path, fix=fix)
         made, info, said = _made(plan, request)
     lock_fd = take(made)
     try:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import Refused
 from roost.base.handover import LEASE_VARIABLE
+from roost.base.listed import listed
 from roost.devices import leases, providers, visible
 from roost.devices.card import Card
 from roost.devices.leases import Busy, Holder, Leases
@@ -20,11 +21,19 @@ class Needed(NamedTuple):
     cards: Sequence[Card] = ()
     notes: Sequence[str] = ()
     """What a person should hear about it."""
+    are_chosen: bool = False
+    """Whether it has to be shown these alone, as it would take others by itself."""
+
+    @property
+    def ids(self) -> list[str] | None:
+        """What CUDA_VISIBLE_DEVICES calls them; None where there are none."""
+        return [card.id for card in self.cards] or None
 
 
 def needed(request: Mapping[str, Any]) -> Needed:
-    """The cards of a session: those that were chosen, or the first ones that it sees, one for each rank; none
-    where it computes on the CPU. Of simulated cards it takes leases, and computes on the CPU.
+    """The cards of a session: those that were chosen, or the first ones that it sees, one for each rank, or
+    free ones where others hold those; none where it computes on the CPU. Of simulated cards it takes leases,
+    and computes on the CPU.
 
     Args:
         request: That of the session.
@@ -32,18 +41,60 @@ def needed(request: Mapping[str, Any]) -> Needed:
     Raises:
         RoostError: As `roost.devices.visible.cards`, where GPUs were asked for.
     """
-    device, named = request.get("device"), request.get("cards")
-    if device == "cpu" or not (providers.is_simulated() or visible.torch_has_cuda()):
+    found, named = _seen(request.get("device")), request.get("cards")
+    if named is not None:
+        return found._replace(cards=[card for card in found.cards if card.id in named])
+    return _free_instead(found, int(request.get("ranks", 1)))
+
+
+def _free_instead(found: Needed, count: int) -> Needed:
+    """The first so many, unless somebody holds one of them and as many others are free."""
+    first = found._replace(cards=found.cards[:count])
+    try:
+        require_free(first.cards)
+    except Busy as busy:
+        free = leases.unheld(found.cards)
+        if len(free) < count:
+            return first
+        chosen = visible.freest(free, count)
+        taken = listed([f"GPU {card.number}" for card in first.cards if card.id in busy.held])
+        other = listed([f"GPU {card.number}" for card in chosen])
+        note = f"somebody holds {taken}: on {other}, and it sees no other"
+        return Needed(chosen, [*found.notes, note], are_chosen=True)
+    return first
+
+
+def needed_of_one(device: str) -> Needed:
+    """The card of what computes on one beside the trainings: one that nobody holds, if there is one.
+
+    Args:
+        device: auto, cpu or cuda.
+
+    Raises:
+        Busy: Others hold all of them.
+        RoostError: As `needed`, and `require_free`.
+    """
+    found = _seen(device)
+    if not found.cards:
+        return found
+    chosen = found._replace(cards=free_first(found.cards, 1))
+    try:
+        require_free(chosen.cards)
+    except Busy as busy:
+        raise Busy(busy.message, held=busy.held, fix="wait, or compute on the CPU: -CPU") from None
+    return chosen
+
+
+def _seen(device: object) -> Needed:
+    """The cards that are there to compute on."""
+    if device == "cpu" or not (providers.is_simulated() or visible.torch_can_compute()):
         return Needed()
     try:
-        found = visible.cards()
+        return Needed(visible.cards())
     except Refused as error:
         if device == "cuda":
             raise
         return Needed(notes=[f"this run holds no lease of a GPU: {error.message}"])
-    if named is not None:
-        return Needed([card for card in found if card.id in named])
-    return Needed(found[: int(request.get("ranks", 1))])
 
 
 def require_free(cards: Sequence[Card]) -> None:
@@ -74,7 +125,7 @@ def hold(cards: Sequence[Card], package: Path | None) -> Leases:
         under = os.environ.get(LEASE_VARIABLE, "")
         return leases.take(cards, None, Holder.own(package=str(package or "")), under=under)
     except Busy as busy:
-        fix = "wait, take GPUs that are free (--devices 1), or compute on the CPU: -CPU"
+        fix = "wait, or let the lab begin it in its turn: `roost submit`; or compute on the CPU: -CPU"
         raise Busy(busy.message, held=busy.held, fix=fix) from None
 
 

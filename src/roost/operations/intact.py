@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from roost.analysis import folder
 from roost.base import regular
 from roost.base.errors import ConfigError, RoostError
 from roost.config.settings import Settings
+from roost.operations import meant
 from roost.package import lineage
 from roost.package import sessions as package_sessions
 from roost.package.package import Package
@@ -203,7 +205,7 @@ def sessions(package: Path) -> list[Session]:
     found = package_sessions.read_all(package / "sessions")
     for session in found:
         _require_session(package, session)
-    return [Session(one.number, printable(one.request), printable(one.record)) for one in found]
+    return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
 
 
 def _require_session(package: Path, session: Session) -> None:
@@ -224,18 +226,22 @@ def analyses(package: Path) -> list[Session]:
         _require(package, f"{place}/{folder.REQUEST}", one.request, _AnalysisRequest)
         if one.record is not None:
             _require(package, f"{place}/{folder.RECORD}", one.record, _SessionRecord)
-    return [Session(one.number, printable(one.request), printable(one.record)) for one in found]
+    return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
 
 
 def opened(path: Path | str, *, to_go_on: bool = False) -> Package:
-    """Opens a package whose every JSON file is as it should be; ``to_go_on``: but for _package.json, which
-    the next save writes anew.
+    """Opens a package whose every JSON file is as it should be.
+
+    Args:
+        path: The package, or what its task is called by (`roost.operations.meant`).
+        to_go_on: But for _package.json, which the next save writes anew.
 
     Raises:
         NotFound: There is no package.
+        UsageError: Several tasks are meant.
         DamagedPackage: A file of it is not as roost writes it.
     """
-    package = Package.open(path)
+    package = Package.open(meant.package_of(path))
     for damage in damages(package):
         if not (to_go_on and damage.name == _OPTIONAL):
             raise damage

@@ -47,9 +47,7 @@ def join(package: Path | str) -> Started:
     holding.require_free(needed.cards)
     own = ranks.environments(request, settings)[0]
     task = str(session.number)
-    launched = nodes.launched(
-        [str(opened.path), task], request, own, token=str(request["token"]), is_host=False
-    )
+    launched = nodes.launched(request, own, token=str(request["token"]), is_host=False)
     running = _claimed(opened, session.number, int(request["num_nodes"]))
     try:
         with closing(holding.hold(needed.cards, opened.path)) as leases:
@@ -65,7 +63,9 @@ def join(package: Path | str) -> Started:
                 deadline=ends.at,
                 limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
                 stacks=str(running.record.with_suffix(".stacks.txt")),
-                **launched,
+                argv=launched.argv,
+                added=launched.environment,
+                is_launcher=True,
             )
     except BaseException as error:  # its place is free again
         said = {"state": "failed", "reason": "start", "error": str(error)}

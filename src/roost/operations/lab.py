@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,14 +20,17 @@ from roost.base import process
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.lab import database, place, presence, roots, ticket
 from roost.lab import rebuild as rebuilding
+from roost.lab.ending import status_name
 from roost.lab.presence import About
 from roost.lab.store import Store
 from roost.lab.task import ENDED, LIVE, PENDING, Task
+from roost.operations.output import tail_offset
 
 LOG = "daemon.log"
 _START_SECONDS = 20.0
 _END_SECONDS = 20.0
 _TICK_SECONDS = 0.02
+_AT_ONCE = 8
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -45,6 +49,8 @@ class Rebuilt(msgspec.Struct, frozen=True):
     """As in `Status`."""
     aside: Path | None
     """Where the old queue is; None if there was none."""
+    notes: Sequence[str] = ()
+    """What was passed over, and what will never start; a line each."""
 
 
 def opened() -> Store:
@@ -57,6 +63,17 @@ def opened() -> Store:
     return Store.open()
 
 
+@contextlib.contextmanager
+def changed() -> Iterator[Store]:
+    """The queue, for whoever changes it; where it is made anew it is the new one.
+
+    Raises:
+        Refused, RoostError: As `opened`.
+    """
+    with rebuilding.undisturbed(place.folder()), opened() as store:
+        yield store
+
+
 def enqueue(tasks: Sequence[Task]) -> None:
     """Queues tasks whose packages stand, and has the daemon look at them.
 
@@ -64,19 +81,31 @@ def enqueue(tasks: Sequence[Task]) -> None:
         Refused: One waits for what will never come; or the daemon is of another version, or cannot start.
         OSError: A package cannot be written.
     """
-    with opened() as store:
+    with changed() as store:
         roots.note(store.folder, [Path(task.package) for task in tasks])
-        for task in tasks:
-            ticket.write(task)
+        _announce(tasks, store.folder)
         store.submit(tasks)
+        for task in tasks:
+            with contextlib.suppress(OSError):  # it is queued; what is announced suffices to start it
+                ticket.confirm(task)
     ensure()
+
+
+def _announce(tasks: Sequence[Task], folder: Path) -> None:
+    if len(tasks) == 1:
+        ticket.announce(tasks[0], folder)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # each waits for the disk
+        list(pool.map(lambda task: ticket.announce(task, folder), tasks))
 
 
 def ensure() -> About:
     """Wakes the daemon; starts it if there is none. Gives who it is.
 
     Raises:
-        Refused: The one that runs is of another version.
+        Refused: The one that runs is of another version, or its queue is not the one that stands here.
         RoostError: It did not start.
     """
     folder = place.folder()
@@ -86,8 +115,9 @@ def ensure() -> About:
     if found.version != __version__:
         raise Refused(
             f"the lab's daemon (pid {found.pid}) is of roost {found.version}, and this is {__version__}",
-            fix="`roost lab stop` and `roost lab start`: what runs goes on",
+            fix="`roost lab restart`: what runs goes on",
         )
+    _require_its_queue(found, folder)
     with opened() as store:
         store.wake()
     return found
@@ -102,8 +132,10 @@ def start() -> About:
         OSError: Likewise.
     """
     folder = place.folder()
-    place.prepare(folder)
-    said = _spawn(folder)
+    with rebuilding.undisturbed(folder):
+        said, was_killed = _spawn(folder)
+        if was_killed:  # whatever that was: a second one may come through
+            said, _ = _spawn(folder)
     found = presence.about(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
         why = said or f"it said nothing within {_START_SECONDS:g} s"
@@ -140,23 +172,45 @@ def status() -> Status:
     """How the lab stands; makes no queue where there is none.
 
     Raises:
-        Refused: Its folder will not do, or the queue is damaged.
+        Refused: Its folder will not do, or the queue is damaged, gone, or not the one of the daemon.
         RoostError: It cannot be read.
     """
     folder = place.folder()
-    return Status(presence.about(folder), _counted(folder), str(folder))
+    found = presence.about(folder)
+    if found is not None:
+        _require_its_queue(found, folder)
+    return Status(found, _counted(folder), str(folder))
 
 
-def rebuild(more: Sequence[Path] = ()) -> Rebuilt:
+def log(lines: int) -> list[str]:
+    """The last lines of what the daemons of this lab wrote down; none where none ever ran.
+
+    Args:
+        lines: How many at most.
+
+    Raises:
+        Refused: Its folder will not do.
+        OSError: It cannot be read.
+    """
+    path = place.folder() / LOG
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(tail_offset(path, lines))
+        return file.read().decode(errors="replace").splitlines()
+
+
+def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
     """Makes the queue anew from the packages (`roost.lab.rebuild`), and starts the daemon for what has not
     ended.
 
     Args:
         more: Packages, or folders that hold some, beside those that the queue has ever heard of.
+        lost: Another folder of a lab, or what ROOST_STATE was then, whose tasks are taken over, too.
 
     Raises:
         NotFound: One of these is not there.
-        Refused: A daemon runs, or the folder will not do.
+        Refused: A daemon runs, the folder will not do, or the other one still has its queue.
         RoostError: The new queue cannot be written, or the daemon did not start.
         OSError: Likewise.
     """
@@ -164,30 +218,51 @@ def rebuild(more: Sequence[Path] = ()) -> Rebuilt:
         if not path.is_dir():
             raise NotFound("there is no such folder", received=str(path))
     folder = place.folder()
+    if lost is not None:
+        lost = _lost(lost.expanduser().absolute(), folder)
     if (found := presence.about(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
         raise Refused(what, fix="`roost lab stop` first: what runs goes on")
-    fd = presence.lock(folder)
-    try:
-        aside = rebuilding.rebuild(folder, more).aside
-    finally:
-        os.close(fd)
+    with rebuilding.undisturbed(folder, alone=True):
+        fd = presence.lock(folder)
+        try:
+            made = rebuilding.rebuild(folder, more, lost=lost)
+        finally:
+            os.close(fd)
     tasks = _counted(folder)
     if tasks.keys() - set(ENDED):
         ensure()
-    return Rebuilt(tasks, aside)
+    return Rebuilt(tasks, made.aside, made.notes)
+
+
+def _lost(given: Path, own: Path) -> Path:
+    """The folder of a lab that is no more, by that or by its ROOST_STATE."""
+    folder = given if given.name == own.name else given / own.name
+    if folder != own and (folder / database.NAME).exists():
+        fix = f"look there: ROOST_STATE={shlex.quote(str(folder.parent))} roost tasks"
+        raise Refused("this lab still has its queue", setting="--take-over", received=str(given), fix=fix)
+    return folder
+
+
+def _require_its_queue(found: About, folder: Path) -> None:
+    path = folder / database.NAME
+    if found.queue and found.queue != presence.identity(path):
+        what = f"the queue was removed or replaced while the lab's daemon (pid {found.pid}) works with it"
+        fix = "`roost lab stop`, then `roost lab rebuild`: what runs goes on, what waited waits"
+        raise Refused(what, where=path, fix=fix)
 
 
 def _counted(folder: Path) -> dict[str, int]:
-    if not (folder / database.NAME).exists():
+    if not database.was_made(folder):
         return {}
     with opened() as store:
-        found = Counter(task.state for task in store.tasks())
-    return {state: found[state] for state in (PENDING, *LIVE, *ENDED) if found[state]}
+        found = store.counts()
+    return {state: found[state] for state in (PENDING, *LIVE, *ENDED) if state in found}
 
 
-def _spawn(folder: Path) -> str:
-    """Starts one and waits until it is ready, or has ended; gives what it said then."""
+def _spawn(folder: Path) -> tuple[str, bool]:
+    """Starts one and waits until it is ready, or has ended; gives what is to be said then, and whether
+    somebody has killed it."""
     ready_fd, its_fd = os.pipe()
     try:
         with (folder / LOG).open("ab") as log:
@@ -204,12 +279,20 @@ def _spawn(folder: Path) -> str:
         os.close(its_fd)
     poller = select.poll()
     poller.register(ready_fd, select.POLLIN)
-    line = os.read(ready_fd, 16) if poller.poll(_START_SECONDS * 1000) else b""
+    line = os.read(ready_fd, 16) if poller.poll(_START_SECONDS * 1000) else None
     os.close(ready_fd)
     assert child.stderr is not None
     with child.stderr:
         if line:
             child.returncode = 0  # it outlives us: nobody here waits for its end
-            return ""
+            return "", False
+        ends = line is not None  # it has closed its end, as its process does that ends
+        if ends:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_END_SECONDS)
+        was_killed = child.returncode is not None and child.returncode < 0
         child.kill()
-        return child.communicate()[1].decode(errors="replace").strip()
+        said = child.communicate()[1].decode(errors="replace").strip()
+        if was_killed:
+            said = f"it was killed by {status_name(child.returncode)} {said}".strip()
+        return said, was_killed

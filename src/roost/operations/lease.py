@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from types import FrameType
 
+from roost.base import process
 from roost.base.errors import NotFound, Refused
 from roost.base.listed import listed
 from roost.base.size import memory
-from roost.devices import held, leases, visible
+from roost.devices import held, leases, providers, usage, visible
 from roost.devices.card import Card
 from roost.devices.leases import Busy, Holder, Leases
 from roost.lab import place, wake
+from roost.lab.neighbours import Neighbours
+from roost.lab.policy.decide import decide
 from roost.lab.policy.room import spare_mb
-from roost.lab.policy.state import Rules
-from roost.lab.scheduler import without_holders
+from roost.lab.policy.state import Rules, State
+from roost.lab.scheduler import without_all_holders, without_holders
 from roost.lab.session import CARDS_VARIABLE
+from roost.lab.task import PENDING, Need, Task
+from roost.lab.tree import descendants, kill_tree
 
 _LOOK_SECONDS = 1.0
-"""How often a card that is waited for is looked at: nothing tells when one of several leases ends."""
+"""How often a card that is waited for is looked at, should nobody tell that it is free."""
+_GRACE_SECONDS = 60.0
+"""Between the end of its time and the end of it."""
+_TICK_SECONDS = 0.05
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 _OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
@@ -38,6 +48,8 @@ class LeaseRequest:
     """Of each; None: whole cards."""
     waits: bool = False
     """Whether to wait until as many are free."""
+    time_limit: float | None = None
+    """Seconds for which they are wanted; None: nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -66,27 +78,92 @@ def take(request: LeaseRequest) -> Iterator[Waits | Taken]:
         Refused: The machine does not have as much, or as `roost.devices.leases.take`.
         RoostError: As `roost.devices.visible.cards`.
     """
-    said = ""
-    while True:
-        try:
-            taken = _taken(request)
-            break
-        except Busy as busy:
-            if not request.waits:
-                raise
-            why = busy.message
-        if why != said:
-            said = why
-            yield Waits(why)
-        time.sleep(_LOOK_SECONDS)
+    try:
+        taken = _taken(request, visible.cards())
+    except Busy:
+        if not request.waits:
+            raise
+    else:
+        yield taken
+        return
+    with closing(_Turn(request)) as turn:
+        said = ""
+        while True:
+            comes_first = turn.comes_first()
+            try:
+                if comes_first:
+                    taken = _taken(request, visible.cards())
+                    break
+                why = f"{_wanted(request)} asked for, and tasks of others come first"
+            except Busy as busy:
+                why = busy.message
+            if why != said:
+                said = why
+                yield Waits(why)
+            turn.wait()
     yield taken
 
 
-def run(command: Sequence[str], taken: Taken) -> int:
+class _Turn:
+    """The place of a lease among all that wait for cards on this machine, in whatever queue."""
+
+    def __init__(self, request: LeaseRequest) -> None:
+        self._neighbours = Neighbours()
+        self._rules = Rules(allowed=tuple(card.id for card in visible.cards()))
+        self._want = Task(
+            id="lease",
+            name="a lease",
+            package="",
+            user=held.name_of(os.geteuid()),
+            state=PENDING,
+            need=Need(
+                cards=request.count,
+                memory_mb=request.mb,
+                whole=request.mb is None,
+                time_limit=request.time_limit,
+            ),
+            submitted=time.time(),
+        )
+
+    def comes_first(self) -> bool:
+        """Whether what is free, if anything is, is not for others who wait."""
+        self._neighbours.watch()
+        cards, found, now = providers.look(), held.all_leases(held.folder()), time.time()
+        state = State(
+            now=now,
+            pending=[self._want],
+            cards=without_all_holders(cards, found),
+            usage=usage.decayed(now, leases=found),
+            rules=self._rules,
+        )
+        joined = self._neighbours.joined(state, found)
+        whole = decide(joined)
+        self._neighbours.answer(joined, whole)
+        if self._neighbours.ours(whole).placements:
+            return True
+        return not whole.placements and not whole.reasons[self._want.id].startswith("reservation:")
+
+    def wait(self) -> None:
+        """Until there may be more."""
+        fd = self._neighbours.fd
+        select.select([fd] if fd is not None else [], [], [], _LOOK_SECONDS)
+
+    def close(self) -> None:
+        """It waits no more."""
+        self._neighbours.rest()
+
+
+def run(command: Sequence[str], taken: Taken, *, time_limit: float | None = None) -> int:
     """Runs a command on the cards, at this terminal; gives its exit code, above 128 if a signal ended it.
 
     The command has copies of the descriptors, so that it keeps the cards when we are killed. We stay, because
     some programs (sudo) close what they do not know.
+
+    Args:
+        command: And its arguments.
+        taken: The cards.
+        time_limit: Seconds after which it, and what it has started, is asked to end (SIGTERM); a minute later
+            it is killed. None: as long as it takes.
 
     Raises:
         NotFound: There is no such program.
@@ -106,7 +183,7 @@ def run(command: Sequence[str], taken: Taken) -> int:
         child = subprocess.Popen(command, env=_environment(taken), pass_fds=taken.leases.fds)
         for signum in set(asked) & set(_PASSED_ON):
             child.send_signal(signum)
-        code = child.wait()
+        code = child.wait() if time_limit is None else _limited(child, time_limit)
     except FileNotFoundError as error:
         raise NotFound("there is no such program", received=error.filename) from None
     finally:
@@ -117,13 +194,46 @@ def run(command: Sequence[str], taken: Taken) -> int:
     return code if code >= 0 else 128 - code
 
 
+def _limited(child: subprocess.Popen[bytes], seconds: float) -> int:
+    with suppress(subprocess.TimeoutExpired):
+        return child.wait(seconds)
+    deadline = time.monotonic() + _GRACE_SECONDS
+    below = {pid: process.start_ticks(pid) for pid in descendants(child.pid)}
+    for pid in (child.pid, *below):  # a shell passes nothing on
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    try:
+        child.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGSTOP)  # a shell would go on once what it waits for is killed
+        kill_tree(child.pid, include_root=False)
+        child.kill()
+    _end_all(below, deadline)
+    return child.wait()
+
+
+def _end_all(given: Mapping[int, int | None], deadline: float) -> None:
+    """Waits for processes, which hold the cards as long as they live, and kills those that are left then.
+
+    Args:
+        given: By pid, when they started.
+        deadline: In monotonic seconds.
+    """
+    boot_id = process.boot_id()
+    while left := [pid for pid, ticks in given.items() if process.alive(pid, ticks, boot_id)]:
+        if time.monotonic() >= deadline:
+            for pid in left:
+                kill_tree(pid, include_root=True)
+            return
+        time.sleep(_TICK_SECONDS)
+
+
 def _environment(taken: Taken) -> dict[str, str]:
     cards = ",".join(card.id for card in taken.cards)
     return {**os.environ, CARDS_VARIABLE: cards, **taken.leases.environment()}
 
 
-def _taken(request: LeaseRequest) -> Taken:
-    cards = visible.cards()
+def _taken(request: LeaseRequest, cards: Sequence[Card]) -> Taken:
     reserve_mb = max((spare_mb(card, Rules()) for card in cards), default=0) if request.mb is not None else 0
     large = [card for card in cards if _is_large_enough(card, request.mb, reserve_mb)]
     if len(large) < request.count:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -18,10 +19,11 @@ from roost.operations.caches import cache_folder
 from roost.operations.row import Row
 
 _FORMAT = 4
-_CHANGING = frozenset(["starting", "running", "damaged"])
+CHANGING = frozenset(["starting", "running", "damaged"])
+"""States of packages that are looked at each time."""
 
 
-class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row, and what its ``sessions`` folder was when it was made."""
 
     stamp: tuple[int, int]
@@ -31,45 +33,56 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Index(msgspec.Struct, frozen=True, array_like=True):
     format: int
     folder: str
-    entries: dict[str, _Entry]
+    entries: dict[str, Entry]
 
 
-def list_packages(directory: Path | str | None = None) -> list[Row]:
+def list_packages(directory: Path | str | None = None, query: str = "") -> list[Row]:
     """The packages in a folder, by name, which for most is by time.
 
     Args:
         directory: The folder; one without packages stands for its ``runs``. None: the current one.
+        query: Those that are meant, and their order: `roost.operations.query`.
 
     Raises:
         NotFound: There is no such folder.
+        UsageError: The query means nothing.
     """
+    folder, found = _meant(directory)
+    if not query:
+        return [entry.row for entry in found.values()]
+    from roost.operations.search import Found, search
+
+    return [one.entry.row for one in search([Found(folder, *one) for one in found.items()], query)]
+
+
+def _meant(directory: Path | str | None) -> tuple[Path, dict[str, Entry]]:
     given = Path(directory if directory is not None else ".").absolute()
     if not given.is_dir():
         raise NotFound(
             "there is no such folder", received=str(given), fix="give the folder that holds the packages"
         )
     if (given / "request.json").is_file():
-        return [_summarized(given)]
-    rows = _rows(given)
-    if not rows and (given / "runs").is_dir():
-        rows = _rows(given / "runs")
-    return rows
+        return given.parent, {given.name: Entry((0, 0), _summarized(given))}
+    if found := entries(given):
+        return given, found
+    return (given / "runs", entries(given / "runs")) if (given / "runs").is_dir() else (given, {})
 
 
-def _rows(folder: Path) -> list[Row]:
-    index = _index_path(folder)
+def entries(folder: Path) -> dict[str, Entry]:
+    """The packages in this folder itself, by name."""
+    index = index_path(folder)
     known = _read(index, folder)
-    entries: dict[str, _Entry] = {}
+    found: dict[str, Entry] = {}
     stale = False
     for name, stamp in _stamps(folder):
         entry = known.get(name)
-        if entry is None or entry.stamp != stamp or entry.row.state in _CHANGING:
+        if entry is None or entry.stamp != stamp or entry.row.state in CHANGING:
             entry, stale = _fresh(folder / name, stamp), True
         if entry is not None:
-            entries[name] = entry
-    if stale or len(entries) != len(known):
-        _write(index, _Index(_FORMAT, os.fspath(folder), entries))
-    return [entry.row for _, entry in sorted(entries.items())]
+            found[name] = entry
+    if stale or len(found) != len(known):
+        _write(index, _Index(_FORMAT, os.fspath(folder), found))
+    return dict(sorted(found.items()))
 
 
 def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -91,13 +104,13 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
         os.close(root)
 
 
-def _fresh(path: Path, stamp: tuple[int, int]) -> _Entry | None:
+def _fresh(path: Path, stamp: tuple[int, int]) -> Entry | None:
     try:
-        return _Entry(stamp, _summarized(path))
+        return Entry(stamp, _summarized(path))
     except (NotFound, FileNotFoundError):  # being made, or gone meanwhile
         return None
     except OSError as error:
-        return _Entry(stamp, Row(name=path.name, state="damaged", error=str(error)))
+        return Entry(stamp, Row(name=path.name, state="damaged", error=str(error)))
 
 
 def _summarized(path: Path) -> Row:
@@ -106,12 +119,13 @@ def _summarized(path: Path) -> Row:
     return summarize(path)
 
 
-def _index_path(folder: Path) -> Path:
+def index_path(folder: Path) -> Path:
+    """The file that remembers the packages of a folder."""
     # Two folders of one number take turns, because an index names its folder.
     return cache_folder() / "ls" / f"{zlib.crc32(os.fsencode(folder)):08x}.json"
 
 
-def _read(index: Path, folder: Path) -> dict[str, _Entry]:
+def _read(index: Path, folder: Path) -> dict[str, Entry]:
     try:
         found = msgspec.json.decode(index.read_bytes(), type=_Index)
     except (OSError, msgspec.DecodeError):
@@ -120,12 +134,18 @@ def _read(index: Path, folder: Path) -> dict[str, _Entry]:
 
 
 def _write(index: Path, content: _Index) -> None:
+    try:
+        data = msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        return  # a name that JSON cannot hold: the next look takes longer
+    save(index, data)
+
+
+def save(path: Path, data: bytes) -> None:
+    """Replaces a file of the cache. Where that is not possible (the disk is full, the home is read-only) the
+    next look takes longer."""
     from roost.base import durable
 
-    try:
-        for folder in reversed([index.parent, *index.parent.parents]):
-            if not folder.is_dir():
-                durable.make_folder(folder, exist_ok=True)
-        durable.write(index, msgspec.json.encode(content))
-    except (OSError, UnicodeEncodeError):
-        return  # a full disk, a read-only home, a name that JSON cannot hold: the next look takes longer
+    with suppress(OSError):
+        durable.make_folders(path.parent)
+        durable.write(path, data)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from roost.lab import place, presence
+from roost.base.errors import RoostError
+from roost.lab import database, place, presence
 from roost.lab.store import Store
-from roost.lab.task import ENDED, LIVE, PENDING, Task
-from roost.operations import meant
+from roost.lab.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
+from roost.operations import told
+from roost.package import progress
 
-STATES = (PENDING, *LIVE, *ENDED)
 _MOST_ENDED = 5
 """A sweep counts as one."""
 _LOOKED_AT = 100
@@ -38,6 +43,11 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     num_cards: int
     memory_mb: int | None
     """Of each card: that it has, or asks for; None: the whole."""
+    whole: bool
+    """Whether it is to share its cards with nobody."""
+    time_limit: float | None
+    """Seconds."""
+    opportunistic: bool
     cards: tuple[str, ...]
     """That it has."""
     attempt: int
@@ -48,6 +58,11 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None
     ended: float | None
     exit_code: int | None
+    step: int | None = None
+    """Of a training that runs: where it is. Like the next two None where that is not known (yet)."""
+    total_steps: int | None = None
+    left: float | None = None
+    """Seconds that it still takes, by its pace so far, or until its time limit."""
 
     def seconds(self, now: float) -> float:
         """How long it has waited, runs, or ran."""
@@ -63,6 +78,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     short: str
     tasks: tuple[TaskRow, ...]
 
+    def seconds(self, now: float) -> float:
+        """How long it takes since it was submitted, until the last of its tasks has ended."""
+        ends = [now if task.ended is None else task.ended for task in self.tasks]
+        return max(0.0, max(ends) - min(task.submitted for task in self.tasks))
+
     @property
     def counts(self) -> dict[str, int]:
         """How many are in each state, of those that some are in."""
@@ -71,7 +91,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_tasks(
-    *, all_of_them: bool = False, states: Sequence[str] = (), user: str | None = None
+    *,
+    all_of_them: bool = False,
+    states: Sequence[str] = (),
+    user: str | None = None,
+    most_waiting: int | None = None,
 ) -> list[TaskRow]:
     """The tasks of the queue, in the order in which they were submitted.
 
@@ -79,19 +103,56 @@ def list_tasks(
         all_of_them: Those too that have ended long ago; else the last few, and whole sweeps.
         states: Only those of these, however long ago.
         user: Only his.
+        most_waiting: Without the two above: so many of those that wait, the first ones; a sweep counts as
+            one. All when None.
 
     Raises:
         Refused: The queue cannot be opened.
     """
-    if not meant.has_queue():
+    if not database.was_made(place.folder()):
         return []
     with Store.open() as store:
         if all_of_them or states:
             found = store.tasks(states=states or None, user=user)
         else:
-            found = _newer(store, user)
-        short = store.beginnings([id for task in found for id in (task.id, task.array) if id])
-    return [_row(task, short[task.id]) for task in found]
+            found = _newer(store, user, most_waiting)
+        ids = [id for task in found for id in (task.id, task.array) if id]
+        short = store.beginnings([*ids, *told.ids_in(task.reason for task in found)])
+    now = time.time()
+    return [_row(task, short, now) for task in found]
+
+
+def not_shown(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int, int]:
+    """How many more tasks there are, of one user or of all: of those that wait, and of those that have ended.
+
+    Args:
+        rows: All that is shown.
+        user: Whose count.
+
+    Raises:
+        Refused: The queue cannot be opened.
+    """
+    with Store.open() as store:
+        counts = store.counts(user=user)
+    waiting, ended = (
+        sum(counts.get(state, 0) for state in states) - sum(row.state in states for row in rows)
+        for states in ((PENDING,), ENDED)
+    )
+    return waiting, ended
+
+
+def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
+    """By what numbers people know the cards that these tasks have: those of `roost devices`. A card that the
+    driver does not tell of has none."""
+    held = {card for row in rows for card in row.cards}
+    if not held:  # the driver is not asked for nothing
+        return {}
+    from roost.devices import providers  # most lists have no cards, and do not wait for it
+
+    try:
+        return {card.id: card.number for card in providers.look() if card.id in held}
+    except RoostError:
+        return {}
 
 
 def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
@@ -122,25 +183,47 @@ def needs_daemon(rows: Sequence[TaskRow]) -> bool:
     return any(row.state not in ENDED for row in rows) and presence.about(place.folder()) is None
 
 
-def _newer(store: Store, user: str | None) -> list[Task]:
+def _newer(store: Store, user: str | None, most_waiting: int | None) -> list[Task]:
     ended = store.tasks(states=ENDED, user=user, newest=_LOOKED_AT)
     last: dict[str, Task] = {}
     for task in sorted(ended, key=lambda task: task.ended or 0.0, reverse=True):
         if len(last) < _MOST_ENDED:
             last.setdefault(task.array or task.id, task)
-    found = {task.id: task for task in (*store.tasks(states=(PENDING, *LIVE), user=user), *last.values())}
+    waiting = store.tasks(states=[PENDING], user=user, oldest=most_waiting)
+    found = {task.id: task for task in (*waiting, *store.tasks(states=LIVE, user=user), *last.values())}
     for array in {task.array for task in found.values() if task.array is not None}:
         found |= {task.id: task for task in store.tasks(array=array, user=user)}
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
 
-def _row(task: Task, short: str) -> TaskRow:
+def _row(task: Task, short: Mapping[str, str], now: float) -> TaskRow:
+    need = task.need
     return TaskRow(
-        short=short,
-        num_cards=task.need.cards,
-        memory_mb=task.reserved_mb if task.cards else task.need.memory_mb,
+        short=short[task.id],
+        num_cards=need.cards,
+        memory_mb=task.reserved_mb if task.cards else need.memory_mb,
+        reason=told.shortened(task.reason, short) if task.reason else "",
+        whole=need.whole,
+        time_limit=need.time_limit,
+        opportunistic=need.opportunistic,
+        **(_progress(task, now) if task.state in (RUNNING, STOPPING) else {}),
         **{name: getattr(task, name) for name in _SAME},
     )
 
 
-_SAME = [field for field in TaskRow.__struct_fields__ if field not in ("short", "num_cards", "memory_mb")]
+def _progress(task: Task, now: float) -> dict[str, Any]:
+    """Where a training is, as its worker tells it."""
+    seen = progress.read(Path(task.package) / "progress")
+    if seen is None or task.started is None or seen.wall < task.started:  # of the attempt before
+        return {}
+    left = seen.seconds * (1 / seen.fraction - 1) if 0 < seen.fraction <= 1 else math.inf
+    if task.need.time_limit is not None:
+        left = min(left, max(0.0, task.started + task.need.time_limit - now))
+    return {
+        "step": seen.step,
+        "total_steps": seen.total_steps or None,
+        "left": left if math.isfinite(left) else None,
+    }
+
+
+_SAME = [name for name in TaskRow.__struct_fields__ if name in Task.__struct_fields__ and name != "reason"]

@@ -8,28 +8,32 @@ from dataclasses import replace
 from pathlib import Path
 
 from roost.base.errors import NotFound
+from roost.lab import place, presence
 from roost.lab.output import output_of
-from roost.lab.task import PENDING, STARTING
-from roost.operations import intact, meant, running
+from roost.lab.task import ENDED, PENDING, STARTING, Task
+from roost.operations import intact, lab, meant, running
 from roost.operations.output import Output, tail_offset
+from roost.operations.running import Running
 from roost.package.package import Package
+from roost.package.sessions import Session
 
 _TICK_SECONDS = 0.05
 
 
 def logs(
     package: Path | str, *, follow: bool = False, lines: int | None = None, rank: int = 0
-) -> Iterator[bytes]:
+) -> Iterator[bytes | str]:
     """The output of a package, byte for byte; where it was too long to be kept whole, a line says so.
 
     Args:
         package: The package, or what its task is called by (`roost.operations.meant`).
-        follow: Go on until the running session has ended; of a task that waits, until it was started and has.
+        follow: Go on until the running session has ended; of a task, until it has ended for good.
         lines: Begin with the last so many lines; None: at the beginning.
         rank: Whose output.
 
     Yields:
-        Pieces as they come; with ``follow`` also empty ones while nothing does, so that a caller may stop.
+        Pieces as they come; with ``follow`` also empty ones while nothing does, so that a caller may stop,
+        and as text what a person should hear between two attempts of a task.
 
     Raises:
         NotFound: There is no such package or task, or no such rank has printed in it.
@@ -38,28 +42,64 @@ def logs(
         OSError: The output cannot be read.
     """
     found = meant.package_of(package)
-    if follow:
-        yield from _until_begun(found)
+    task = meant.unended(found) if follow else None
+    if task is not None:
+        yield from _until_begun(found, task.id)
     opened = intact.opened(found) if follow else Package.open(found)
     path = Path(output_of(str(opened.output), rank))
     if rank and not path.exists():
         raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_elsewhere(opened))
     offset = 0 if lines is None else tail_offset(path, lines)
     session = opened.sessions()[-1] if follow and opened.sessions() else None
-    if session is not None:
-        place = replace(running.session_of(opened, session.number, offset=offset), output=path)
-        pieces = running.follow(place)
-        yield from (piece for piece in pieces if isinstance(piece, bytes))
-    else:
+    if session is None:
         with Output(path, offset=offset) as output:
             yield from output.new()
+        return
+    first = replace(running.session_of(opened, session.number, offset=offset), output=path)
+    if task is None:
+        yield from (piece for piece in running.follow(first) if isinstance(piece, bytes))
+    else:
+        yield from _attempts(first, opened, task.id)
 
 
-def _until_begun(package: Path) -> Iterator[bytes]:
-    """Empty pieces while a task of the package waits."""
-    while (task := meant.unended(package)) is not None and task.state in (PENDING, STARTING):
+def _until_begun(package: Path, id: str) -> Iterator[bytes]:
+    """Empty pieces while a task waits for its first attempt."""
+    while _task(id).state in (PENDING, STARTING) and not _has_begun(package, id):
         yield b""
         time.sleep(_TICK_SECONDS)
+
+
+def _has_begun(package: Path, id: str) -> bool:
+    return any(one.request.get("task") == id for one in Package.open(package).sessions())
+
+
+def _task(id: str) -> Task:
+    with lab.opened() as store:
+        return store.task(id)
+
+
+def _attempts(first: Running, package: Package, id: str) -> Iterator[bytes | str]:
+    """All attempts of a task, from the session ``first`` on."""
+    notes: dict[int, str] = {}
+    told: set[int] = set()
+
+    def next_of(session: Session) -> int | None:
+        state = _task(id).state  # before the sessions: what began before the task ended is there by now
+        later = [one.number for one in package.sessions() if one.number > session.number]
+        if not later and state in ENDED:
+            return None
+        if not later and presence.about(place.folder()) is None:
+            notes[session.number] = "no daemon runs that would see to the task: `roost lab start`"
+            return None
+        if later or state == PENDING:
+            notes[session.number] = f"session {session.number} {session.state}; the task goes on with another"
+        return min(later, default=running.NOT_YET)
+
+    for piece in running.follow(first, next_of=next_of):
+        yield from (text for number, text in notes.items() if number not in told)
+        told |= notes.keys()
+        if isinstance(piece, bytes):
+            yield piece
 
 
 def _elsewhere(package: Package) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
+from roost.base.listed import listed
 from roost.lab import database, place
 from roost.lab.store import Store
 from roost.lab.task import ENDED, Task
-from roost.package.package import Package
 
+_MOST_TOLD = 20
 _NONE_YET = "`roost submit` queues one, `roost ls` lists packages"
 
 
@@ -35,9 +36,9 @@ def tasks(text: str) -> list[Task]:
         UsageError: It may mean several.
         Refused: The queue cannot be opened.
     """
-    if not has_queue():
+    if not database.was_made(place.folder()):
         _require_no_path(text)
-        raise NotFound("there is no such task", received=text, fix=_NONE_YET)
+        raise NotFound("there is no such task or package", received=text, fix=_NONE_YET)
     with Store.open() as store:
         try:
             return store.find_all(text)
@@ -76,9 +77,9 @@ def package_of(text: str | Path) -> Path:
         return Path(text)
     task, *others = tasks(str(text))
     if others:
-        raise UsageError(
-            f"it is a sweep of {len(others) + 1} tasks", received=str(text), fix="give the id of one task"
-        )
+        each = [f"{one.name} ({one.state})" for one in (task, *others)]
+        what = f"it is a sweep of {len(each)} tasks: {listed(each, _MOST_TOLD)}"
+        raise UsageError(what, received=str(text), fix="name one of them")
     return Path(task.package)
 
 
@@ -93,4 +94,6 @@ def _require_no_path(text: str) -> None:
     except (OSError, ValueError):
         return
     if is_path:
+        from roost.package.package import Package  # whoever lists tasks does not wait for it
+
         Package.open(text)

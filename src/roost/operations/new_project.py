@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,9 @@ TEMPLATES = {
 }
 """What there is to begin with, in a few words each."""
 
+_INSTALLED_AS = {b"sklearn": "scikit-learn"}
+"""What some of them import and roost does not bring, and what brings it."""
+
 _FOLDER = Path(__file__).parent.parent / "templates"
 
 
@@ -31,6 +36,8 @@ class Created:
     template: str
     files: list[str]
     """Relative to the project."""
+    missing: list[str]
+    """What it imports and is not installed here, as pip calls it."""
     next_commands: list[str]
     """What to type now, in this order."""
 
@@ -64,11 +71,21 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
         else:
             durable.write_new(directory / relative, [path.read_bytes()])
             files.append(relative.as_posix())
-    return Created(directory.absolute(), template, files, list(_next_commands(directory, files)))
+    missing = _missing([source / name for name in files if name.endswith(".py")])
+    commands = list(_next_commands(directory, files, missing))
+    return Created(directory.absolute(), template, files, missing, commands)
 
 
-def _next_commands(directory: Path, files: list[str]) -> Iterator[str]:
+def _missing(files: Sequence[Path]) -> list[str]:
+    code = b"".join(path.read_bytes() for path in files)
+    needed = (name for name in _INSTALLED_AS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE))
+    return [_INSTALLED_AS[name] for name in needed if importlib.util.find_spec(name.decode()) is None]
+
+
+def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) -> Iterator[str]:
     yield f"cd {shlex.quote(str(directory))}"
+    if missing:
+        yield f"pip install {' '.join(missing)}"
     yield "roost check config.yaml"
     yield "roost run -c config.yaml"
     scripts = [Path(name).stem for name in files if name.startswith("AnalyzeScripts/")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from roost.base.errors import Refused
 
@@ -43,13 +43,19 @@ def check(request: Mapping[str, Any]) -> None:
         ) from error
 
 
-def launched(
-    arguments: Sequence[str], request: Mapping[str, Any], own: Mapping[str, str], *, token: str, is_host: bool
-) -> dict[str, Any]:
-    """The parts of a `roost.lab.spec.Spec` for this machine.
+class Launched(NamedTuple):
+    """What is run on one machine."""
+
+    argv: list[str]
+    """To which the worker's arguments are added."""
+    environment: dict[str, str]
+    """Beside that of the session."""
+
+
+def launched(request: Mapping[str, Any], own: Mapping[str, str], *, token: str, is_host: bool) -> Launched:
+    """What starts the ranks of this machine.
 
     Args:
-        arguments: Of the worker.
         request: That of the session.
         own: What each rank has in its environment.
         token: That of the session: machines of two sessions never meet.
@@ -68,9 +74,9 @@ def launched(
         f"--rdzv-id={token}",
         f"--rdzv-conf={waits}",
         *(["--local-addr=127.0.0.1"] if host in _LOOPBACK else []),
-        *("-m", "roost.worker", *arguments),
+        *("-m", "roost.worker"),
     ]
-    return {"argv": argv, "is_launcher": True, "added": {**own, **_ENVIRONMENT}}
+    return Launched(argv, {**own, **_ENVIRONMENT})
 
 
 def _place(request: Mapping[str, Any]) -> tuple[str, int]:

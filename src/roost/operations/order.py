@@ -12,7 +12,7 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.lab import finding, place, presence
 from roost.lab.store import Store
-from roost.lab.task import ENDED, KILL, LIVE, PENDING, STOP, Task
+from roost.lab.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, meant
 from roost.operations.stop import Ended, Waiting, stop
 from roost.package import progress, sessions
@@ -78,12 +78,12 @@ def change(named: Sequence[str], *, held: bool | None = None, priority: int | No
     Raises:
         NotFound: One is not there.
         UsageError: One may mean several.
-        Refused: One has ended, or the daemon is of another version.
+        Refused: One has ended, then none is changed; or the daemon is of another version.
         RoostError: The daemon did not start.
     """
     tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(meant.tasks(one), one)}
     _require_fitting_daemon()
-    with Store.open() as store:
+    with lab.changed() as store, store.together():
         changed = [store.change(id, held=held, priority=priority) for id in tasks]
     lab.ensure()
     return changed
@@ -122,13 +122,14 @@ def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
 
 def _end_tasks(tasks: Sequence[Task], how: str) -> Iterator[Told]:
     _require_fitting_daemon()
-    with Store.open() as store:
+    with lab.changed() as store:
         left: dict[str, float] = {}
-        # What waits first, or it would start in the place of what ends.
-        for task in sorted(tasks, key=lambda task: task.state != PENDING):
-            with suppress(Refused):  # it has ended meanwhile
-                store.ask(task.id, how)
-            left[task.id] = time.monotonic()
+        with store.together():  # or what waits would start in the place of what ends
+            for task in tasks:
+                with suppress(Refused):  # it has ended meanwhile
+                    store.ask(task.id, how)
+                left[task.id] = time.monotonic()
+    with lab.opened() as store:
         if any(task.state in LIVE for task in tasks):
             lab.ensure()
         else:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from roost.operations.row import Row
 
-_SEED = re.compile(r"\bseed=-?\d+")
+_SEED = re.compile(r"(?<![^ _])seed([=-])-?\d+")
+"""As `roost.operations.sweep.label` writes it; with ``=`` of a name that somebody gave."""
 
 
 class Scatter(NamedTuple):
@@ -40,7 +41,7 @@ def over_seeds(rows: Sequence[Row]) -> list[OverSeeds]:
             groups.setdefault((row.group, row.metric), []).append(row)
     return [
         OverSeeds(
-            name=_SEED.sub("seed=*", runs[0].name),
+            name=_SEED.sub(r"seed\1*", runs[0].name),
             runs=len(runs),
             metric=metric,
             last=_scatter([run.last for run in runs]),

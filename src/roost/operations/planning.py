@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from roost.base.errors import UsageError
-from roost.base.handover import DEADLINE_VARIABLE
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
-from roost.lab.limits import Limits
-from roost.lab.plan import Plan
-from roost.operations import ranks, starting
 from roost.operations.wanted import Wanted
-
-
-def of_training(body: Mapping[str, Any], settings: Settings) -> Plan:
-    """The plan of a training.
-
-    Args:
-        body: The session's request, with its part about ranks.
-        settings: Those in effect.
-    """
-    return Plan(
-        request=dict(body),
-        argv=[sys.executable, "-P", "-m", "roost.worker"],
-        env=_callers(),
-        own_env=starting.own_environment(seed=settings.seed, cpu=body["device"] == "cpu"),
-        limits=starting.limits(settings.limits)._asdict(),
-        ranks=ranks.environments(body, settings),
-        restart=int(body.get("restart", 0)),
-    )
-
-
-def of_command(command: Sequence[str], *, time_limit: float | None) -> Plan:
-    """The plan of a command of the user, which runs where it was typed, in the environment that it had there.
-
-    Args:
-        command: And its arguments.
-        time_limit: Seconds.
-    """
-    return Plan(
-        request={"kind": "command", "command": list(command)},
-        argv=list(command),
-        is_command=True,
-        cwd=str(Path.cwd()),
-        env=_callers(),
-        limits=Limits(wall_seconds=time_limit)._asdict(),
-    )
 
 
 def computing(wanted: Wanted, settings: Settings, *, devices: Devices, where: Where) -> dict[str, Any]:
@@ -83,11 +41,4 @@ def computing(wanted: Wanted, settings: Settings, *, devices: Devices, where: Wh
         "num_nodes": 1,
         "rendezvous": None,
         "restart": 0,
-    }
-
-
-def _callers() -> dict[str, str]:
-    """The caller's environment, without the time by which the caller must have ended."""
-    return {
-        name: value for name, value in starting.callers_environment().items() if name != DEADLINE_VARIABLE
     }

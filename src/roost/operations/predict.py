@@ -14,6 +14,7 @@ from roost.base import durable
 from roost.base.errors import Refused, UsageError
 from roost.operations import intact
 from roost.operations.beside import beside, chosen_of
+from roost.operations.holding import needed_of_one
 from roost.operations.running import Running
 from roost.package import predictions, progress, sessions
 from roost.package.package import Package
@@ -112,6 +113,7 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         Refused: The folder is there already, or nothing can be written there; or the package has no Runner.
         DamagedPackage: A file of the package is not as roost writes it.
         ConfigError: The package's settings do not fit this version.
+        Busy: Others hold all GPUs.
         RoostError: The supervisor did not start.
     """
     _check_numbers(request)
@@ -135,9 +137,10 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         "limit": request.limit,
         "command": list(request.command),
     }
+    needed = needed_of_one(request.device)
     parent = _made(output.parent if output is not None else package.path / predictions.NAME)
-    with beside(package, parent, asked, settings, fix=_FIX) as started:
-        yield Predicting(started.running, started.process, notes)
+    with beside(package, parent, asked, settings, fix=_FIX, needed=needed) as started:
+        yield Predicting(started.running, started.process, [*notes, *needed.notes])
 
 
 _FIX = "name another folder for it: -o DIR"

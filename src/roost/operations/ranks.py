@@ -249,7 +249,7 @@ def _cards(choice: _Choice) -> list[Card]:
     """The GPUs to choose from; none where the session computes on the CPU."""
     if choice.device == "cpu":
         return []
-    found = visible.cards() if visible.torch_has_cuda() else []
+    found = visible.cards() if visible.torch_can_compute() else []
     if not found and choice.device == "cuda":
         fix = "use the CPU: -CPU --devices N for N processes"
         raise Refused(_no_gpu(choice), setting="--device", received="cuda", fix=fix)

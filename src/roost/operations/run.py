@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from roost.base import durable
@@ -178,12 +179,13 @@ def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
         raise Refused(
             f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
             where=path,
-            fix=f"choose another name, or go on with it as it was: roost continue {path}",
+            fix=f"choose another name, or go on with it as it was: roost continue {quote(str(path))}",
         )
     if package.state() == "succeeded" and request.step is None:
         return Started(package.path, notes=[finished(package)])
     if request.initialize and checkpoint.ids(package.checkpoints):
-        return Started(package.path, notes=[f"it has begun already; to train: roost continue {path}"])
+        note = f"it has begun already; to train: roost continue {quote(str(path))}"
+        return Started(package.path, notes=[note])
     return continue_(
         ContinueRequest(
             package=path,

@@ -4,7 +4,7 @@ whoever comes by later."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,15 +50,31 @@ def session_of(package: Package, number: int, *, offset: int = 0) -> Running:
     )
 
 
-def follow(running: Running) -> Iterator[bytes | Running | Session]:
-    """What it prints from ``offset`` on, as it comes; at last the session that has ended. Where a session was
-    restarted it goes on with the next.
+NOT_YET = 0
+"""Another session will follow, and has no number yet."""
+
+
+def restarted(session: Session) -> int | None:
+    """The session that was begun by itself because this one failed."""
+    number = (session.record or {}).get("restarted_as")
+    return number if isinstance(number, int) else None
+
+
+def follow(
+    running: Running, *, next_of: Callable[[Session], int | None] = restarted
+) -> Iterator[bytes | Running | Session]:
+    """What it prints from ``offset`` on, as it comes; at last the session that has ended. Where another one
+    follows it goes on with that.
 
     Whoever takes these may stop at any time: what runs needs nobody who looks.
 
+    Args:
+        running: The first session.
+        next_of: Gives which session follows one that has ended: its number, `NOT_YET`, or None.
+
     Yields:
-        Output; empty pieces, twenty times a second, while there is none; each session that follows another by
-        itself; one `Session`.
+        Output; empty pieces, twenty times a second, while there is none; each session that follows another;
+        one `Session`.
 
     Raises:
         OSError: The output cannot be read.
@@ -76,7 +92,10 @@ def follow(running: Running) -> Iterator[bytes | Running | Session]:
                 guard_is_gone = has_ended and not session.guard_lives  # then once more: it may have told all
                 yield b""
                 time.sleep(_TICK_SECONDS)
-            following = _following(running, session, output)
+            while (number := next_of(session)) == NOT_YET:
+                yield b""
+                time.sleep(_TICK_SECONDS)
+            following = _following(running, number, output) if number is not None else None
         if following is None:
             yield session
             return
@@ -91,11 +110,8 @@ def _is_left_to_guard(session: Session) -> bool:
     return session.state == "crashed" and "guard_pid" in record and "restarted_as" not in record
 
 
-def _following(running: Running, session: Session, output: Output) -> Running | None:
-    """The session that was begun because this one failed; read on from where ``output`` is."""
-    number = (session.record or {}).get("restarted_as")
-    if not isinstance(number, int):
-        return None
+def _following(running: Running, number: int, output: Output) -> Running:
+    """The session that follows; read on from where ``output`` is."""
     folder = running.record.parent
     request = folder / f"{number}.request.json"
     offset = output.offset

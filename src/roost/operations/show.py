@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,8 @@ class CheckpointShown:
     session: int
     time: float
     size_bytes: int
-    metrics: dict[str, float]
+    metrics: Mapping[str, float | None]
+    """In JSON null stands for what is not finite."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ class Shown:
     determinism: DeterminismShown | None
     """None until a worker has built the project."""
     sessions: list[SessionShown]
-    metrics: dict[str, float]
-    """The newest value of each."""
+    metrics: Mapping[str, float | None]
+    """The newest value of each; in JSON null stands for what is not finite."""
     media: dict[int, int]
     """Files to look at or listen to, by step: how many."""
     time: Span | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -44,11 +44,36 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     opportunistic: bool = False
 
 
+class Listed(Struct, frozen=True, kw_only=True):
+    """A task as `roost tasks --json` tells it, as far as it is of interest here."""
+
+    name: str
+    user: str
+    submitted: float
+    begin: float | None
+    started: float | None
+    ended: float | None
+    num_cards: int
+    memory_mb: int | None
+    whole: bool
+    time_limit: float | None
+    priority: int
+    opportunistic: bool
+
+
+class History(NamedTuple):
+    """What was read."""
+
+    entries: list[Entry]
+    left_out: int
+    """Tasks of a list that have not run to an end: nobody knows how long they take."""
+
+
 class SimulateRequest(Struct, frozen=True, kw_only=True):
     """What is to be simulated.
 
     Args:
-        history: A file of `Entry` lines; None: one is made up.
+        history: A file of `Entry` lines, or what `roost tasks --all --json` printed; None: one is made up.
         cards: As in ``ROOST_DEVICES``: ``4x24GB``.
         tasks: How many are made up.
         seed: Of what is made up.
@@ -103,6 +128,8 @@ class Simulated(Struct, frozen=True, kw_only=True):
     """Who waited longest."""
     never: list[TaskShown]
     """Who could not start."""
+    left_out: int
+    """As in `History`."""
 
 
 def simulate(request: SimulateRequest) -> Simulated:
@@ -115,31 +142,32 @@ def simulate(request: SimulateRequest) -> Simulated:
     """
     cards = simulated.described(request.cards, setting="--cards")
     if request.history is not None:
-        entries = read(request.history)
+        entries, left_out = read(request.history)
     else:
-        entries = made_up(request.tasks, cards, request.seed)
+        entries, left_out = made_up(request.tasks, cards, request.seed), 0
     rules = Rules(most_per_card=request.most_per_card, cores=request.cores)
     lab = Lab([_job(number, entry) for number, entry in enumerate(entries)], cards, rules)
     decisions = sum(1 for _ in lab.passes())
-    return _summary(lab, decisions)
+    return _summary(lab, decisions, left_out)
 
 
-def read(path: Path) -> list[Entry]:
-    """The entries of a history; empty lines are left out.
+def read(path: Path) -> History:
+    """A history; empty lines are left out.
 
     Raises:
         NotFound: There is no such file.
         ConfigError: It cannot be read, or a line is no entry.
     """
-    decoder = msgspec.json.Decoder(Entry)
     try:
-        lines = bytes(regular.read(path, at_most=MOST_BYTES)).split(b"\n")
+        data = bytes(regular.read(path, at_most=MOST_BYTES))
     except FileNotFoundError:
         raise NotFound("there is no such file", received=str(path)) from None
     except OSError as error:
         raise ConfigError(f"the history cannot be read: {error}", where=path) from None
-    found = []
-    for number, line in enumerate(lines, 1):
+    if data.lstrip().startswith(b"["):
+        return _of_list(data, path)
+    decoder, found = msgspec.json.Decoder(Entry), []
+    for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             try:
                 found.append(decoder.decode(line))
@@ -150,7 +178,33 @@ def read(path: Path) -> list[Entry]:
                     fix='write one JSON object a line, as {"submitted": 0, "seconds": 3600, "cards": 1}; '
                     "docs/lab.md lists the keys",
                 ) from None
-    return found
+    return History(found, 0)
+
+
+def _of_list(data: bytes, path: Path) -> History:
+    try:
+        tasks = msgspec.json.decode(data, type=list[Listed])
+        ran = [(one, one.ended - one.started) for one in tasks if one.started and one.ended]
+        found = [
+            Entry(
+                submitted=max(one.submitted, one.begin or 0.0),
+                seconds=max(0.0, seconds),
+                user=one.user,
+                name=one.name,
+                cards=one.num_cards,
+                memory_mb=one.memory_mb,
+                whole=one.whole,
+                limit=one.time_limit,
+                priority=one.priority,
+                opportunistic=one.opportunistic,
+            )
+            for one, seconds in ran
+        ]
+        # A struct that is made is not checked, one that is converted is.
+        return History(msgspec.convert(msgspec.to_builtins(found), list[Entry]), len(tasks) - len(ran))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fix = "write down anew what `roost tasks --all --json` prints"
+        raise ConfigError(f"this is no list of tasks: {error}", where=path, fix=fix) from None
 
 
 def made_up(count: int, cards: Sequence[Card], seed: int) -> list[Entry]:
@@ -207,7 +261,7 @@ def _job(number: int, entry: Entry) -> Job:
     return Job(task, entry.seconds)
 
 
-def _summary(lab: Lab, decisions: int) -> Simulated:
+def _summary(lab: Lab, decisions: int, left_out: int) -> Simulated:
     jobs = list(lab.jobs.values())
     first = min((job.task.submitted for job in jobs), default=0.0)
     makespan = max((job.ended for job in jobs if job.ended is not None), default=first) - first
@@ -225,6 +279,7 @@ def _summary(lab: Lab, decisions: int) -> Simulated:
         ],
         longest=_task(longest[1]) if longest is not None and longest[0] > 0 else None,
         never=[_task(job) for job in jobs if job.begun is None],
+        left_out=left_out,
     )
 
 

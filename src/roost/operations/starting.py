@@ -10,26 +10,30 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from roost.base.handover import DEADLINE_VARIABLE, MEETING_VARIABLE
+import msgspec
+
+from roost.base.handover import DEADLINE_VARIABLE
 from roost.base.interval import parse_duration
 from roost.config.settings import Settings
 from roost.config.structs.limits import LimitSettings
-from roost.devices import visible
+from roost.devices import providers, visible
 from roost.devices.leases import Leases
-from roost.lab import start
+from roost.lab import session, start
 from roost.lab.abandoned import end_abandoned
 from roost.lab.limits import Limits
+from roost.lab.plan import Plan
 from roost.lab.spec import Spec
 from roost.operations import holding, nodes, ranks
+from roost.operations.callers import callers_environment
 from roost.operations.deadline import SessionEnd, deadline_of
 from roost.operations.holding import Needed
 from roost.operations.running import Running, session_of
 from roost.package.package import Package
 
-_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", MEETING_VARIABLE)
-"""What the caller may have as one of several ranks."""
+_WORKER = (sys.executable, "-P", "-m", "roost.worker")
 
 
 @dataclass
@@ -98,8 +102,9 @@ def begin(
     """
     ends = deadline_of(settings.limits)
     ends.notes.extend(needed.notes)
+    cards = needed.ids if needed.are_chosen else request.get("cards")
     with closing(holding.hold(needed.cards, package.path)) as leases:
-        return _begun(package, lock_fd, request, settings, ends, leases)
+        return _begun(package, lock_fd, request, settings, ends, leases, cards)
 
 
 def _begun(
@@ -109,40 +114,52 @@ def _begun(
     settings: Settings,
     ends: SessionEnd,
     leases: Leases,
+    cards: Sequence[str] | None,
 ) -> Started:
-    num_nodes = int(request.get("num_nodes", 1))
+    several = int(request.get("num_nodes", 1))
     token = secrets.token_hex(16)
-    number = package.new_session({**request, "token": token})
-    running = session_of(package, number, offset=size_of(package.output))
-    ends.notes.extend([_to_join(num_nodes, package)] if num_nodes > 1 else [])
-    several = ranks.environments(request, settings)
-    how: dict[str, Any] = {"ranks": several}
-    if num_nodes > 1:
-        arguments = [str(package.path), str(number)]
-        how = nodes.launched(arguments, request, several[0], token=token, is_host=True)
-    process = supervise(
-        running,
-        str(number),
-        settings,
-        token=token,
-        lock_fd=lock_fd,
-        cpu=request.get("device") == "cpu",
-        cards=request.get("cards"),
-        leases=leases,
+    plan = planned(request, settings)
+    if several > 1:
+        argv, added = nodes.launched(request, plan.ranks[0], token=token, is_host=True)
+        own_env = {**plan.own_env, **added}
+        plan = msgspec.structs.replace(plan, argv=argv, own_env=own_env, ranks=(), is_launcher=True)
+        ends.notes.append(_to_join(several, package))
+    plan.limits["wall_seconds"] = ends.seconds()
+    offset = size_of(package.output)
+    begun = session.begin(
+        package,
+        lock_fd,
+        plan,
+        cards=None if request.get("device") == "cpu" else cards,
+        leases=leases if leases.fds else None,
         deadline=ends.at,
-        restart=int(request.get("restart", 0)),
-        limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
-        progress=str(package.progress),
-        stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
-        terminal=str(request.get("terminal") or ""),
-        **how,
+        token=token,
     )
-    return Started(package.path, running, process, notes=ends.notes)
+    running = session_of(package, begun.number, offset=offset)
+    return Started(package.path, running, begun.supervised.process, notes=ends.notes)
+
+
+def planned(body: Mapping[str, Any], settings: Settings) -> Plan:
+    """What is started for a training.
+
+    Args:
+        body: The session's request, with its part about ranks.
+        settings: Those in effect.
+    """
+    return Plan(
+        request=dict(body),
+        argv=list(_WORKER),
+        env=callers_environment(),
+        own_env=own_environment(seed=settings.seed, cpu=body.get("device") == "cpu"),
+        limits=limits(settings.limits)._asdict(),
+        ranks=ranks.environments(body, settings),
+        restart=int(body.get("restart", 0)),
+    )
 
 
 def _to_join(num_nodes: int, package: Package) -> str:
     others = "the other machine" if num_nodes == 2 else f"each of the other {num_nodes - 1} machines"
-    return f"on {others} type: roost join {package.path}"
+    return f"on {others} type: roost join {quote(str(package.path))}"
 
 
 def size_of(path: Path) -> int:
@@ -165,7 +182,7 @@ def supervise(
     added: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> subprocess.Popen[bytes]:
-    """Starts the worker of a session or an analysis under a supervisor; gives the process to wait for.
+    """Starts a worker that adds no session to its package, under a supervisor; gives the process to wait for.
 
     Args:
         running: What it is, and where it writes.
@@ -177,7 +194,7 @@ def supervise(
         cards: The GPUs that it sees, by what CUDA_VISIBLE_DEVICES calls them; None: those of the caller.
         leases: Those of its GPUs; as with the lock.
         deadline: When it must have ended, in unix seconds; None: whenever it does.
-        argv: What is run instead of the worker itself, to start it.
+        argv: What is run instead of the worker itself, to start it; it gets the worker's arguments.
         added: More of the environment.
         spec: More of `Spec`.
 
@@ -186,7 +203,7 @@ def supervise(
     """
     package = str(running.package)
     given = Spec(
-        argv=list(argv or [sys.executable, "-P", "-m", "roost.worker", package, task]),
+        argv=[*(argv or _WORKER), package, task],
         cwd=package,
         env={
             **environment(seed=settings.seed if settings else 0, cpu=cpu, cards=cards, deadline=deadline),
@@ -239,17 +256,13 @@ def _seconds(duration: str | None, setting: str) -> float | None:
 def environment(
     *, seed: int, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
 ) -> dict[str, str]:
-    """The worker's environment: the caller's, with its own."""
+    """The worker's environment: the caller's, with its own. Without a deadline it has the caller's."""
+    by = f"{deadline:.3f}" if deadline is not None else os.environ.get(DEADLINE_VARIABLE)
     return {
         **callers_environment(),
         **own_environment(seed=seed, cpu=cpu, cards=cards),
-        **({DEADLINE_VARIABLE: f"{deadline:.3f}"} if deadline is not None else {}),
+        **({DEADLINE_VARIABLE: by} if by else {}),
     }
-
-
-def callers_environment() -> dict[str, str]:
-    """The environment of the caller, who may be one of several ranks: what is started is none of these."""
-    return {name: value for name, value in os.environ.items() if name not in _OF_A_RANK}
 
 
 def own_environment(*, seed: int, cpu: bool, cards: Sequence[str] | None = None) -> dict[str, str]:
@@ -258,7 +271,7 @@ def own_environment(*, seed: int, cpu: bool, cards: Sequence[str] | None = None)
     No bytecode is written, so none lands in the package. PYTHONPYCACHEPREFIX would send it elsewhere, but
     would have torch compiled anew too: 1.3 s more, and at every start where bytecode is switched off.
     """
-    seen = [] if cpu else cards
+    seen = [] if cpu or providers.has_none() else cards
     return {
         "PYTHONHASHSEED": str(seed % 2**32),
         "PYTHONUNBUFFERED": "1",

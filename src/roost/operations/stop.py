@@ -12,6 +12,7 @@ from roost.operations import intact
 from roost.operations.running import newest
 from roost.package import progress
 from roost.package.package import Package
+from roost.package.sessions import Session
 
 _TICK_SECONDS = 0.05
 
@@ -55,19 +56,24 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]
     """
     opened = intact.opened(package)
     session = newest(opened)
-    if session is None or session.state != "running":
+    if session is None or not _runs(session):
         state = session.state if session else "new"
         yield Ended(session.number if session else None, state, _step(opened), False)
         return
     ask(session, now=now)
     asked = time.monotonic()
     number = session.number
-    while (session := next(one for one in opened.sessions() if one.number == number)).state == "running":
+    while _runs(session := next(one for one in opened.sessions() if one.number == number)):
         seen = progress.read(opened.progress)
         step, phase = (seen.step, seen.phase) if seen else (0, "starting")
         yield Waiting(session.number, step, phase, time.monotonic() - asked)
         time.sleep(_TICK_SECONDS)
     yield Ended(session.number, session.state, _step(opened), True)
+
+
+def _runs(session: Session) -> bool:
+    """Its guard ends last, whatever the record tells of the supervisor."""
+    return session.state == "running" or session.guard_lives
 
 
 def _step(package: Package) -> int | None:

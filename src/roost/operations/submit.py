@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
-import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from roost.base import durable
-from roost.base.errors import Refused, RoostError, UsageError
+from roost.base.errors import Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.config import layers
+from roost.config.layers import Config
 from roost.config.settings import Settings
-from roost.lab import place, ticket
+from roost.lab import place
 from roost.lab.plan import Plan
-from roost.lab.task import LIVE, PENDING, Task, new_id
-from roost.operations import intact, lab, planning, sweep
+from roost.lab.task import Task, new_id
+from roost.operations import intact, lab, making, planning, sweep
 from roost.operations.check import CheckRequest
 from roost.operations.continue_ import ContinueRequest, device_before, higher_limit, next_session
+from roost.operations.queueing import Submitted, queued, require_free, require_unqueued, task_of
 from roost.operations.ranks import Asked, as_before
-from roost.operations.starting import take
-from roost.operations.wanted import Wanted, require_possible
+from roost.operations.starting import planned, take
+from roost.operations.wanted import Wanted, require_possible, with_memory_before
 from roost.package import names
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
@@ -48,15 +47,6 @@ class SubmitRequest:
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """What waits now."""
-
-    tasks: Sequence[Task]
-    notes: Sequence[str] = ()
-    """What a person should hear about it, one line each."""
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A training of which everything is known, and nothing was made."""
 
@@ -66,8 +56,16 @@ class Prepared:
     session: Plan
 
 
-def submit(request: SubmitRequest) -> Submitted:
+def _unheard(_: str) -> None:
+    return None
+
+
+def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) -> Submitted:
     """Makes the package of each training, all or none, and queues them.
+
+    Args:
+        request: What is asked.
+        tell: Hears how far it is, at each task of a sweep.
 
     Raises:
         NotFound: There is no such config, or no such task to wait for.
@@ -77,52 +75,30 @@ def submit(request: SubmitRequest) -> Submitted:
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
-    prepared = _prepared(request)
+    prepared = _prepared(request, tell)
     lab.ensure()  # before anything is made: its daemon may be of another version
-    return Submitted(_queued(_made(prepared, request.command)), prepared[0].plan.left_out())
+    return Submitted(queued(_made(prepared, request.command, tell)), prepared[0].plan.left_out())
 
 
-def check_request(request: SubmitRequest) -> CheckRequest:
-    """What `check` is asked before: whether the first task of it would run.
+def check_requests(request: SubmitRequest) -> list[CheckRequest]:
+    """What `check` is asked before: whether it would run; of a sweep, with each value of each setting once,
+    but for the seed.
 
     Raises:
         UsageError: The sweep means nothing.
     """
     wanted = request.wanted
     on_cpu = wanted.simulated or not (wanted.need.cards or wanted.cards_as_usual)
-    return CheckRequest(
-        config=request.config,
-        tuning=request.tuning,
-        overrides=sweep.expand(request.overrides)[0],
-        device="cpu" if on_cpu else "auto",
-        command=request.command,
-    )
-
-
-def submit_command(
-    command: Sequence[str], wanted: Wanted, *, name: str | None = None, description: str | None = None
-) -> Submitted:
-    """Queues a command, which runs where it was typed.
-
-    Args:
-        command: And its arguments.
-        wanted: What it asks of the lab.
-        name: The package's; None: the time.
-        description: A few words about it; None: the command itself.
-
-    Raises:
-        Refused, UsageError, NotFound, RoostError, OSError: As `submit`.
-    """
-    if wanted.strategy is not None or wanted.most_parallel is not None:
-        raise UsageError("a strategy and --max-parallel are for trainings", fix="leave them out")
-    wanted.require_sense()
-    wanted = wanted.with_cards(None)
-    _require_free(Path.cwd() / RUNS, name)
-    require_possible([wanted.need])
-    lab.ensure()
-    return Submitted(
-        _queued(of_command(command, wanted, name=name, description=description) for _ in range(1))
-    )
+    return [
+        CheckRequest(
+            config=request.config,
+            tuning=request.tuning,
+            overrides=overrides,
+            device="cpu" if on_cpu else "auto",
+            command=request.command,
+        )
+        for overrides in sweep.samples(request.overrides, but="seed")
+    ]
 
 
 def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
@@ -141,7 +117,7 @@ def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
     package = intact.opened(request.package, to_go_on=True)
     wanted.require_sense()
     with place.alone(package.path):  # two who submit it at the same time would both see it free
-        _require_unqueued(package)
+        require_unqueued(package.path)
         lock_fd = take(package)
         try:
             ready = next_session(package, request)
@@ -156,12 +132,13 @@ def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
         if given is None and _was_on_cpu(package):
             wanted = replace(wanted, cards_as_usual=False)
         wanted = _as_set(replace(wanted, strategy=asked.strategy), ready.settings).with_cards(devices)
+        wanted, notes = with_memory_before(wanted, package.path)
         require_possible([wanted.need])
         computing = planning.computing(wanted, ready.settings, devices=devices, where=ready.where)
-        session = planning.of_training(ready.body(computing), ready.settings)
+        session = planned(ready.body(computing), ready.settings)
         lab.ensure()
-        notes = ready.announce()
-        return Submitted(_queued([task_of(package, session, wanted)], is_new=False), notes)
+        notes = [*notes, *ready.announce()]
+        return Submitted(queued([task_of(package, session, wanted)], is_new=False), notes)
 
 
 def of_training(request: SubmitRequest) -> Iterator[Task]:
@@ -177,76 +154,32 @@ def of_training(request: SubmitRequest) -> Iterator[Task]:
         Refused: A task could never start; likewise.
         OSError: A package cannot be written; what was made of it is removed.
     """
-    yield from _made(_prepared(request), request.command)
+    yield from _made(_prepared(request, _unheard), request.command, _unheard)
 
 
-RUNS = "runs"
-"""Where the package of a command goes."""
-
-
-def of_command(
-    command: Sequence[str], wanted: Wanted, *, name: str | None = None, description: str | None = None
-) -> Task:
-    """Makes the package of a command; it holds no code, only what the command prints and how it ends.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    plan = planning.of_command(command, time_limit=wanted.need.time_limit)
-    package = Package.create(
-        Path.cwd() / RUNS,
-        name=name,
-        values={},
-        request={
-            "kind": "command",
-            "command": list(command),
-            "description": description or shlex.join(command),
-            "project": str(Path.cwd()),
-            "created": round(time.time(), 3),
-        },
-    )
-    return task_of(package, plan, wanted)
-
-
-def task_of(package: Package, plan: Plan, wanted: Wanted, *, array: str | None = None) -> Task:
-    """The row of a package that waits."""
-    now = time.time()
-    return Task(
-        id=new_id(now),
-        name=package.path.name,
-        package=str(package.path),
-        user=getpass.getuser(),
-        state=PENDING,
-        need=wanted.need,
-        priority=wanted.priority,
-        submitted=now,
-        begin=wanted.begin,
-        after=tuple(wanted.after),
-        array=array,
-        most_parallel=wanted.most_parallel,
-        retries=wanted.retries,
-        plan=msgspec.to_builtins(plan),
-    )
-
-
-def _prepared(request: SubmitRequest) -> list[Prepared]:
+def _prepared(request: SubmitRequest, tell: Callable[[str], None]) -> list[Prepared]:
     """Every training of what is asked, all of them checked."""
     combinations = sweep.expand(request.overrides)
     if len(combinations) == 1 and request.wanted.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
     request.wanted.require_sense()
-    prepared = [_one(request, overrides) for overrides in combinations]
+    files, prepared = layers.load_files(request.config, tuning=request.tuning), list[Prepared]()
+    for overrides in combinations:
+        like = prepared[0].plan if prepared else None
+        prepared.append(_one(request, overrides, files.config(overrides), like))
+        tell(f"{len(prepared)} of {len(combinations)} tasks checked")
     if len(combinations) == 1:
-        _require_free(prepared[0].plan.root, request.name)
+        require_free(prepared[0].plan.root, request.name)
     elif request.name is not None:
         names.checked_name(request.name)
     require_possible([one.wanted.need for one in prepared])
     return prepared
 
 
-def _one(request: SubmitRequest, overrides: tuple[str, ...]) -> Prepared:
-    config = layers.load(request.config, tuning=request.tuning, overrides=overrides)
-    plan = prepare_training(config, description=request.description)
+def _one(
+    request: SubmitRequest, overrides: Sequence[str], config: Config, like: PreparedTraining | None
+) -> Prepared:
+    plan = prepare_training(config, description=request.description, like=like)
     settings = plan.settings
     if settings.step_mode in ("dry", "no_optim"):
         raise Refused(
@@ -269,7 +202,7 @@ def _one(request: SubmitRequest, overrides: tuple[str, ...]) -> Prepared:
         "initialize": False,
         "terminal": "",
     }
-    return Prepared(plan, _name(request, overrides), wanted, planning.of_training(body, settings))
+    return Prepared(plan, _name(request, overrides), wanted, planned(body, settings))
 
 
 def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
@@ -280,67 +213,20 @@ def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
     return replace(wanted, need=need, strategy=wanted.strategy or settings.strategy)
 
 
-def _made(prepared: Sequence[Prepared], command: Sequence[str]) -> Iterator[Task]:
+def _made(
+    prepared: Sequence[Prepared], command: Sequence[str], tell: Callable[[str], None]
+) -> Iterator[Task]:
     array = new_id(time.time()) if len(prepared) > 1 else None
-    for one in prepared:
-        package = one.plan.create(one.name, command=command)
-        yield task_of(package, one.session, one.wanted, array=array)
+    plans = [(one.plan, one.name) for one in prepared]
+    with contextlib.closing(making.packages(plans, command=command, tell=tell)) as packages:
+        for one, package in zip(prepared, packages, strict=True):
+            yield task_of(package, one.session, one.wanted, array=array)
 
 
 def _name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
     """Tasks of a sweep are called by what makes them differ."""
-    varied = sweep.varied(request.overrides)
-    if not varied:
-        return request.name
-    pairs = [text.partition("=") for text in overrides]
-    parts = [f"{key.rpartition('.')[2].lstrip('+')}={value}" for key, _, value in pairs if key in varied]
-    return names.folder_name(" ".join(filter(None, [request.name, *parts])))
-
-
-def _require_free(root: Path, name: str | None) -> None:
-    """The same command typed twice is no second run of the same name."""
-    if name is not None and os.path.lexists(path := root / names.checked_name(name)):
-        fix = f"choose another name, or go on with it: roost submit continue {path}"
-        raise Refused("there is a package of this name", setting="--name", received=name, where=root, fix=fix)
-
-
-def _queued(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
-    """Queues tasks, all or none; what was made for those that are not is removed.
-
-    Args:
-        tasks: Each is made when it is asked for.
-        is_new: Whether their packages were made for them.
-    """
-    made: list[Task] = []
-    try:
-        for task in tasks:
-            made.append(task)
-        lab.enqueue(made)
-    except BaseException:
-        _take_back(made, is_new=is_new)
-        raise
-    return made
-
-
-def _take_back(tasks: Sequence[Task], *, is_new: bool) -> None:
-    # Where nobody can tell what is queued, nothing is removed: a task without its package is worse.
-    with contextlib.suppress(RoostError), lab.opened() as store:
-        states = store.states([task.id for task in tasks])
-        for task in tasks:
-            if task.id not in states and is_new:
-                with contextlib.suppress(OSError):
-                    durable.remove_folder(Path(task.package))
-            elif task.id not in states:
-                ticket.remove(task)
-
-
-def _require_unqueued(package: Package) -> None:
-    with lab.opened() as store:
-        waiting = store.tasks(states=[PENDING, *LIVE])
-    for task in waiting:
-        if Path(task.package).resolve() == package.path.resolve():
-            what = f"a task of this package is {task.state}: {task.id}"
-            raise Refused(what, where=package.path, fix=f"wait for it, or `roost stop {task.id}`")
+    label = sweep.label(request.overrides, overrides)
+    return names.folder_name("_".join(filter(None, [request.name, label]))) if label else request.name
 
 
 def _was_on_cpu(package: Package) -> bool:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from roost.base.errors import UsageError
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE_OF_NUMBERS = re.compile(rf"{_NUMBER}\.\.{_NUMBER}")
+_NOT_PLAIN = re.compile(r"[^\w.+-]+")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 MOST = 10_000
 """Tasks of one sweep."""
@@ -18,15 +21,17 @@ MOST = 10_000
 def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     """Every combination of what the overrides name, the last one changing fastest; one if none names several.
 
-    ``lr=1e-3,1e-4`` are two values, ``seed=0..4`` are five. A comma inside brackets or quotes separates
+    ``x.lr=1e-3,1e-4`` are two values, ``seed=0..4`` are five. A comma inside brackets or quotes separates
     nothing: ``betas=[0.9,0.99]`` is one value.
 
     Args:
         overrides: As `run` takes them.
 
     Raises:
-        UsageError: A value is empty or comes twice, a range is empty, or there are too many combinations.
+        UsageError: A value is empty or comes twice, a range is empty or not of whole numbers, a key of
+            several values is given again, or there are too many combinations.
     """
+    _require_once(overrides)
     choices = [_choices(override) for override in overrides]
     number = math.prod(map(len, choices))
     if number > MOST:
@@ -35,9 +40,57 @@ def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*choices))
 
 
+def samples(overrides: Sequence[str], *, but: str) -> list[tuple[str, ...]]:
+    """The fewest combinations of `expand` in which every value of every key occurs.
+
+    Args:
+        overrides: As of `expand`.
+        but: A key of which the first value suffices.
+
+    Raises:
+        UsageError: As `expand`.
+    """
+    expand(overrides)
+    choices = [_choices(override) for override in overrides]
+    choices = [found[:1] if _key(found[0]) == but else found for found in choices]
+    number = max(map(len, choices), default=1)
+    return [tuple(found[min(at, len(found) - 1)] for found in choices) for at in range(number)]
+
+
 def varied(overrides: Sequence[str]) -> list[str]:
     """The keys that have several values."""
     return [override.partition("=")[0] for override in overrides if len(_choices(override)) > 1]
+
+
+def label(overrides: Sequence[str], combination: Sequence[str]) -> str:
+    """What tells one combination from the others, fit for a folder: ``lr-1e-3_seed-0``; empty for one that is
+    alone. A key is called by its last name, unless two would be the same.
+
+    Args:
+        overrides: As of `expand`.
+        combination: Of its.
+    """
+    keys = [key.lstrip("+") for key in varied(overrides)]
+    lasts = [key.rpartition(".")[2] for key in keys]
+    named = {key: last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)}
+    pairs = [one.partition("=") for one in combination]
+    found = [(named[key], value) for one, _, value in pairs if (key := one.lstrip("+")) in named]
+    # Whatever a shell, or our own command line, would read as more than a name.
+    return "_".join("-".join(_NOT_PLAIN.sub("_", text).strip("_") for text in pair) for pair in found)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip().lstrip("+~")
+
+
+def _require_once(overrides: Sequence[str]) -> None:
+    """What comes later on a command line holds, so all values of a sweep but the last one would be lost."""
+    keys = [_key(override) for override in overrides]
+    for place, override in enumerate(overrides):
+        others = (*keys[:place], *keys[place + 1 :])
+        if any(f"{keys[place]}.".startswith(f"{other}.") for other in others) and len(_choices(override)) > 1:
+            what = "is given twice, and the last one alone would hold"
+            raise _wrong(keys[place], override.partition("=")[2], what, "give it once, with all its values")
 
 
 def _choices(override: str) -> list[str]:
@@ -74,6 +127,9 @@ def _split(text: str) -> list[str]:
 
 def _range(key: str, text: str) -> list[str]:
     found = _RANGE.fullmatch(text.strip())
+    if found is None and _RANGE_OF_NUMBERS.fullmatch(text.strip()):
+        fix = f"write its values: {key}={text.strip().replace('..', ',')}; a text goes into quotes"
+        raise _wrong(key, text, "a range is of whole numbers", fix)
     if found is None:
         return [text]
     first, last = int(found[1]), int(found[2])

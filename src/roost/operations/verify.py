@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import CheckpointError, NotFound
-from roost.operations import intact
+from roost.operations import intact, meant
 from roost.operations.intact import DamagedPackage
 from roost.package import checkpoint, snapshot
 from roost.package.package import Package
@@ -35,7 +35,7 @@ def verify(package: Path | str) -> Iterator[Finding]:
     Raises:
         NotFound: There is no such package.
     """
-    opened = Package.open(package)
+    opened = Package.open(meant.package_of(package))
     damages = list(intact.damages(opened))
     yield from [_damage(damage) for damage in damages] or [_settings(opened)]
     if not any(damage.name == "manifest.json" for damage in damages):

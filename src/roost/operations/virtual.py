@@ -105,6 +105,8 @@ class Lab:
         reasons: Mapping[str, str] = {}
         while self._events:
             self._advance()
+            if not self.pending:
+                continue  # nobody would start
             state = self._state()
             decision = self._decide(state)
             for placement in decision.placements:

@@ -7,21 +7,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roost.base.duration import duration
-from roost.base.errors import ConfigError, Refused, UsageError
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.base.moment import parse_moment
-from roost.config.settings import Devices
-from roost.devices import providers, visible
+from roost.base.size import memory
+from roost.devices import providers
 from roost.lab.arrival import require_hope
-from roost.lab.policy.state import Rules
-from roost.lab.policy.waiting import impossible
-from roost.lab.scheduler import RULES
-from roost.lab.task import Need
+from roost.lab.remembered import RULES
+from roost.lab.store import Store
+from roost.lab.task import Need, Task
 from roost.operations import lab
+
+if TYPE_CHECKING:
+    from roost.config.settings import Devices
 
 HIGHEST_PRIORITY = 1_000_000
 _FARTHEST_DAYS = 366
@@ -109,7 +113,12 @@ def require_possible(needs: Sequence[Need]) -> None:
         Refused: A task could never start; or the driver does not tell.
     """
     with lab.opened() as store:
-        rules = msgspec.convert(store.settings().get(RULES, {}), Rules)
+        if not store.settings().get(RULES) and not any(need.cards for need in needs):
+            return  # usual rules let every such task run, and reading them takes 20 ms
+        from roost.lab.policy.waiting import impossible
+        from roost.lab.rules import rules_in
+
+        rules = rules_in(store)
     cards = providers.look() if any(need.cards for need in needs) else []
     for need in dict.fromkeys(needs):
         why = impossible(need, cards, rules)
@@ -119,8 +128,32 @@ def require_possible(needs: Sequence[Need]) -> None:
             )
 
 
+def with_memory_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]]:
+    """With as much of each card as the package's last task asked for, where nobody has said it; and what a
+    person should hear of that.
+
+    Args:
+        wanted: What is asked; the number of cards is known.
+        package: The package.
+    """
+    need = wanted.need
+    if not need.cards or need.whole or need.memory_mb is not None:
+        return wanted, []
+    try:
+        with lab.opened() as store:
+            before = store.find(str(package)).need
+    except NotFound:  # it was never a task
+        return wanted, []
+    if not before.whole and before.memory_mb is None:
+        return wanted, []
+    need = msgspec.structs.replace(need, whole=before.whole, memory_mb=before.memory_mb)
+    asked = "whole cards" if need.memory_mb is None else f"{memory(need.memory_mb)} of each card"
+    other = "-m" if need.memory_mb is None else "-m or --whole"
+    return replace(wanted, need=need), [f"{asked}, as the task before; {other} says otherwise"]
+
+
 def found_tasks(texts: Sequence[str]) -> tuple[str, ...]:
-    """The ids of the tasks that a person means, each once.
+    """The ids of the tasks that a person means, each once; of a sweep, those of all its tasks.
 
     Raises:
         NotFound: There is no such task.
@@ -129,15 +162,26 @@ def found_tasks(texts: Sequence[str]) -> tuple[str, ...]:
     if not texts:
         return ()
     with lab.opened() as store:
-        return tuple(dict.fromkeys(store.find(text).id for text in texts))
+        return tuple(dict.fromkeys(task.id for text in texts for task in _found(store, text)))
 
 
-def parse_begin(text: str, *, now: float) -> float:
+def _found(store: Store, text: str) -> list[Task]:
+    try:
+        return store.find_all(text)
+    except NotFound as error:
+        if "," not in text:
+            raise
+        fix = f"name one at a time: {' '.join(f'--after {one}' for one in text.split(','))}"
+        raise NotFound(error.message, setting="--after", received=text, fix=fix) from None
+
+
+def parse_begin(text: str, *, now: float, setting: str = "--begin") -> float:
     """Unix seconds of ``22:00``, the next one; of ``2026-11-22T08:00``; or of ``+2h`` from now on.
 
     Args:
         text: What was typed.
         now: Unix seconds.
+        setting: Where, for messages.
 
     Raises:
         UsageError: It is none of these.
@@ -145,13 +189,13 @@ def parse_begin(text: str, *, now: float) -> float:
     typed = text.strip()
     try:
         if typed.startswith("+"):
-            return now + parse_duration(typed[1:], setting="--begin")
+            return now + parse_duration(typed[1:], setting=setting)
         if clock := _CLOCK.fullmatch(typed):
             return _next(int(clock[1]), int(clock[2]), now)
-        return parse_moment(typed, setting="--begin")
+        return parse_moment(typed, setting=setting)
     except (ConfigError, UsageError, ValueError, OverflowError):
         fix = "write 22:00, 2026-11-22T08:00 or +2h"
-        raise UsageError("is no moment", setting="--begin", received=text, fix=fix) from None
+        raise UsageError("is no moment", setting=setting, received=text, fix=fix) from None
 
 
 def _next(hour: int, minute: int, now: float) -> float:
@@ -169,7 +213,9 @@ def _shown(moment: float) -> str:
 
 def _usual(devices: Devices | None) -> int:
     """Without a word about it: what the settings say, on a machine that has cards which torch can use."""
-    can_use = devices is None or providers.is_simulated() or visible.torch_has_cuda()
+    from roost.devices import visible
+
+    can_use = devices is None or providers.is_simulated() or visible.torch_can_compute()
     if not can_use or not providers.look():
         return 0
     if devices is None or devices == "auto":

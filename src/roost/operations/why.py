@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import msgspec
 
 from roost.base.duration import duration
 from roost.base.listed import listed
 from roost.base.moment import clock
+from roost.base.size import memory
 from roost.lab import place, presence
 from roost.lab.remembered import Event
 from roost.lab.store import Store
 from roost.lab.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
-from roost.operations import meant
-
-_IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
+from roost.lab.transitions import ASKED
+from roost.operations import meant, told
+from roost.operations.list_tasks import card_numbers
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -35,6 +37,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     why: str
     """One line; never empty."""
+    command: list[str]
+    """Of a command of the user, with its arguments; else empty."""
     events: list[Happened]
     """The oldest first; the oldest of all tasks' are forgotten."""
 
@@ -52,26 +56,42 @@ def why(text: str) -> list[Why]:
     """
     tasks = meant.tasks(text)
     is_watched = presence.about(place.folder()) is not None
+    numbers = card_numbers(tasks)
     with Store.open() as store:
-        return [_of(task, store.events(task=task.id), is_watched=is_watched) for task in tasks]
+        events = {task.id: store.events(task=task.id) for task in tasks}
+        texts = [text for task in tasks for text in (task.reason, *(event.text for event in events[task.id]))]
+        short = store.beginnings(told.ids_in(texts))
+    return [_of(task, events[task.id], numbers, short, is_watched=is_watched) for task in tasks]
 
 
-def _of(task: Task, events: list[Event], *, is_watched: bool) -> Why:
-    line = _line(task)
+def _of(
+    task: Task, events: list[Event], numbers: Mapping[str, int], short: Mapping[str, str], *, is_watched: bool
+) -> Why:
+    line = told.shortened(_line(task, numbers), short)
     if not is_watched and task.state not in ENDED:
         line += "; nobody looks after it: `roost lab start`"
-    happened = [Happened(event.at, event.kind, event.text) for event in events]
-    return Why(id=task.id, name=task.name, package=task.package, state=task.state, why=line, events=happened)
+    return Why(
+        id=task.id,
+        name=task.name,
+        package=task.package,
+        state=task.state,
+        why=line,
+        command=list(task.plan["argv"]) if task.plan.get("is_command") else [],
+        events=[Happened(event.at, event.kind, told.shortened(event.text, short)) for event in events],
+    )
 
 
-def _line(task: Task) -> str:
+def _line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.state == PENDING:
         return task.reason or "the lab has not looked at it yet"
     if task.state in ENDED:
         return _end(task)
-    where = f"on {listed(task.cards)}" if task.cards else "without a card"
+    cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
+    where = f"on {listed(cards)}" if cards else "without a card"
+    if task.reserved_mb is not None:
+        where = f"with {memory(task.reserved_mb)} {where}"
     if task.stop_asked:
-        return f"{task.state} {where}: it was asked to end ({task.stop_asked})"
+        return f"{task.state} {where}: it was asked {ASKED[task.stop_asked]}"
     if task.state in (STARTING, RUNNING):
         began = f" since {clock(task.started)}" if task.started is not None else ""
         return f"{task.state} {where}{began}, attempt {task.attempt}"
@@ -79,7 +99,7 @@ def _line(task: Task) -> str:
 
 
 def _end(task: Task) -> str:
-    told = [_IN_WORDS.get(task.reason, task.reason)] if task.reason else []
+    told = [task.reason] if task.reason else []
     if not told and task.state != SUCCEEDED and task.exit_code is not None:
         told.append(f"exit code {task.exit_code}")
     if task.started is not None and task.ended is not None:

@@ -111,7 +111,7 @@ def test_what_is_wrong_with_the_command_line(made: Package) -> None:
         ([made.path, "-s", "look", "-CPU", "--device", "cuda"], 2, "-CPU is short for"),
         ([made.path, "-s", "loko"], 3, "did you mean 'look'"),
         ([made.path, "-s", "look", "-c", "9"], 3, "there is no checkpoint 9; there are: 0, 1, 2"),
-        (["nowhere", "-s", "look"], 3, "there is no such folder"),
+        (["nowhere", "-s", "look"], 3, "there is no such task or package"),
     ):
         said = roost("analyze", *arguments)
         assert said.returncode == code and says in said.stderr, said.stderr

@@ -14,6 +14,7 @@ def card(**given: object) -> CardShown:
     usual = {
         "number": 0, "id": "GPU-0", "name": "H100", "total_mb": 81920, "free_mb": 71680, "utilization": 93,
         "temperature": 61, "power": 300.0, "trouble": "", "part_of": "", "allowed": True, "drained": False,
+        "windows": [],
         "tasks": [], "leases": [], "processes": [],
     }  # fmt: skip
     return CardShown(**{**usual, **given})  # type: ignore[arg-type]
@@ -28,8 +29,15 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_card_and_everybody_on_it() -> None:
     rows = _rows(
         card(
-            tasks=[TaskThere("01ab", "mnist", "running", 4000), TaskThere("01ac", "big", "starting", None)],
-            leases=[LeaseThere("ann", 7, None, 0.0, "/runs/a", "")],
+            tasks=[
+                TaskThere("01abcd", "mnist", "running", 4000, "01ab"),
+                TaskThere("01ac", "big", "starting", None),
+            ],
+            leases=[
+                LeaseThere("ann", 7, None, 0.0, "/runs/a", ""),
+                LeaseThere("cid", None, None, 0.0, "", "01ad"),
+                LeaseThere("dora", None, None, 0.0, "", ""),
+            ],
             processes=[ProcessThere(8, None, None), ProcessThere(9, "bob", 512)],
         )
     )
@@ -38,7 +46,9 @@ def test_a_card_and_everybody_on_it() -> None:
     who = [row[-1] for row in (first, *others)]
     assert who[:2] == ["task 01ab mnist: 3.9 GB, running", "task 01ac big: the whole card, starting"]
     assert who[2].startswith("ann, pid 7: the whole card since ") and who[2].endswith(", /runs/a")
-    assert who[3:] == ["somebody, pid 8, without a lease", "bob, pid 9, without a lease: 512 MB"]
+    assert who[3].startswith("a task of cid: the whole card since ")
+    assert who[4].startswith("dora: the whole card since ")
+    assert who[5:] == ["somebody, pid 8, without a lease", "bob, pid 9, without a lease: 512 MB"]
     assert all(not any(row[:-1]) for row in others)
 
 
@@ -62,7 +72,15 @@ def test_a_list_is_changed_shown_and_a_wrong_one_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("--most-per-card", "0"), ("--most-per-card", "many"), ("--foreign", "hope")]
+    "options",
+    [
+        ("--most-per-card", "0"),
+        ("--most-per-card", "many"),
+        ("--foreign", "hope"),
+        ("--keep-free", "much"),
+        ("--keep-free", "24GB"),
+        ("--cores", "-1"),
+    ],
 )
 def test_nonsense_is_refused(options: tuple[str, str]) -> None:
     done = roost("devices", *options)
@@ -71,4 +89,8 @@ def test_nonsense_is_refused(options: tuple[str, str]) -> None:
 
 def test_a_machine_without_gpus() -> None:
     done = roost("devices", ROOST_DEVICES="cpu")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no GPUs\n")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("no GPUs; tasks of the CPU at once: ")
+    done = roost("devices", "--cores", "3", ROOST_DEVICES="cpu")
+    assert done.stderr == "no GPUs; tasks of the CPU at once: 3\n"
+    assert "of the CPU at once: 3\n" in roost("devices").stderr

@@ -39,9 +39,20 @@ def test_the_daemon_from_start_to_stop(here: Lab) -> None:
     )
     refused = roost("lab", "rebuild")
     assert refused.returncode == 5 and "`roost lab stop` first" in refused.stderr
+    restarted = roost("lab", "restart")
+    other = json.loads(roost("lab", "status", "--json").stdout)["daemon"]["pid"]
+    assert restarted.stderr == f"the lab's daemon runs: pid {other}\n" and other != pid
+    pid = other
     assert roost("lab", "stop").stderr == f"the lab's daemon (pid {pid}) has ended\n"
     again = roost("lab", "stop")
     assert (again.returncode, again.stderr) == (0, "no daemon runs\n")
+
+
+def test_the_last_lines_of_the_log(here: Lab) -> None:
+    assert roost("lab", "log").stdout == "", "none ever ran"
+    here.state.mkdir(parents=True, mode=0o700)
+    (here.state / "daemon.log").write_text("one\ntwo\x1b[2J\nthree\n")
+    assert roost("lab", "log", "-n", "2").stdout.splitlines() == ["two\\x1b[2J", "three"]
 
 
 def test_a_rebuild_tells_what_was_found(here: Lab) -> None:

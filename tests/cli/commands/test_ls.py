@@ -48,9 +48,10 @@ def shown(folder: Path, width: int) -> list[str]:
         (123, "NAME STATE STEP EPOCH METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
         (122, "NAME STATE STEP METRIC LAST BEST STARTED TIME SESSIONS ABOUT"),
         (115, "NAME STATE STEP METRIC LAST BEST STARTED TIME ABOUT"),
-        (100, "NAME STATE STEP METRIC LAST STARTED TIME ABOUT"),
-        (99, "NAME STATE STEP STARTED TIME ABOUT"),
-        (64, "NAME STATE STEP TIME ABOUT"),
+        (105, "NAME STATE STEP METRIC LAST BEST TIME ABOUT"),
+        (87, "NAME STATE STEP METRIC LAST TIME ABOUT"),
+        (81, "NAME STATE STEP METRIC LAST ABOUT"),
+        (73, "NAME STATE STEP ABOUT"),
     ],
 )
 def test_columns_go_where_the_terminal_is_narrow(tmp_path: Path, width: int, names: str) -> None:
@@ -62,8 +63,14 @@ def test_columns_go_where_the_terminal_is_narrow(tmp_path: Path, width: int, nam
 
 def test_what_does_not_fit_even_then_is_cut(tmp_path: Path) -> None:
     package(tmp_path / "runs", "2026-07-01_12-00-00_481", state="failed", error="the disk is full")
-    _, row = shown(tmp_path / "runs", 60)
-    assert len(row) == 60 and row.endswith("the disk is…")
+    _, row = shown(tmp_path / "runs", 52)
+    assert len(row) == 52 and row.endswith("the disk is…")
+
+
+def test_a_long_error_leaves_the_metrics(tmp_path: Path) -> None:
+    package(tmp_path / "runs", "2026-07-01_12-00-00_481", state="failed", error="the disk is full " * 4)
+    header, row = shown(tmp_path / "runs", 90)
+    assert "METRIC LAST BEST" in " ".join(header.split()) and row.endswith("…") and len(row) == 90
 
 
 def test_json(tmp_path: Path) -> None:
@@ -76,6 +83,29 @@ def test_no_packages(tmp_path: Path) -> None:
     said = roost("ls", tmp_path)
     assert said.returncode == 0 and said.stdout == "" and "no packages" in said.stderr
     assert json.loads(roost("ls", tmp_path, "--json").stdout) == []
+
+
+def test_a_query(tmp_path: Path) -> None:
+    for name, rate in (("a", 0.1), ("b", 0.001), ("c", 0.01)):
+        values = {**VALUES, "optimizers": {"main": {"lr": rate}}}
+        package(tmp_path / "runs", name, values=values, checkpoints=False)
+
+    def listed(*words: str) -> list[str]:
+        return [row["name"] for row in json.loads(roost("ls", "--json", *words, cwd=tmp_path).stdout)]
+
+    assert listed("lr<0.05 status:succeeded", "sort:-lr") == ["c", "b"]
+    assert listed("runs", "lr<0.05") == ["b", "c"] and listed("B", "test") == ["b"]
+    said = roost("ls", "lr<1e-9", cwd=tmp_path)
+    assert said.returncode == 0 and not said.stdout and "are meant by lr<1e-9" in said.stderr
+    wrong = roost("ls", "valid/los<1", cwd=tmp_path)
+    assert wrong.returncode == 2 and "did you mean 'valid/loss'?" in wrong.stderr
+
+
+@pytest.mark.parametrize("word", ["nowhere", "./nowhere", "/no/where"])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_folder_that_is_not_there(tmp_path: Path, word: str, options: tuple[str, ...]) -> None:
+    said = roost("ls", *options, word, cwd=tmp_path)
+    assert said.returncode == 3 and "there is no such folder" in said.stderr and not said.stdout
 
 
 def test_mean_and_deviation_over_the_seeds_of_a_sweep(tmp_path: Path) -> None:

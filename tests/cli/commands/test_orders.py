@@ -26,9 +26,10 @@ def test_what_is_asked_is_done_and_told(lab: Lab) -> None:
         store.change(blocker.id, held=True)  # before the first order starts the daemon
         store.change(task.id, held=True)
     for order, said in (
-        (["hold", task.id, blocker.name], f"{task.name}: pending, priority 0, held back"),
+        (["hold", task.id, Path(blocker.package).name], f"{task.name}: pending, priority 0, held back"),
         (["priority", task.id[:20], "-5"], f"{task.name}: pending, priority -5, held back"),
-        (["stop", task.name], f"{task.name}: stopped before it began"),
+        (["priority", task.id, blocker.id, "3"], f"{task.name}: pending, priority 3, held back"),
+        (["stop", Path(task.package).name], f"{task.name}: stopped before it began"),
     ):
         done = roost(*order)
         assert done.returncode == 0 and done.stderr.splitlines()[0] == said and not done.stdout
@@ -51,6 +52,10 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_changed(lab: Lab) -> N
         (["stop", task.id[:6]], 2),
         (["release", "a/b"], 3),
         (["priority", task.id, "1e9"], 2),
+        (["priority", "10", task.id], 2),
+        (["priority", task.id, other.id], 2),
+        (["priority", "10"], 2),
+        (["priority"], 2),
         (["priority", task.id, "9999999999999999999999"], 2),
         (["hold"], 2),
     ):
@@ -65,3 +70,8 @@ def test_logs_takes_a_task(lab: Lab) -> None:
     id = lab.submit("echo said")
     lab.wait_for(id)
     assert roost("logs", id).stdout == "said\n"
+
+
+def test_the_priority_comes_last(lab: Lab) -> None:
+    said = roost("priority", "10", "mine").stderr
+    assert "the last one is the new priority" in said and "roost priority TASK... 10" in said

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import UsageError
-from roost.cli.commands.ranks import asked_ranks, time_limit
+from roost.cli.commands.ranks import asked_ranks, limit_seconds, time_limit
 from roost.operations.ranks import Asked
 from tests.cli.programs import roost
 from tests.operations.packages import package, project
@@ -98,3 +98,9 @@ def test_nothing_is_made_where_it_cannot_be(tmp_path: Path) -> None:
     assert said.returncode == 4 and "limits.wall_time: is no duration; received 'soon'" in said.stderr
     assert not (tmp_path / "p" / "runs").exists() and not (made.path.parent / "f").exists()
     assert sessions == sorted(path.name for path in (made.path / "sessions").iterdir())
+
+
+def test_a_time_limit_in_seconds() -> None:
+    assert limit_seconds("1h30m") == 5400.0
+    with pytest.raises(UsageError, match="--time-limit: is no duration; received 'soon'"):
+        limit_seconds("soon")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
@@ -45,7 +46,7 @@ def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.Capture
     tasks = here.tasks()
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert first == f"{tasks[0].array}  a sweep of 7 tasks" and last == "and 2 more: roost tasks"
-    assert lines == [f"{task.id}  p/runs/seed={seed}" for seed, task in enumerate(tasks[:5])]
+    assert lines == [f"{task.id}  p/runs/seed-{seed}" for seed, task in enumerate(tasks[:5])]
     assert {(task.need.cards, task.most_parallel) for task in tasks} == {(0, 2)}
 
 
@@ -78,13 +79,35 @@ def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFi
     assert here.tasks() == [] and not (config.parent / "runs").exists()
 
 
+def test_an_option_of_a_command_without_its_dashes_tells_of_them(here: Lab) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        submit("python", "train.py", "--epochs", "3")
+    assert "--epochs" in caught.value.format_message()
+    assert "A command is written after --" in caught.value.format_message()
+
+
+def test_each_value_of_a_sweep_is_checked(here: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+    project(here.folder / "p")
+    sweep = ["max_epochs=1", "seed=0..1", "optimizers.main.class=torch.optim.SGD,torch.optim.Nope"]
+    assert submit("p/config.yaml", *sweep, "--check") not in (0, None)
+    said = capfd.readouterr().err
+    assert "check 2 of 2: max_epochs=1 seed=0 optimizers.main.class=torch.optim.Nope" in said
+    assert here.tasks() == []
+
+
+def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
+    package(here.folder / "runs", "seed=0", state="stopped")
+    assert submit("continue", "runs/seed=0", "max_epochs=9") == 0
+    assert [task.name for task in here.tasks()] == ["seed=0"]
+
+
 @pytest.mark.parametrize(
     ("typed", "error", "said"),
     [
         ([], UsageError, "no config is named.*roost submit config.yaml"),
         (["continue"], UsageError, "no package is named"),
         (["continue", "max_epochs=2"], UsageError, "no package is named"),
-        (["continue", "nowhere"], NotFound, "no such folder"),
+        (["continue", "nowhere"], NotFound, "no such task or package"),
         (["continue", "x", "--check", "--name", "y"], UsageError, "--name and --check is not for continue"),
         (["--"], UsageError, "no command is named"),
         (["a=1", "--", "true"], UsageError, "before -- stands 'a=1'"),
@@ -95,6 +118,11 @@ def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFi
         (["c.yaml", "-CPU", "--gpus", "1"], UsageError, "-CPU is short for --gpus 0"),
         (["c.yaml", "-DDP", "-FSDP"], UsageError, "several strategies"),
         (["c.yaml", "-CPU", "-mc"], UsageError, "-mc gives one process"),
+        (["python", "fail.py"], UsageError, r"command is written after --.*submit -- python fail\.py"),
+        (["fail.py", "a b"], UsageError, r"roost submit -- python fail\.py 'a b'"),
+        (["c.yaml", "--devices", "2"], UsageError, "--devices: .*write --gpus N"),
+        (["c.yaml", "-m", "20"], UsageError, "-m: is 20 MB, too little.*write 20GB"),
+        (["--", "no-such-program", "x"], NotFound, "there is no such program; received 'no-such-program'"),
         (["c.yaml", "-m", "0GB"], UsageError, "-m: is no memory"),
         (["c.yaml", "--time-limit", "1h,2h"], UsageError, "--time-limit: is no duration"),
         (["c.yaml", "--begin", "noon"], UsageError, "--begin: is no moment"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roost.cli.commands.tasks import _STATES
-from roost.lab.task import SUCCEEDED, Need
-from roost.operations.list_tasks import STATES
+from roost.devices import providers
+from roost.lab.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, Need
+from roost.package import progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -72,4 +74,41 @@ def test_nothing_to_tell_of(lab: Lab) -> None:
 
 
 def test_the_states_are_those_of_tasks() -> None:
-    assert _STATES == STATES
+    assert (PENDING, *LIVE, *ENDED) == _STATES
+
+
+def test_of_many_that_wait_the_first_are_shown(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task() for _ in range(60)])
+    said = roost("tasks")
+    assert len(said.stdout.splitlines()) == 51 and "… and 10 more that wait: --all\n" in said.stderr
+    assert len(roost("tasks", "--all").stdout.splitlines()) == 61
+    assert len(json.loads(roost("tasks", "--json").stdout)) == 60
+
+
+def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None:
+    one = task(need=Need(cards=2))
+    known = providers.look()[1]
+    with lab.store() as store:
+        store.submit([one])
+        store.start(store.task(one.id), [known, replace(known, id="GPU-0123456789abcdef")], None)
+    assert cells(roost("tasks").stdout)[1][3] == "1,GPU-01234567"
+
+
+def test_that_more_have_ended_is_told(lab: Lab) -> None:
+    with lab.store() as store:
+        tasks = [task() for _ in range(57)]
+        store.submit(tasks)
+        for one in tasks[:6]:
+            store.move(store.start(store.task(one.id), [], None), SUCCEEDED)
+    assert "… and 1 more that wait and 1 more that have ended: --all\n" in roost("tasks").stderr
+
+
+def test_where_what_runs_is(lab: Lab, tmp_path: Path) -> None:
+    one = task(package=str(tmp_path))
+    progress.Board(tmp_path / "progress").publish(30, 1, 0, 1, 120, 30, 0, 900.0, 1.0, 0.25)
+    with lab.store() as store:
+        store.submit([one])
+        store.move(store.start(store.task(one.id), [], None), RUNNING, started=1.0)
+    header, row = cells(roost("tasks").stdout)
+    assert row[header.index("PROGRESS")] == "30/120 (25%), 45m 00s left"

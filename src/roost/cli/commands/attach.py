@@ -8,7 +8,7 @@ import click
 
 
 @click.command("attach")
-@click.argument("package", type=click.Path(path_type=Path))
+@click.argument("package", type=click.Path(path_type=Path), metavar="PACKAGE|TASK")
 @click.option(
     "-n", "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Lines to begin with."
 )

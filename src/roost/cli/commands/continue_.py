@@ -15,7 +15,7 @@ from roost.cli.commands.watching import watch_options, watched
 
 
 @click.command("continue")
-@click.argument("arguments", nargs=-1, metavar="[PACKAGE] [a.b=c]...")
+@click.argument("arguments", nargs=-1, metavar="[PACKAGE|TASK] [a.b=c]...")
 @click.option(
     "-r", "--record", "package", type=click.Path(path_type=Path), help="The package, if not given first."
 )
@@ -43,9 +43,7 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
     roost continue runs/NAME --devices 3       # on three GPUs, whatever it was before
     """
     if package is None:
-        if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-            raise UsageError("no package is named", fix="roost continue runs/NAME")
-        package, arguments = Path(arguments[0]), arguments[1:]
+        package, arguments = package_and_overrides(arguments, example="roost continue runs/NAME")
     if options["step"] is not None and options["checkpoint"] is not None:
         raise UsageError("--iter and -c both name a checkpoint", fix="leave out one")
     from roost.operations.continue_ import ContinueRequest, continue_
@@ -54,3 +52,21 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
     detach, session = asked_session(options)
     request = ContinueRequest(package=package, overrides=overrides, **session, **options)
     return watched(continue_(request), detach=detach)
+
+
+def package_and_overrides(arguments: tuple[str, ...], *, example: str) -> tuple[Path, tuple[str, ...]]:
+    """The first argument names a package, or its task; the rest are overrides.
+
+    Args:
+        arguments: As they were typed.
+        example: What to type, for the message.
+
+    Raises:
+        UsageError: None is named.
+    """
+    from roost.operations.meant import is_package
+
+    first = arguments[0] if arguments else ""
+    if not first or (("=" in first or first[0] in "~+") and not is_package(first)):
+        raise UsageError("no package is named", fix=example)
+    return Path(first), arguments[1:]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.moment import clock
-from roost.base.size import memory
+from roost.base.size import memory, parse_memory
 from roost.cli import terminal
 
 if TYPE_CHECKING:
@@ -34,8 +34,17 @@ class _Most(click.IntRange):
     type=click.Choice(["avoid", "fit", "ignore"]),
     help="On cards that somebody uses without a lease: nothing begins, what fits beside, or anything.",
 )
+@click.option("--keep-free", metavar="MB", help="So much of each card is given to no task: 2000, or 2GB.")
+@click.option(
+    "--cores",
+    type=_Most(0),
+    metavar="N",
+    help="So many tasks of the CPU run at once; any: as there are cores.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
-def command(allowed: str | None, most_per_card: Any, foreign: Any, as_json: bool) -> int:
+def command(
+    allowed: str | None, most_per_card: Any, foreign: Any, keep_free: str | None, cores: Any, as_json: bool
+) -> int:
     """Lists the GPUs of this machine and who is on them; changes how the lab uses them.
 
     A change holds from now on; what runs goes on.
@@ -44,23 +53,32 @@ def command(allowed: str | None, most_per_card: Any, foreign: Any, as_json: bool
     roost devices
     roost devices -d 0,2            # the lab uses these two
     roost devices -d all --most-per-card 2 --foreign avoid
+    roost devices --keep-free 2GB   # for drivers and desktops
+    roost devices --cores 4         # so many tasks without a card at once
     """
     from roost.operations import cards
 
-    asked = cards.Asked(allowed=allowed, most_per_card=most_per_card, foreign=foreign)
+    free_mb = parse_memory(keep_free, setting="--keep-free") if keep_free is not None else None
+    asked = cards.Asked(
+        allowed=allowed, most_per_card=most_per_card, foreign=foreign, keep_free_mb=free_mb, cores=cores
+    )
     if asked != cards.Asked():
         cards.change(asked)
     shown = cards.show()
     if as_json:
         terminal.print_json(shown)
         return 0
+    of_cpu = f"tasks of the CPU at once: {shown.cores}"
     if not shown.cards:
-        terminal.say("no GPUs")
+        terminal.say(f"no GPUs; {of_cpu}")
         return 0
     for line in terminal.columns(_HEADER, [row for card in shown.cards for row in _rows(card)]):
         click.echo(line)
     most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
-    terminal.say(f"tasks on a card: {most}; beside processes without a lease: {shown.foreign}")
+    terminal.say(
+        f"tasks on a card: {most}; beside processes without a lease: {shown.foreign}; "
+        f"{memory(shown.keep_free_mb)} of each stay free; {of_cpu}"
+    )
     return 0
 
 
@@ -83,16 +101,22 @@ def _rows(card: CardShown) -> Iterator[list[str]]:
 
 
 def _state(card: CardShown) -> str:
-    said = (card.trouble, "drained" * card.drained, "not for the lab" * (not card.allowed))
+    times = [
+        f"drained {terminal.moment(one.begin)[:-3]} to {terminal.moment(one.end)[:-3]}"
+        for one in card.windows
+    ]
+    said = (card.trouble, "drained" * card.drained, *times, "not for the lab" * (not card.allowed))
     return ", ".join(filter(None, said))
 
 
 def _who(card: CardShown) -> Iterator[str]:
     for task in card.tasks:
-        yield f"task {task.id} {task.name}: {_part(task.mb)}, {task.state}"
+        yield f"task {task.short or task.id} {task.name}: {_part(task.mb)}, {task.state}"
     for lease in card.leases:
         what = f", {lease.package}" if lease.package else ""
-        yield f"{lease.user}, pid {lease.pid}: {_part(lease.mb)} since {clock(lease.since)}{what}"
+        pid = f", pid {lease.pid}" if lease.pid is not None else ""
+        who = f"a task of {lease.user}" if lease.task else f"{lease.user}{pid}"
+        yield f"{who}: {_part(lease.mb)} since {clock(lease.since)}{what}"
     for one in card.processes:
         used = "" if one.mb is None else f": {memory(one.mb)}"
         yield f"{one.user or 'somebody'}, pid {one.pid}, without a lease{used}"

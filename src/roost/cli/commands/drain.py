@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
+from roost.base.errors import UsageError
 from roost.cli import terminal
 
 
 @click.command("drain")
 @click.argument("card")
-@click.option("--off", is_flag=True, help="Let tasks begin there again.")
-def command(card: str, off: bool) -> int:
+@click.option("--off", is_flag=True, help="Let tasks begin there again, also where a time was said.")
+@click.option("--from", "begin", metavar="TIME", help="From then on: 22:00, 2026-11-22T08:00, or +2h.")
+@click.option(
+    "--until", "end", metavar="TIME", help="Until then; what may not have ended before does not begin."
+)
+def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     """Lets no more tasks begin on a GPU, or on all; what runs there goes on.
+
+    For a time alone, with --until: tasks that end before by their limit still begin.
 
     \b
     roost drain 0
     roost drain 0,2 --off
     roost drain all             # before the machine is shut down
+    roost drain 1 --from 22:00 --until 08:00
     """
     from roost.operations.cards import drain
 
-    drained = drain(card, off=off)
+    if off and (begin or end):
+        raise UsageError("--off takes all of it back", fix="leave out --from and --until")
+    window = _window(begin, end)
+    drained = drain(card, off=off, window=window)
     names = ", ".join(f"GPU {one.number}" for one in drained)
-    terminal.say(f"{names}: tasks begin there again" if off else f"{names}: no more tasks begin there")
+    if off:
+        terminal.say(f"{names}: tasks begin there again")
+    elif window is None:
+        terminal.say(f"{names}: no more tasks begin there")
+    else:
+        from_, until = map(terminal.moment, window)
+        terminal.say(f"{names}: nothing runs there from {from_} to {until}, but what runs already")
     return 0
+
+
+def _window(begin: str | None, end: str | None) -> tuple[float, float] | None:
+    if begin is None and end is None:
+        return None
+    if end is None:
+        raise UsageError("--from needs an end", received=f"--from {begin}", fix="add --until 08:00")
+    from roost.operations.wanted import parse_begin
+
+    now = time.time()
+    first = parse_begin(begin, now=now, setting="--from") if begin is not None else now
+    return first, parse_begin(end, now=first, setting="--until")

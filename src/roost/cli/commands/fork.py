@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
+from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.commands.device import device_options
 from roost.cli.commands.ranks import ranks_options, time_limit
 from roost.cli.commands.session import asked_session
@@ -15,7 +16,7 @@ from roost.cli.commands.watching import watch_options, watched
 
 
 @click.command("fork")
-@click.argument("arguments", nargs=-1, metavar="PACKAGE [a.b=c]...")
+@click.argument("arguments", nargs=-1, metavar="PACKAGE|TASK [a.b=c]...")
 @click.option("--at", "step", type=int, metavar="STEP", help="The step of the checkpoint to go on from.")
 @click.option(
     "-c", "--checkpoint", type=int, metavar="ID", help="That checkpoint by its number, not by its step."
@@ -40,13 +41,12 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost fork runs/NAME max_epochs=40 --name longer
     roost plot runs/NAME runs/longer -o both.png
     """
-    if not arguments or "=" in arguments[0] or arguments[0].startswith(("~", "+")):
-        raise UsageError("no package is named", fix="roost fork runs/NAME --at STEP")
+    package, arguments = package_and_overrides(arguments, example="roost fork runs/NAME --at STEP")
     if options["step"] is not None and options["checkpoint"] is not None:
         raise UsageError("--at and -c both name a checkpoint", fix="leave out one")
     from roost.operations.fork import ForkRequest, fork
 
-    overrides = (*arguments[1:], *time_limit(options))
+    overrides = (*arguments, *time_limit(options))
     detach, session = asked_session(options)
-    request = ForkRequest(package=Path(arguments[0]), overrides=overrides, **session, **options)
+    request = ForkRequest(package=package, overrides=overrides, **session, **options)
     return watched(fork(request), detach=detach)

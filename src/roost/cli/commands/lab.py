@@ -50,6 +50,34 @@ def stop() -> int:
     return 0
 
 
+@command.command("restart")
+def restart() -> int:
+    """Ends the daemon and starts another one, as after an update of roost; what runs goes on.
+
+    \b
+    roost lab restart
+    """
+    from roost.operations import lab
+
+    lab.stop()
+    return int(start.main([], standalone_mode=False))
+
+
+@command.command("log")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="So many.")
+def log(lines: int) -> int:
+    """Prints the last lines of what the daemon wrote down.
+
+    \b
+    roost lab log -n 100
+    """
+    from roost.operations import lab
+
+    for line in lab.log(lines):
+        click.echo(terminal.line(line))
+    return 0
+
+
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def status(as_json: bool) -> int:
@@ -76,10 +104,18 @@ def status(as_json: bool) -> int:
 
 @command.command("rebuild")
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
-def rebuild(folders: tuple[Path, ...]) -> int:
+@click.option(
+    "--take-over",
+    "lost",
+    type=click.Path(path_type=Path),
+    metavar="STATE",
+    help="The tasks of a lab that is no more, too, whose ROOST_STATE this was.",
+)
+def rebuild(folders: tuple[Path, ...], lost: Path | None) -> int:
     """Makes a damaged or lost queue anew from the packages.
 
     They are looked for where tasks were ever submitted from, and in the FOLDERS. The old queue is kept aside.
+    Tasks of other labs (another ROOST_STATE, another machine) are passed over.
 
     \b
     roost lab stop && roost lab rebuild
@@ -87,7 +123,9 @@ def rebuild(folders: tuple[Path, ...]) -> int:
     """
     from roost.operations import lab
 
-    found = lab.rebuild(folders)
+    found = lab.rebuild(folders, lost=lost)
+    for note in found.notes:
+        terminal.say(note)
     click.echo(f"tasks   {counted(found.tasks)}")
     if found.aside is not None:
         click.echo(f"before  {terminal.line(str(found.aside))}")

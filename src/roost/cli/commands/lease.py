@@ -7,31 +7,40 @@ import os
 import click
 
 from roost.cli import terminal
+from roost.cli.commands.ranks import limit_seconds
 
 
 @click.command("lease", context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many.")
-@click.option("-m", "--memory", "mb", type=click.IntRange(1), metavar="MB", help="So much of each alone.")
-@click.option("--wait", "waits", is_flag=True, help="Wait until as many are free.")
-def command(command: tuple[str, ...], gpus: int, mb: int | None, waits: bool) -> int:
+@click.option("-m", "--memory", "memory", metavar="MB", help="So much of each alone: 8000, 8GB.")
+@click.option("--wait", "waits", is_flag=True, help="Wait, in turn with the tasks that do.")
+@click.option(
+    "--time-limit", "limit", metavar="DURATION", help="It is to end by then, from its start on: 2h."
+)
+def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool, limit: str | None) -> int:
     """Runs a command, or a shell, with GPUs that nobody else gets meanwhile.
 
     The command sees these GPUs alone (CUDA_VISIBLE_DEVICES). They are free again when it, and what it has
-    started, has ended. The exit code is that of the command.
+    started, has ended. The exit code is that of the command. With a time limit it is asked to end then
+    (SIGTERM), and killed after another minute.
 
     \b
     roost lease --gpus 1 -- jupyter lab
     roost lease --gpus 2 --wait            # a shell
+    roost lease --time-limit 2h -- python try.py
     roost lease -m 8000 -- python try.py   # 8,000 MB; others may use the rest
     """
+    from roost.base.size import LEAST_MB, parse_memory
     from roost.operations import lease
 
+    mb = parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None
     program = command or (os.environ.get("SHELL", "/bin/sh"),)
-    for event in lease.take(lease.LeaseRequest(count=gpus, mb=mb, waits=waits)):
+    seconds = limit_seconds(limit) if limit is not None else None
+    for event in lease.take(lease.LeaseRequest(count=gpus, mb=mb, waits=waits, time_limit=seconds)):
         if isinstance(event, lease.Waits):
             terminal.say(f"{event.why}; waiting")
         else:
             terminal.say(f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}")
-            return lease.run(program, event)
+            return lease.run(program, event, time_limit=seconds)
     return 0

@@ -11,7 +11,7 @@ from roost.cli import terminal
 
 @click.command("logs")
 @click.argument("package", metavar="PACKAGE|TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on until what runs, or waits, has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until what runs has ended; a task, for good.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines.")
 @click.option("--rank", type=click.IntRange(min=0), default=0, help="What this rank printed; else rank 0.")
 def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
@@ -22,14 +22,17 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     \b
     roost logs runs/NAME -n 50
     roost logs runs/NAME -f
-    roost logs 01m7ybz8bp -f           # a task, from its start on
+    roost logs 01m7ybz8bp -f           # a task, from its start on, through all attempts
     roost logs runs/NAME --rank 1    # of a run of several processes
     """
     from roost.operations.logs import logs
 
     decode = terminal.Decoder() if sys.stdout.isatty() else None
     for piece in logs(package, follow=follow, lines=lines, rank=rank):
-        terminal.write(decode(piece).encode() if decode else piece)
+        if isinstance(piece, str):
+            terminal.say(piece)
+        else:
+            terminal.write(decode(piece).encode() if decode else piece)
     if decode:
         terminal.write(decode(b"", final=True).encode())
     return 0

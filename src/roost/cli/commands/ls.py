@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roost.base.errors import NotFound
 from roost.cli import terminal
 
 if TYPE_CHECKING:
@@ -22,16 +23,24 @@ _HEADER = (
     "FROM", "ABOUT",
 )  # fmt: skip
 _LONGEST_ABOUT = 60
-_FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("FROM",), ("BEST",), ("METRIC", "LAST"), ("STARTED",))
+_FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("FROM",), ("STARTED",), ("BEST",), ("TIME",), ("METRIC", "LAST"))
 """Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
+_LEAST_ABOUT = 16
+"""Of the last column, which is cut, so much is to be seen."""
 _GAP = 2
+_OPERATORS = frozenset(" :=<>")
 
 
 @click.command("ls")
-@click.argument("directory", required=False, type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, metavar="[DIRECTORY] [QUERY]...")
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
-def command(directory: Path | None, as_json: bool) -> int:
+def command(words: tuple[str, ...], as_json: bool) -> int:
     """Lists the packages of a folder; of ./runs, where the current one holds none.
+
+    QUERY: those that are meant. All terms must hold: a word (part of the name or description), KEY:TEXT,
+    KEY=VALUE, and != < <= > >=; sort:KEY and sort:-KEY. A KEY is a column (status, step, best, seconds,
+    started), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value). What has no
+    value is not meant, and comes last. Put < and > into quotes.
 
     FROM names what a fork goes on from, and the step. ABOUT is the description, or the last error of a run
     that failed. Where the terminal is too narrow for them, columns are left out. Below stand mean and
@@ -41,10 +50,16 @@ def command(directory: Path | None, as_json: bool) -> int:
     \b
     roost ls
     roost ls runs --json
+    roost ls 'status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy'
     """
     from roost.operations.list_packages import list_packages
 
-    rows = list_packages(directory)
+    directory, query = _asked(words)
+    rows = list_packages(directory, query)
+    if not rows and directory is None and len(words) == 1 and not set(query) & _OPERATORS:
+        raise NotFound(
+            "no package has this in its name or description, and there is no such folder", received=query
+        )
     if as_json:
         import msgspec
 
@@ -52,8 +67,17 @@ def command(directory: Path | None, as_json: bool) -> int:
     elif rows:
         sys.stdout.write("\n".join([*_table([_cells(row) for row in rows]), *_over_seeds(rows)]) + "\n")
     else:
-        terminal.say(f"no packages in {directory or '.'}")
+        terminal.say(f"no packages in {directory or '.'}" + (f" are meant by {query}" if query else ""))
     return 0
+
+
+def _asked(words: Sequence[str]) -> tuple[Path | None, str]:
+    """The folder, and the query. The first word is a folder if it is there, or can be nothing else."""
+    first = words[0] if words else ""
+    is_path = first.startswith((".", "/", "~")) and not set(first) & _OPERATORS
+    if first and (is_path or Path(first).is_dir()):
+        return Path(first), " ".join(words[1:])
+    return None, " ".join(words)
 
 
 def _table(rows: list[list[str]]) -> list[str]:
@@ -98,6 +122,8 @@ def _scatter(values: Scatter | None) -> str:
 def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:
     """The names of the columns for a terminal of this width."""
     widths = {name: max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()}
+    if "ABOUT" in widths:
+        widths["ABOUT"] = min(widths["ABOUT"], _LEAST_ABOUT + _GAP)
     for names in _FIRST_TO_GO:
         if sum(widths.values()) - _GAP <= width:
             break

@@ -39,6 +39,8 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
     click.echo(f"{terminal.short(created.path)}/")
     for line in _short_tree(created.files):
         click.echo(f"  {line}")
+    if created.missing:
+        terminal.say(f"it imports what is not installed here: {', '.join(created.missing)}")
     click.echo("next:")
     for line in created.next_commands:
         click.echo(f"  {line}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,12 +11,10 @@ import click
 from roost.base.errors import UsageError
 from roost.cli import terminal
 from roost.cli.commands.device import asked_device, device_options
-from roost.cli.waiting import Waiting
+from roost.cli.waiting import Counting
 
 if TYPE_CHECKING:
     from roost.operations.predict import PredictOutcome
-
-_LINE_SECONDS = 10.0
 
 
 @click.command("predict")
@@ -59,26 +55,11 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     device = asked_device(options) or "auto"
     request = PredictRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
     with predict(request) as started:
-        found, was_told = live.to_its_end(started, _Counting(started.stage))
+        found, was_told = live.to_its_end(started, Counting(lambda: started.stage() or "building"))
     if as_json:
         terminal.print_json(found)
     _tell(found, was_told=was_told, is_plain=not as_json)
     return found.exit_code
-
-
-class _Counting(Waiting):
-    """How far it is: drawn on a terminal, elsewhere a line now and then."""
-
-    def __init__(self, stage: Callable[[], str]) -> None:
-        super().__init__(lambda: stage() or "building")
-        self._count, self._next = stage, monotonic() + _LINE_SECONDS
-
-    def tick(self) -> None:
-        super().tick()
-        if not sys.stderr.isatty() and monotonic() > self._next:
-            self._next = monotonic() + _LINE_SECONDS
-            if count := self._count():
-                terminal.say(count)
 
 
 def _tell(found: PredictOutcome, *, was_told: bool, is_plain: bool) -> None:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
+from roost.base.errors import UsageError
 from roost.cli import changed
 
 
 # A number below 0 is no option.
 @click.command("priority", context_settings={"ignore_unknown_options": True})
-@click.argument("task")
-@click.argument("priority", type=click.IntRange(-1_000_000, 1_000_000), metavar="N")
-def command(task: str, priority: int) -> int:
-    """Gives a task, or all of a sweep, another priority: higher comes first, 0 is usual.
+@click.argument("arguments", nargs=-1, metavar="TASK... N")
+def command(arguments: tuple[str, ...]) -> int:
+    """Gives tasks, or all of a sweep, another priority: higher comes first, 0 is usual.
 
     \b
     roost priority 01m7ybz8bp 10
-    roost priority 01m7ybz8bp -5
+    roost priority 01m7ybz8bp 01m7ybz8c4 -5
     """
+    from roost.operations.wanted import HIGHEST_PRIORITY as MOST
+
+    *named, number = arguments or ("",)
+    typed = " ".join(arguments)
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", number) or abs(int(number)) > MOST:
+        what = f"the last one is the new priority, a whole number from -{MOST} to {MOST}"
+        raise UsageError(what, received=typed, fix="roost priority TASK... 10")
+    if not named:
+        raise UsageError("no task is named", received=typed, fix=f"roost priority TASK... {number}")
     from roost.operations.order import change
 
-    return changed.show(change([task], priority=priority))
+    return changed.show(change(named, priority=int(number)))

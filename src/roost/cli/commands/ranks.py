@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from roost.base.errors import UsageError
+from roost.base.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices
@@ -111,6 +111,20 @@ def time_limit(options: dict[str, Any]) -> tuple[str, ...]:
     """Takes ``--time-limit`` out of a command's options: as an override of its setting."""
     limit = options.pop("time_limit")
     return () if limit is None else (f"limits.wall_time={limit}",)
+
+
+def limit_seconds(text: str) -> float:
+    """The seconds of a ``--time-limit``.
+
+    Raises:
+        UsageError: It is no duration.
+    """
+    from roost.base.interval import parse_duration
+
+    try:
+        return parse_duration(text, setting="--time-limit")
+    except ConfigError as error:
+        raise UsageError(error.message, setting="--time-limit", received=text, fix=error.fix) from None
 
 
 def _devices(text: str | None) -> Devices | None:

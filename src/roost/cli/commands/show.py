@@ -12,7 +12,7 @@ from roost.cli import terminal
 
 
 @click.command("show")
-@click.argument("arguments", nargs=-1, metavar="PACKAGE | --data CONFIG [a.b=c]...")
+@click.argument("arguments", nargs=-1, metavar="PACKAGE|TASK | --data CONFIG [a.b=c]...")
 @click.option("--data", is_flag=True, help="Show the data of a project, or of a package.")
 @click.option(
     "-f",
@@ -29,6 +29,7 @@ def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json
 
     \b
     roost show runs/NAME
+    roost show 01m7ybz8bp                      # of a task of the lab
     roost show runs/NAME --json | jq .metrics
     roost show --data config.yaml
     roost show --data config.yaml data.num_workers=4 data.max_tokens=6000

@@ -38,10 +38,11 @@ def command(
 ) -> int:
     """Shows what the lab would make of a history of tasks: waits, use of the cards, shares.
 
-    The history is a file with one JSON object a line (docs/lab.md); without one it is made up. Nothing is
-    started: time is virtual, decisions are those of the lab.
+    The history is a file with one JSON object a line (docs/lab.md), or what `roost tasks --all --json` has
+    printed; without one it is made up. Nothing is started: time is virtual, decisions are those of the lab.
 
     \b
+    roost tasks --all --json > mine.json && roost simulate mine.json --cards 6x24GB
     roost simulate history.jsonl --cards 6x24GB      # would two more cards have helped?
     roost simulate --tasks 1000 --seed 1 --most-per-card 1
     """
@@ -64,6 +65,8 @@ def command(
     else:
         for line in _lines(shown):
             click.echo(terminal.line(line))
+        if shown.left_out:
+            terminal.say(f"left out: {shown.left_out} that have not run to an end")
     return 0
 
 

@@ -56,7 +56,7 @@ def end(named: tuple[str, ...], *, now: bool) -> int:
 
 
 def _shown(told: Told) -> str:
-    return terminal.short(told.package)
+    return terminal.typed(told.package)
 
 
 def _tell(event: Ended, shown: str, name: str = "", *, began: bool = True, can_go_on: bool = True) -> None:

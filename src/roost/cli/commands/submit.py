@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -10,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.base.errors import ConfigError, UsageError
+from roost.base.errors import UsageError
 from roost.cli import terminal
 from roost.cli.commands.config_help import ConfigCommand
-from roost.cli.commands.ranks import asked_strategy, strategy_options, time_limit
+from roost.cli.commands.continue_ import package_and_overrides
+from roost.cli.commands.ranks import asked_strategy, limit_seconds, strategy_options, time_limit
 
 if TYPE_CHECKING:
-    from roost.operations.submit import SubmitRequest, Submitted
+    from roost.operations.queueing import Submitted
+    from roost.operations.submit import SubmitRequest
     from roost.operations.wanted import Wanted
 
 _COMMAND = f"{__name__}.command"
@@ -34,7 +38,19 @@ class _SubmitCommand(ConfigCommand):
             at = args.index("--")
             ctx.meta[_COMMAND] = args[at + 1 :]
             args = args[:at]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = "A command is written after --: roost submit -- python train.py --epochs 3"
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
+
+
+def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """The lab chooses which; only how many is asked."""
+    if value is not None:
+        fix = "write --gpus N; on the CPU: -CPU devices=N"
+        what = "is not for submit: the lab chooses the cards"
+        raise UsageError(what, setting="--devices", received=value, fix=fix)
 
 
 @click.command("submit", cls=_SubmitCommand)
@@ -46,19 +62,25 @@ class _SubmitCommand(ConfigCommand):
 @click.option("-d", "--description", help="A few words about the task.")
 @click.option("--name", help="The package's name; of a sweep the beginning of all of them.")
 @click.option("--gpus", type=click.IntRange(0), metavar="N", help="How many cards; without it as the config.")
+@click.option("--devices", hidden=True, expose_value=False, callback=_no_devices)
 @click.option("-m", "memory", metavar="MB", help="Memory of each card, as 20000 or 20GB; it may be shared.")
 @click.option("--whole", is_flag=True, help="Share the cards with nobody.")
 @click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
 @strategy_options
 @click.option("--priority", type=int, default=0, metavar="N", help="Higher comes first; 0 without it.")
-@click.option("--after", multiple=True, metavar="TASK", help="Once this one has succeeded; may come again.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="TASK",
+    help="Once it, or all of a sweep, has succeeded; may come again.",
+)
 @click.option("--begin", metavar="TIME", help="Not before 22:00, 2026-11-22T08:00, or +2h from now on.")
 @click.option("--opportunistic", is_flag=True, help="Make room for others: save, end, and wait to go on.")
 @click.option("--retry", type=click.IntRange(0, 1000), default=0, metavar="N", help="When it fails, again.")
 @click.option(
     "--max-parallel", type=click.IntRange(1), metavar="K", help="How many of a sweep may run at once."
 )
-@click.option("--check", is_flag=True, help="Run roost check first, of a sweep for its first task.")
+@click.option("--check", is_flag=True, help="Run roost check first; of a sweep, each value but the seeds.")
 @click.option("--force", is_flag=True, help="With continue: though config or code differ.")
 @click.option("--json", "as_json", is_flag=True, help="JSON; everything else then goes to stderr.")
 @click.pass_context
@@ -69,7 +91,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
 
     \b
     roost submit config.yaml max_epochs=5
-    roost submit config.yaml lr=1e-3,1e-4 seed=0..4 --max-parallel 4     # a sweep of ten
+    roost submit config.yaml optimizers.main.lr=1e-3,1e-4 seed=0..4 --max-parallel 4   # a sweep of ten
     roost submit config.yaml --gpus 2 -DDP --time-limit 11h30m
     roost submit config.yaml -m 20GB --begin 22:00 --priority 1 --check
     roost submit continue runs/NAME max_epochs=20 --after 06f3
@@ -94,7 +116,7 @@ def _submitted(
 ) -> Submitted | int:
     """What waits now; or the exit code of a check that failed."""
     limit = options["time_limit"]
-    seconds = _seconds(limit) if limit is not None else None
+    seconds = limit_seconds(limit) if limit is not None else None
     overrides = time_limit(options)
     wanted = _wanted(options, seconds)
     if typed is not None:
@@ -102,7 +124,7 @@ def _submitted(
         if arguments or not typed:
             what = f"before -- stands {arguments[0]!r}" if arguments else "no command is named after --"
             raise UsageError(what, fix="roost submit --gpus 1 -- python train.py")
-        from roost.operations.submit import submit_command
+        from roost.operations.commands import submit_command
 
         return submit_command(typed, wanted, name=options["name"], description=options["description"])
     if arguments[:1] == ("continue",):
@@ -121,19 +143,43 @@ def _submitted(
         wanted=wanted,
         command=sys.argv,
     )
-    return (_checked(request) if options["check"] else 0) or submit(request)
+    _require_config(config, arguments)
+    if options["check"] and (code := _checked(request)):
+        return code
+    from roost.cli.waiting import Counting
+
+    stage = [""]
+    screen = Counting(lambda: stage[0])
+
+    def tell(text: str) -> None:
+        stage[0] = text
+        screen.tick()
+
+    try:
+        return submit(request, tell=tell)
+    finally:
+        screen.close()
+
+
+def _require_config(config: Path, arguments: Sequence[str]) -> None:
+    """Whoever types a command without ``--`` hears of that, not of a config that is not there."""
+    is_script = config.suffix in (".py", ".sh")
+    if is_script or (not config.exists() and shutil.which(config)):
+        program = ["python"] if config.suffix == ".py" else ["sh"] if is_script else []
+        typed = shlex.join([*program, *arguments])
+        what = "is no config; a command is written after --"
+        raise UsageError(what, received=str(config), fix=f"roost submit -- {typed}")
 
 
 def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Wanted) -> Submitted:
     _require_none(options, ["config", "tuning", "name", "check"], "continue")
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-        raise UsageError("no package is named", fix="roost submit continue runs/NAME")
+    package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
     from roost.operations.continue_ import ContinueRequest
     from roost.operations.submit import submit_continue
 
     request = ContinueRequest(
-        package=Path(arguments[0]),
-        overrides=arguments[1:],
+        package=package,
+        overrides=overrides,
         description=options["description"],
         force=options["force"],
         command=sys.argv,
@@ -142,7 +188,7 @@ def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Want
 
 
 def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
-    from roost.base.size import parse_memory
+    from roost.base.size import LEAST_MB, parse_memory
     from roost.lab.task import Need
     from roost.operations.wanted import Wanted, found_tasks, parse_begin
 
@@ -151,7 +197,7 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
         raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
     need = Need(
         cards=gpus or 0,
-        memory_mb=parse_memory(memory, setting="-m") if memory is not None else None,
+        memory_mb=parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None,
         whole=options["whole"],
         time_limit=seconds,
         opportunistic=options["opportunistic"],
@@ -168,15 +214,6 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
     )
 
 
-def _seconds(text: str) -> float:
-    from roost.base.interval import parse_duration
-
-    try:
-        return parse_duration(text, setting="--time-limit")
-    except ConfigError as error:
-        raise UsageError(error.message, setting="--time-limit", received=text, fix=error.fix) from None
-
-
 def _require_none(options: dict[str, Any], names: Sequence[str], form: str) -> None:
     given = [_OPTIONS[name] for name in names if options[name]]
     if given:
@@ -184,19 +221,23 @@ def _require_none(options: dict[str, Any], names: Sequence[str], form: str) -> N
 
 
 def _checked(request: SubmitRequest) -> int:
-    """Runs `roost check`; 0 when it is ready."""
+    """Runs `roost check`, of a sweep as often as need be; 0 when it is ready."""
     from roost.cli import live
     from roost.cli.plain import Plain
     from roost.cli.waiting import not_finished
     from roost.operations.check import check
-    from roost.operations.submit import check_request
+    from roost.operations.submit import check_requests
 
-    with check(check_request(request)) as started:
-        outcome, was_told = live.to_its_end(started, Plain(sys.stderr))
-    if outcome.is_ready:
-        return 0
-    terminal.say(not_finished(outcome, was_told=was_told, what="check"))
-    return outcome.exit_code or 1
+    asked = check_requests(request)
+    for number, one in enumerate(asked, 1):
+        if len(asked) > 1:
+            terminal.say(f"check {number} of {len(asked)}: {' '.join(one.overrides)}")
+        with check(one) as started:
+            outcome, was_told = live.to_its_end(started, Plain(sys.stderr))
+        if not outcome.is_ready:
+            terminal.say(not_finished(outcome, was_told=was_told, what="check"))
+            return outcome.exit_code or 1
+    return 0
 
 
 def _lines(found: Submitted) -> list[str]:

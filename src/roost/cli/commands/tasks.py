@@ -6,7 +6,7 @@ import os.path
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -17,14 +17,15 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.list_tasks import Sweep, TaskRow
 
-_HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PRIORITY", "REASON")
+_HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _CARD_CHARACTERS = 12
-"""Of the id of a card: as much of a UUID as tells it from the others of a machine."""
+"""Of the id of a card that is gone: as much of a UUID as tells it from the others of a machine."""
+_MOST_WAITING = 50
 _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed")
 
 
 @click.command("tasks")
-@click.option("--all", "all_of_them", is_flag=True, help="Those too that have ended long ago.")
+@click.option("--all", "all_of_them", is_flag=True, help="All that wait, and those that have ended long ago.")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those in this state."
 )
@@ -32,43 +33,48 @@ _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", 
 @click.option("--each", is_flag=True, help="The tasks of a sweep one by one, not in one line.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, each task of its own.")
 def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: bool, as_json: bool) -> int:
-    """Lists the tasks of the lab: what waits and runs, and the last few that have ended.
+    """Lists the tasks of the lab: the first 50 that wait, what runs, and the last few that have ended.
 
-    TIME is how long a task has waited, runs, or ran. ID is as much of it as tells the task from all others.
+    NAME is that of the package; of a command without --name the command. TIME is how long a task has waited,
+    runs, or ran; of a sweep, from its submission to the end of its last task. PROGRESS is where a training
+    is, and how long it still takes by its pace. ID is as much of it as tells the task from all others.
+    CARDS are the numbers of the cards that it has, as `roost devices` counts them, or how many it waits for.
+    A sweep is one of the 50. --json has all that wait.
 
     \b
     roost tasks
     roost tasks --all --state failed --state crashed
     roost tasks --each --json
     """
-    from roost.operations.list_tasks import folded, list_tasks, needs_daemon
+    from roost.operations.list_tasks import card_numbers, folded, list_tasks, needs_daemon, not_shown
 
-    rows = list_tasks(all_of_them=all_of_them, states=states, user=user)
+    most_waiting = None if as_json else _MOST_WAITING
+    rows = list_tasks(all_of_them=all_of_them, states=states, user=user, most_waiting=most_waiting)
     if as_json:
         import msgspec
 
         sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
         return 0
     if not rows:
-        terminal.say(
-            "no tasks"
-            if all_of_them
-            else "no tasks of this kind; --all lists all"
-            if states or user
-            else "no tasks"
-        )
+        some = bool(states or user) and not all_of_them
+        terminal.say("no tasks of this kind; --all lists all" if some else "no tasks")
         return 0
     now = time.time()
-    sys.stdout.write("\n".join(_table(rows if each else folded(rows), now)) + "\n")
+    sys.stdout.write("\n".join(_table(rows if each else folded(rows), now, card_numbers(rows))) + "\n")
+    if not all_of_them and not states:
+        counts = zip(not_shown(rows, user), ("wait", "have ended"), strict=True)
+        more = [f"{count:,} more that {what}" for count, what in counts if count > 0]
+        if more:
+            terminal.say(f"… and {' and '.join(more)}: --all")
     if needs_daemon(rows):
         terminal.say("nobody looks after them: roost lab start")
     return 0
 
 
-def _table(rows: Sequence[TaskRow | Sweep], now: float) -> list[str]:
+def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:
     from roost.operations.list_tasks import Sweep
 
-    cells = [_of_sweep(row, now) if isinstance(row, Sweep) else _of_task(row, now) for row in rows]
+    cells = [_of_sweep(row, now) if isinstance(row, Sweep) else _of_task(row, now, numbers) for row in rows]
     if terminal.colours(sys.stdout):
         cells = [[*row[:2], terminal.state(row[2]), *row[3:]] for row in cells]
     lines = terminal.columns(_HEADER, cells)
@@ -77,8 +83,9 @@ def _table(rows: Sequence[TaskRow | Sweep], now: float) -> list[str]:
     return lines if width is None else [terminal.cut(line, width) for line in lines]
 
 
-def _of_task(row: TaskRow, now: float) -> list[str]:
-    cards = ",".join(card[:_CARD_CHARACTERS] for card in row.cards) or str(row.num_cards or "")
+def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
+    held = (str(numbers[card]) if card in numbers else card[:_CARD_CHARACTERS] for card in row.cards)
+    cards = ",".join(held) or str(row.num_cards or "")
     return [
         row.short,
         row.name,
@@ -86,6 +93,7 @@ def _of_task(row: TaskRow, now: float) -> list[str]:
         cards,
         _memory(row),
         terminal.duration(row.seconds(now)),
+        _progress(row),
         str(row.priority or ""),
         row.reason,
     ]
@@ -101,10 +109,19 @@ def _of_sweep(sweep: Sweep, now: float) -> list[str]:
         ", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
         str(tasks[0].num_cards or ""),
         _memory(tasks[0]),
-        terminal.duration(max(task.seconds(now) for task in tasks)),
+        terminal.duration(sweep.seconds(now)),
+        "",
         str(tasks[0].priority or ""),
         waits[0].reason if waits else "",
     ]
+
+
+def _progress(row: TaskRow) -> str:
+    if row.step is None:
+        return ""
+    total = row.total_steps
+    done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
+    return f"{done}, {terminal.duration(row.left)} left" if row.left is not None else done
 
 
 def _memory(row: TaskRow) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import click
 
 from roost.cli import terminal
@@ -14,7 +17,7 @@ def command(task: str, as_json: bool) -> int:
     """Says why a task waits, or how it ended, and what happened to it, and when.
 
     The task is named by its id, the beginning of that, its name, or the path of its package; a sweep by its
-    id.
+    id. Of a command it prints the command line, too.
 
     \b
     roost why 01m7ybz8bp
@@ -28,6 +31,9 @@ def command(task: str, as_json: bool) -> int:
         return 0
     for one in found:
         click.echo(terminal.line(f"{one.name}: {one.why}"))
+        click.echo(terminal.line(f"  package  {terminal.short(Path(one.package))}"))
+        if one.command:
+            click.echo(terminal.line(f"  command  {shlex.join(one.command)}"))
         rows = [(terminal.moment(event.at), event.kind, event.text) for event in one.events]
         for line in terminal.columns(("", "", ""), rows)[1:] if rows else ():
             click.echo(f"  {line}")

@@ -1,0 +1,127 @@
+"""What waits: the rows of new tasks, queued, all or none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from roost.base import durable
+from roost.base.errors import Refused, RoostError
+from roost.devices.held import name_of
+from roost.lab import ticket
+from roost.lab.plan import Plan
+from roost.lab.task import LIVE, PENDING, Task, new_id
+from roost.operations import lab
+from roost.operations.wanted import Wanted
+from roost.package import names
+from roost.package.package import Package
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What waits now."""
+
+    tasks: Sequence[Task]
+    notes: Sequence[str] = ()
+    """What a person should hear about it, one line each."""
+
+
+def task_of(package: Package, plan: Plan, wanted: Wanted, *, array: str | None = None) -> Task:
+    """The row of a package that waits."""
+    now = time.time()
+    profile, scale = "", None
+    if wanted.need.cards:
+        from roost.operations import profiles  # 20 ms, which a task of the CPU need not wait for
+
+        profile, scale = profiles.of(package, plan)
+    return Task(
+        id=new_id(now),
+        name=package.path.name,
+        package=str(package.path),
+        user=name_of(os.geteuid()),
+        state=PENDING,
+        need=wanted.need,
+        priority=wanted.priority,
+        submitted=now,
+        begin=wanted.begin,
+        after=tuple(wanted.after),
+        array=array,
+        most_parallel=wanted.most_parallel,
+        retries=wanted.retries,
+        profile=profile,
+        scale=scale,
+        plan=msgspec.to_builtins(plan),
+    )
+
+
+def require_free(root: Path, name: str | None) -> None:
+    """Makes sure that a new package may have this name: the same command typed twice is no second run of it.
+
+    Args:
+        root: Where it is to lie.
+        name: None: no name was asked for.
+
+    Raises:
+        Refused: There is one, or a task waits with it.
+        UsageError: It is no name.
+    """
+    if name is None:
+        return
+    if os.path.lexists(path := root / names.checked_name(name)):
+        fix = f"choose another name, or go on with it: roost submit continue {shlex.quote(str(path))}"
+        raise Refused("there is a package of this name", setting="--name", received=name, where=root, fix=fix)
+    require_unqueued(path)  # somebody has removed what a task waits with
+
+
+def queued(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
+    """Queues tasks, all or none; what was made for those that are not is removed.
+
+    Args:
+        tasks: Each is made when it is asked for.
+        is_new: Whether their packages were made for them.
+
+    Raises:
+        Refused, RoostError, OSError: As `lab.enqueue`, or what making them raises.
+    """
+    made: list[Task] = []
+    try:
+        for task in tasks:
+            made.append(task)
+        lab.enqueue(made)
+    except BaseException:
+        _take_back(made, is_new=is_new)
+        raise
+    return made
+
+
+def _take_back(tasks: Sequence[Task], *, is_new: bool) -> None:
+    # Where nobody can tell what is queued, nothing is removed: a task without its package is worse.
+    with contextlib.suppress(RoostError), lab.opened() as store:
+        states = store.states([task.id for task in tasks])
+        for task in tasks:
+            if task.id not in states and is_new:
+                with contextlib.suppress(OSError):
+                    durable.remove_folder(Path(task.package))
+            elif task.id not in states:
+                ticket.remove(task)
+
+
+def require_unqueued(package: Path) -> None:
+    """Makes sure that no task waits or runs with a package.
+
+    Raises:
+        Refused: One does.
+    """
+    with lab.opened() as store:
+        waiting = store.tasks(states=[PENDING, *LIVE])
+    for task in waiting:
+        if Path(task.package).resolve() == package.resolve():
+            what = f"a task of this package is {task.state}: {task.id}"
+            raise Refused(what, where=package, fix=f"wait for it, or `roost stop {task.id}`")

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import UsageError
+from roost.lab import safety
+from roost.operations import lab
+from roost.operations.delay import change_delay
+
+
+def test_it_is_changed_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path))
+    with lab.opened() as store:
+        assert safety.longest_sleep(store) == safety.USUAL_SECONDS
+        for seconds in (1, 3600, 90):
+            change_delay(seconds)
+            assert safety.longest_sleep(store) == seconds
+        for seconds in (0, -1, 3601):
+            with pytest.raises(UsageError, match="1 to 3600"):
+                change_delay(seconds)
+        assert safety.longest_sleep(store) == 90
+        for value, found in ((0, 1), (10**9, 3600), ("soon", 60), (True, 60), ([], 60)):
+            store.set(safety.SETTING, value)  # as somebody may have edited it
+            assert safety.longest_sleep(store) == found

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roost.config import layers
+from roost.operations import making
+from roost.package.package import Package
+from roost.package.prepared import PreparedTraining, prepare_training
+from tests.operations.packages import project
+
+
+def plans(folder: Path, count: int) -> list[tuple[PreparedTraining, str | None]]:
+    files = layers.load_files(project(folder))
+    return [(prepare_training(files.config([f"seed={n}"])), f"seed={n}") for n in range(count)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_all_of_them_in_their_order(tmp_path: Path) -> None:
+    heard: list[str] = []
+    made = list(making.packages(plans(tmp_path / "p", 20), command=["roost"], tell=heard.append))
+    assert [package.path.name for package in made] == [f"seed={n}" for n in range(20)]
+    assert [package.args["seed"] for package in made] == list(range(20))
+    assert made[19].request["command"] == ["roost"] and made[19].changed() == []
+    assert heard == [f"{n} of 20 packages made" for n in range(2, 21)]
+
+
+def test_what_nobody_takes_does_not_stay(tmp_path: Path) -> None:
+    packages = making.packages(plans(tmp_path / "p", 20), command=[])
+    assert [next(packages).path.name, next(packages).path.name] == ["seed=0", "seed=1"]
+    packages.close()
+    assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=1"]
+
+
+def test_one_that_cannot_be_made_takes_those_after_it_along(tmp_path: Path) -> None:
+    asked = plans(tmp_path / "p", 20)
+    (tmp_path / "file").write_text("")
+    asked[2] = (replace(asked[2][0], root=tmp_path / "file" / "runs"), "seed=2")
+    made: list[Package] = []
+    with pytest.raises(OSError):
+        made.extend(making.packages(asked, command=[]))
+    assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=1"]

@@ -1,0 +1,61 @@
+"""What is queued, and what is not; a real daemon runs it where a test waits for an end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.lab.task import SUCCEEDED
+from roost.operations.commands import submit_command
+from roost.operations.wanted import Wanted
+from tests.lab.labs import Lab
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[Lab]:
+    """A lab of two simulated cards, which ends with the test."""
+    here = Lab(tmp_path, "sim:2x24GB")
+    with here.here():
+        yield here
+    here.close()
+
+
+def later(**given: object) -> Wanted:
+    """It waits for longer than any test."""
+    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+
+
+def test_what_could_not_be_queued_is_removed_again(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "p\udcff"  # bytes that the queue cannot hold, and a package can
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(Refused, match="no UTF-8"):
+        submit_command(["true"], later())
+    assert list((folder / "runs").iterdir()) == [] and here.tasks() == []
+
+
+def test_what_waits_for_a_task_that_failed_is_refused(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = submit_command(["false"], Wanted()).tasks
+    (good,) = submit_command(["true"], Wanted()).tasks
+    assert [here.wait_for(task.id).state for task in (first, good)] == ["failed", "succeeded"]
+    with pytest.raises(Refused, match="did not succeed"):
+        submit_command(["true"], Wanted(after=[first.id]))
+    (third,) = submit_command(["true"], Wanted(after=[good.id])).tasks
+    assert here.wait_for(third.id).state == SUCCEEDED and len(here.tasks()) == 3
+
+
+def test_the_name_of_a_package_that_a_task_waits_with_is_taken_though_it_was_removed(here: Lab) -> None:
+    (task,) = submit_command(["true"], later(), name="mine").tasks
+    durable.remove_folder(Path(task.package))
+    with pytest.raises(Refused, match=f"a task of this package is pending: {task.id}"):
+        submit_command(["true"], later(), name="mine")
+    assert len(here.tasks()) == 1 and not Path(task.package).exists()
