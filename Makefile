@@ -20,9 +20,10 @@ demo: .venv/.demo
 	accuracy=$$(cat "$$package"/records/*.jsonl | sed -n 's/.*"test\/accuracy": *\([0-9.e-]*\).*/\1/p' | tail -n 1) && \
 	echo && echo "accuracy  $$accuracy" && echo "package   $$package" && echo "picture   demo/curves.png"
 
-# Two processes, a file of tests in one of them; they must agree on the tests, and some names come out of sets.
+# Three processes, more than CI has cores, for many tests wait; a file of tests in one of them. They must agree
+# on the tests, and some names come out of sets.
 test: lint types
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -7,6 +7,10 @@ that times (1 + 1.5 % Gaussian noise); one run in fifty takes 1 to 4 % more, fro
 takes 300 to 600 MB, of each run 2 % more or less. A job's first run is on a whole card; each later one gets
 what `lab/learned.py` gives. A reservation holds if it is at least what the run takes. Beside it: the next
 batch of a job, given by a line through two others.
+
+Then first runs that were given too little: what somebody guessed, a tenth to nine tenths of what they take,
+on machines of 24 GB cards, with an 80 GB one or without. Counted are those that some card can hold. An
+attempt that runs out has reached 50 to 100 % of what it had, and asked for what was too much.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import argparse
 import random
 from dataclasses import dataclass, field
 
-from roost.lab.learned import reserve
+from roost.lab.learned import OutOfMemory, after_out_of_memory, reserve
 from roost.lab.remembered import Peak
 
 
@@ -59,6 +63,45 @@ def compare(counted: Counted, known: list[Peak], taken: Peak) -> None:
         counted.over.append(given.mb / (taken.peak_mb + taken.overhead_mb) - 1)
 
 
+CARD_MB, LARGE_MB = 24_064, 80_282
+"""What tasks may have of a card of 24 GB and of one of 80."""
+
+
+def attempts(need_mb: float, given_mb: int, largest_mb: int, random_: random.Random) -> int | None:
+    """With which attempt a task ends well; None: with none."""
+    reserved: int | None = given_mb
+    card_mb, count, number = CARD_MB, 0, 1
+    while need_mb > (had := card_mb if reserved is None else reserved):
+        peak_mb = had * random_.uniform(0.5, 1.0)
+        asked_mb = max(had - peak_mb + 1, random_.uniform(0.0, 2048.0))
+        failed = OutOfMemory(reserved, card_mb, largest_mb, peak_mb, asked_mb)
+        again = after_out_of_memory(failed, count=count)
+        if again is None:
+            return None
+        reserved = None if again.whole else again.mb
+        card_mb = largest_mb if again.whole and (again.mb or 0) > card_mb else card_mb
+        count, number = again.count, number + 1
+    return number
+
+
+def out_of_memory(jobs: int, random_: random.Random) -> None:
+    """Prints how first runs end that were given too little."""
+    print("\n| largest card | tasks | end well, % | second attempt, % | third | fourth |")
+    print("|---|---|---|---|---|---|")
+    for name, largest_mb in (("24 GB", CARD_MB), ("80 GB", LARGE_MB)):
+        ends: list[int | None] = []
+        while len(ends) < jobs:
+            taken = Job(random_).run(0)
+            need_mb = taken.peak_mb + taken.overhead_mb
+            guess_mb = int(min(need_mb * random_.uniform(0.1, 0.9), CARD_MB))
+            if need_mb <= largest_mb:
+                ends.append(attempts(need_mb, guess_mb, largest_mb, random_))
+        well, second, third, fourth = (
+            sum(end in of for end in ends) / jobs * 100 for of in ((2, 3, 4), (2,), (3,), (4,))
+        )
+        print(f"| {name} | {jobs:,} | {well:.1f} | {second:.1f} | {third:.1f} | {fourth:.1f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -86,6 +129,7 @@ def main() -> None:
         print(by_run[number].row(f"{number} run{'' if number == 1 else 's'}"))
     print(later.row("3 runs and more"))
     print(line.row("2 runs of other batches"))
+    out_of_memory(asked.jobs, random_)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from roost.base import process
+
 
 def living_in(folder: Path) -> list[int]:
     """Every process whose working directory is the folder, or below it."""
@@ -16,6 +18,31 @@ def living_in(folder: Path) -> list[int]:
             if entry.joinpath("cwd").readlink().is_relative_to(folder):  # none of ours
                 found.append(int(entry.name))
     return found
+
+
+def is_gone(pid: int) -> bool:
+    """Whether it has ended, though nobody may have asked how."""
+    stat = process.read_stat(pid)
+    return stat is None or stat.ended
+
+
+def marked(mark: str) -> list[int]:
+    """Every living process with this in its command line, wherever it works and whoever began it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if mark.encode() in entry.joinpath("cmdline").read_bytes():  # a zombie has none
+                found.append(int(entry.name))
+    return found
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory a process has had; 0 when it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        if "VmHWM:" in status:  # a zombie has none
+            return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    return 0.0
 
 
 def kill_all_in(folder: Path) -> None:

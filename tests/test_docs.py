@@ -62,7 +62,14 @@ def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
 
 COMMAND_LINES = [
     line
-    for page in ("README.md", "docs/guide.md", "docs/lab.md", "docs/ranks.md")
+    for page in (
+        "README.md",
+        "docs/guide.md",
+        "docs/lab.md",
+        "docs/notices.md",
+        "docs/ranks.md",
+        "docs/server.md",
+    )
     for block in re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     for line in re.findall(r"roost [a-z][^\n)]*", block)
 ]
@@ -185,7 +192,9 @@ def test_what_is_linked_is_there() -> None:
         "CONTRIBUTING.md",
         "docs/guide.md",
         "docs/lab.md",
+        "docs/notices.md",
         "docs/ranks.md",
+        "docs/server.md",
     ):
         file = ROOT / page
         missing = [link for link in LINKS.findall(file.read_text()) if not (file.parent / link).exists()]
@@ -204,6 +213,7 @@ def test_the_commands_that_take_json_are_those_that_say_so() -> None:
         "lab",
         "ls",
         "predict",
+        "server",
         "show",
         "simulate",
         "submit",

@@ -1,0 +1,10 @@
+"""What a test may do that is for root."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def may_mount() -> bool:
+    """Whether disks can be mounted that nobody else sees."""
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
