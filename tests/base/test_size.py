@@ -46,7 +46,7 @@ def test_what_is_no_memory(text: str) -> None:
 
 
 def test_gigabytes_are_not_taken_for_megabytes() -> None:
-    with pytest.raises(UsageError, match="-m: is 20 MB, .*received '20'.*write 20GB if"):
+    with pytest.raises(UsageError, match=r"-m: is 20 MB, .*received '20'.*write 20GB if"):
         parse_memory("20", setting="-m", least_mb=64)
     with pytest.raises(UsageError, match="To mend it: 64 MB are the least"):
         parse_memory("20MB", setting="-m", least_mb=64)
