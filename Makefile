@@ -21,9 +21,9 @@ demo: .venv/.demo
 	echo && echo "accuracy  $$accuracy" && echo "package   $$package" && echo "picture   demo/curves.png"
 
 # Three processes, more than CI has cores, for many tests wait; a file of tests in one of them. They must agree
-# on the tests, and some names come out of sets.
+# on the tests, and some names come out of sets. Models are tiny: more threads would only wait for each other.
 test: lint types
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

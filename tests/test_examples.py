@@ -34,6 +34,7 @@ def plain_loop(folder: Path, *, kill_at: str | None = None) -> list[str]:
     return ran("plain_loop.py", folder, kill_at=kill_at)
 
 
+@pytest.mark.soak
 def test_the_plain_loop_goes_on_exactly_after_kill_9(tmp_path: Path) -> None:
     whole = plain_loop(tmp_path / "whole")
     assert whole[0] == "begin at step 0"

@@ -72,6 +72,7 @@ def test_a_failed_run(tmp_path: Path) -> None:
     assert "ValueError: no good" in roost("ls", tmp_path / "p").stdout
 
 
+@pytest.mark.soak
 def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="2", log_every="1")
     runner = tmp_path / "p" / "Model" / "Runner.py"

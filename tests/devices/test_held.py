@@ -156,7 +156,8 @@ def test_a_live_lease_that_cannot_be_read_is_the_whole_card(said: bytes | dict[s
     told = json.loads(file.read_bytes())
     file.write_bytes(said if isinstance(said, bytes) else json.dumps(told | said).encode())
     (found,) = held.live_leases("GPU-0")
-    assert re.search("the whole card since [0-9:]{5}$", str(found)) and usage.decayed(time.time()) is not None
+    assert re.search("the whole card since [0-9:]{5}$", str(found))
+    assert usage.decayed(time.time(), leases=[found]) is not None
     assert found.said.mb is None and found.said.share == 1
     assert found.user == held.name_of(os.geteuid()), "the system tells it"
     lease.close()
@@ -211,8 +212,8 @@ def test_a_folder_that_may_not_be_read_costs_one_card_alone(tmp_path: Path) -> N
 
     def look() -> None:
         held.LOOK_SECONDS = 0.05
-        usage.decayed(time.time())
-        blocked, ended = held.all_leases(root)
+        blocked, ended = found = held.all_leases(root)
+        usage.decayed(time.time(), leases=found)
         assert blocked.blocked.startswith("not every user may keep leases") and not ended.is_live
 
     assert Child(look, uid=NOBODY).end() == 0

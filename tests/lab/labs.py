@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from roost.base import process
-from roost.lab import presence, ticket
+from roost.lab import presence, roots, ticket
 from roost.lab.presence import About
 from roost.lab.store import Store
 from roost.lab.task import ENDED, Need, Task
@@ -66,6 +66,7 @@ class Lab:
         """Queues a script; no daemon is told."""
         task = self.task(script, **wanted)
         with self.here(), lab.opened() as store:
+            roots.note(self.state, [Path(task.package)])
             store.submit([task])
         return task
 
@@ -84,8 +85,7 @@ class Lab:
             wanted=Wanted(simulated=True, **wanted),
         )
         with self.here():
-            (task,) = submit.of_training(request)
-            lab.enqueue([task])
+            (task,) = submit.submit(request).tasks
         return task
 
     def ask(self, id: str, how: str) -> None:

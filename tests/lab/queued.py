@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,18 @@ from roost.lab.task import PENDING, Task, new_id
 PLAN = {"argv": ["python", "-m", "roost.worker"], "env": {"PATH": "/bin", "BROKEN": "\udcff"}}
 TOLD = {"argv": PLAN["argv"]}
 """What a package tells of it: never the environment."""
+SECRET = {**PLAN, "env": {"TOKEN": random.Random(0).randbytes(3000).hex()}}
+"""With an environment that is larger than a page of the queue."""
 _numbers = itertools.count(1)
 
 
 def card(number: int = 0, total_mb: int = 24_000) -> Card:
     return Card(number, f"GPU-{number}", "test", total_mb, total_mb)
+
+
+def alike(card_mb: int) -> tuple[int, int]:
+    """All cards are like this one, and tasks may have all of it."""
+    return card_mb, card_mb
 
 
 def task(**given: Any) -> Task:
@@ -34,3 +42,10 @@ def package(path: Path) -> Path:
     for name in ("request.json", "args.json"):
         (path / name).write_text("{}\n")
     return path
+
+
+def stands_in(folder: Path, column: bytes) -> bool:
+    """Whether a piece of it, as of a column of the queue, stands in any file there."""
+    pieces = [column[at : at + 24] for at in range(100, len(column) - 24, 24)]
+    files = [path.read_bytes() for path in folder.iterdir() if path.is_file()]
+    return any(piece in file for file in files for piece in pieces)

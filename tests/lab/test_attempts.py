@@ -54,7 +54,7 @@ def local() -> Local:
 
 @pytest.fixture
 def attempts(store: Store, local: Local) -> Iterator[Attempts]:
-    with closing(Attempts(store, local)) as attempts:
+    with closing(Attempts(store, local, queued.alike)) as attempts:
         yield attempts
 
 
@@ -78,7 +78,6 @@ def settled(store: Store, attempts: Attempts, task: Task, *states: str) -> Task:
 
 def test_what_runs_is_adopted_and_watched(lab: Lab, store: Store, local: Local, attempts: Attempts) -> None:
     task = begun(lab, store, local)
-    assert not attempts.are_watched
     attempts.settle()
     found = store.task(task.id)
     assert (found.state, found.session) == (RUNNING, 1) and found.started == record_of(found)["started"]
@@ -175,7 +174,7 @@ def test_one_that_ended_before_it_could_be_watched_is_looked_at_once_more(store:
 
     store.submit([asked := queued.task()])
     started = store.start(store.task(asked.id), (), None)
-    with closing(Attempts(store, Quick())) as attempts:
+    with closing(Attempts(store, Quick(), queued.alike)) as attempts:
         assert attempts.look_at([started])
     assert store.task(asked.id).state == SUCCEEDED
 
@@ -215,7 +214,7 @@ def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store) -> None
             super().ask(task, now=now)
 
     deaf = Deaf()
-    with closing(Attempts(store, deaf)) as attempts:
+    with closing(Attempts(store, deaf, queued.alike)) as attempts:
         task = settled(store, attempts, begun(lab, store, deaf), RUNNING)
         store.ask(task.id, KILL)
         for _ in range(2):
@@ -243,7 +242,7 @@ def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store) -> No
         store.submit([task])
         store.start(task, (), None)
         seen = Seen(SUCCEEDED, 1, ended=9.0, taken=took._replace(is_whole=number == 0))
-        with closing(Attempts(store, Told(seen))) as attempts:
+        with closing(Attempts(store, Told(seen), queued.alike)) as attempts:
             assert attempts.settle()
     assert store.learned() == [Peak("p", 8.0, 5_000.0, 400.0, 2, "H100", 9.0)]
     assert [(event.kind, event.text) for event in store.events(task="0")[-1:]] == [
@@ -255,7 +254,7 @@ def test_after_it_ran_out_of_memory_it_needs_more_and_a_new_queue_knows_that(sto
     failed = OutOfMemory(8_000, 24_000, 24_000, 7_900.0)
     task = store.start(lab.queue(FOREVER, need=Need(cards=1, memory_mb=8_000)), (), None)
     seen = Seen(FAILED, 1, taken=Taken(7_500.0, 400.0, "H100", False, failed))
-    with closing(Attempts(store, Told(seen))) as attempts:
+    with closing(Attempts(store, Told(seen), queued.alike)) as attempts:
         assert attempts.settle()
     again = store.task(task.id)
     assert (again.state, again.need.least_mb, again.need.ran_out) == (PENDING, 12_000, 1)
@@ -271,7 +270,7 @@ def test_one_whose_end_cannot_be_written_is_told_once_and_holds_up_no_other(stor
     store.submit(tasks)
     for task in tasks:
         store.start(task, (), None)
-    with closing(Attempts(store, Odd())) as attempts:
+    with closing(Attempts(store, Odd(), queued.alike)) as attempts:
         assert attempts.settle()
         attempts.settle()
     assert [task.state for task in store.tasks()] == [FAILED, STARTING, FAILED]

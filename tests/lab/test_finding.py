@@ -131,6 +131,6 @@ def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
     sweep("8two", "seed-0", "seed-2")
     with pytest.raises(UsageError, match="are meant by it: the sweep 7two, the sweep 8two"):
         store.find_all("seed")
-    for one in store.tasks(array="7two"):
+    for one in store.tasks(arrays=["7two"]):
         store.ask(one.id, STOP)
     assert {one.array for one in store.find_all("seed")} == {"8two"}

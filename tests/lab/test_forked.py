@@ -191,6 +191,9 @@ def test_it_ends_with_who_has_started_it() -> None:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         ticks, boot = process.start_ticks(pid), process.boot_id()
-        assert Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1] == [*map(os.fsencode, COMMAND)]
-        owner.kill()
+        expected = b"".join(os.fsencode(part) + b"\0" for part in COMMAND)
+        try:  # the kernel fills this in a moment after the program was begun
+            wait_for(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == expected)
+        finally:
+            owner.kill()
     wait_for(lambda: not process.alive(pid, ticks, boot))

@@ -31,7 +31,8 @@ def local(lab: Lab) -> Iterator[Local]:
 
 def begun(lab: Lab, local: Local, script: str) -> Task:
     task = msgspec.structs.replace(lab.task(script), attempt=1, state=STARTING)
-    return msgspec.structs.replace(task, state=RUNNING, session=local.start(task, [])())
+    local.start(task, [])()
+    return msgspec.structs.replace(task, state=RUNNING, session=newest(task).number)
 
 
 def newest(task: Task) -> Session:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.base import durable
+from roost.base.errors import Refused
 from roost.lab import roots, ticket
 from roost.lab.rebuild import rebuild
 from roost.lab.remembered import Peak
@@ -33,7 +37,8 @@ class Lab:
 
     def submit(self, name: str, **given: Any) -> Task:
         new = task(id=name, name=name, package=str(package(self.runs / name)), **given)
-        ticket.write(new)
+        ticket.write(new, self.folder)
+        roots.note(self.folder, [Path(new.package)])
         self.store.submit([new])
         return new
 
@@ -156,6 +161,44 @@ def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for
         assert [task.id for task in store.tasks()] == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("what", "times"), [("link", 1), ("link", 2), ("rename", 1), ("unlink", 1), ("unlink", 2), ("rename", 2)]
+)
+def test_wherever_it_is_cut_off_the_old_one_is_whole_or_gone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, what: str, times: int
+) -> None:
+    """What was written last stands beside the queue, as long as somebody has it open. Where the packages lie
+    only the caller knows."""
+    lab.submit("a")
+    (lab.folder / "roots.jsonl").unlink()
+    lab.store.set("drained", ["GPU-0"])
+    assert (lab.folder / "lab.db-wal").read_bytes()
+    left = itertools.count(times, -1)
+
+    def cut(whole: Callable[..., None]) -> Callable[..., None]:
+        def instead(*given: Any, **named: Any) -> None:
+            if "lab.db" in str(given[0]) and next(left) == 1:
+                raise KeyboardInterrupt
+            whole(*given, **named)
+
+        return instead
+
+    with monkeypatch.context() as patch:
+        where: Any = {"link": os, "rename": durable, "unlink": Path}[what]
+        patch.setattr(where, what, cut(getattr(where, what)))
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(lab.folder, [lab.runs])
+    if (lab.folder / "lab.db").exists():
+        with Store.open(lab.folder) as store:
+            assert [task.id for task in store.tasks()] == ["a"]
+    else:
+        with pytest.raises(Refused, match="the lab's queue is gone"):
+            Store.open(lab.folder)
+    lab.store.close()
+    assert [task.id for task in lab.rebuilt()] == ["a"]
+    assert lab.store.settings() == {"drained": ["GPU-0"]}
+
+
 def test_settings_and_measured_memory_are_taken_over_if_they_can_be_read(lab: Lab) -> None:
     lab.store.set("drained", ["GPU-0"])
     lab.store.learn(PEAK)
@@ -178,7 +221,7 @@ def test_an_attempt_that_ended_since_is_left_to_the_daemon_to_find(lab: Lab) -> 
 def test_what_is_said_of_a_start_that_nothing_came_of_is_forgotten(lab: Lab) -> None:
     begun = lab.store.start(lab.submit("a"), [], None)
     assert begun.state == STARTING
-    ticket.write(begun)  # as one that was overtaken while it was written
+    ticket.write(begun, lab.folder)  # as one that was overtaken while it was written
     lab.lose(garbage)
     assert [task.state for task in lab.rebuilt()] == [PENDING]
 
@@ -234,7 +277,7 @@ def test_one_bad_package_is_passed_over_and_told(lab: Lab) -> None:
 
 
 def test_what_a_submit_that_was_killed_has_left_is_told_and_does_not_run(lab: Lab) -> None:
-    ticket.announce(task(id="cut", package=str(package(lab.runs / "cut"))))
+    ticket.announce(task(id="cut", package=str(package(lab.runs / "cut"))), lab.folder)
     lab.submit("good")
     lab.lose(garbage)
     assert notes(lab) == [
@@ -254,7 +297,7 @@ def test_the_task_of_another_user_stays_his(lab: Lab, monkeypatch: pytest.Monkey
 def test_those_that_can_never_start_are_told(lab: Lab) -> None:
     for one, other in (("a", "gone"), ("b", "c"), ("c", "b")):
         path = package(lab.runs / one)
-        ticket.write(task(id=one, name=one, package=str(path), after=(other,)))
+        ticket.write(task(id=one, name=one, package=str(path), after=(other,)), lab.folder)
     roots.note(lab.folder, [path])
     lab.lose(garbage)
     first, second = notes(lab)
@@ -266,7 +309,10 @@ def test_those_that_can_never_start_are_told(lab: Lab) -> None:
 
 
 def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(lab: Lab, tmp_path: Path) -> None:
-    lab.submit("unsaid")
+    older = Path(lab.submit("unsaid").package) / "sessions" / "task-unsaid.json"
+    said = json.loads(older.read_bytes())
+    del said["lab"]
+    older.write_text(json.dumps(said))
     lost = tmp_path / "lost state" / "lab"
     for name, whose in (("own", lab.folder), ("a", lost), ("b", lost)):
         ticket.write(task(id=name, name=name, package=str(package(lab.runs / name))), whose)

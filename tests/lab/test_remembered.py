@@ -50,9 +50,7 @@ def test_peaks_are_kept_by_key_the_newest_of_them(store: Store, monkeypatch: pyt
     other = Peak("other", 1.0, 5.0, 0.0, 2, "H200", 9.0)
     for peak in [other, *peaks]:
         store.learn(peak)
-    assert store.learned("k") == peaks[-3:]
     assert store.learned() == [other, *peaks[-3:]]
-    assert store.learned("none") == []
 
 
 def test_settings_are_plain_data_and_can_be_taken_back(store: Store) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from roost.lab import rows, schema
-from roost.lab.task import Need, Task
-from tests.lab.queued import PLAN, task
+from roost.lab.task import FAILED, Need, Task
+from tests.lab.queued import PLAN, TOLD, task
 
 
 def row(task: Task) -> Sequence[Any]:
     return tuple(rows.values(task).values())
+
+
+def whole(task: Task) -> Sequence[Any]:
+    """As `rows.SELECTED_WHOLE`."""
+    plan = {name: value for name, value in task.plan.items() if name != "env"}
+    return (*row(task), rows.packed(task.plan["env"]), rows.packed(plan))
 
 
 FULL = task(
@@ -29,27 +36,48 @@ FULL = task(
 
 def test_every_field_has_its_column_and_comes_back() -> None:
     held = {FULL.id: [("GPU-1", 8), ("GPU-0", 8)]}
-    assert rows.task((*row(FULL), rows.packed(FULL)), held) == FULL
+    assert rows.task(whole(FULL), held) == FULL
     assert rows.task(row(FULL), {}) == msgspec.structs.replace(FULL, cards=(), reserved_mb=None, plan={})
-    columns = re.findall(r'^\s+"(\w+)" ', schema.TABLES[0], re.MULTILINE)
+    columns = re.findall(r'^\s+"(\w+)" ', schema.TABLES[1], re.MULTILINE)
     assert columns == [*rows.COLUMNS, "plan"]
     assert {*columns, "cards", "reserved_mb"} == set(Task.__struct_fields__)
 
 
-def test_an_environment_stands_once_for_all_who_have_the_same() -> None:
-    connection = sqlite3.connect(":memory:")
-    for line in schema.TABLES:
-        connection.execute(line)
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        for line in schema.TABLES:
+            connection.execute(line)
+        yield connection
+
+
+def plans(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    found = connection.execute(f"SELECT {rows.SELECTED_WHOLE} FROM task ORDER BY seq")
+    return [rows.task(one, {}).plan for one in found]
+
+
+def count(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM environment").fetchone()[0])
+
+
+def test_an_environment_stands_once_for_all_who_have_the_same(connection: sqlite3.Connection) -> None:
     other = {**PLAN, "env": {"A": "other"}}
     tasks = [task(name="a"), task(name="b"), task(name="c", plan=other), task(name="d", plan={})]
     rows.insert(connection, tasks)
-    assert connection.execute("SELECT count(*) FROM environment").fetchall() == [(2,)]
-    found = connection.execute(f"SELECT {rows.SELECTED_WHOLE} FROM task ORDER BY seq").fetchall()
-    assert [rows.task(one, {}, connection).plan for one in found] == [PLAN, PLAN, other, {}]
-    connection.execute("DELETE FROM environment")
-    with pytest.raises(rows.Unreadable, match="no environment"):
-        rows.task(found[0], {}, connection)
-    connection.close()
+    assert count(connection) == 2
+    assert plans(connection) == [PLAN, PLAN, other, {}]
+
+
+def test_an_environment_goes_with_the_last_who_has_it(connection: sqlite3.Connection) -> None:
+    tasks = [task(), task(), task(plan={"argv": []}), task(state=FAILED)]
+    rows.insert(connection, tasks)
+    assert plans(connection) == [PLAN, PLAN, {"argv": []}, TOLD], "who has ended needs none"
+    assert [rows.drop_environment(connection, tasks[n].id) for n in (0, 0, 2, 3)] == [False] * 4
+    assert plans(connection)[:2] == [TOLD, PLAN]
+    assert rows.drop_environment(connection, tasks[1].id)
+    assert plans(connection)[:2] == [TOLD, TOLD] and count(connection) == 0
+    used = "EXPLAIN QUERY PLAN SELECT 1 FROM task WHERE environment = 1"
+    assert "task_environment" in str(connection.execute(used).fetchall()), "and no table is read for that"
 
 
 def test_only_what_changed_is_told() -> None:
@@ -58,7 +86,7 @@ def test_only_what_changed_is_told() -> None:
 
 
 def test_a_variable_that_is_no_utf8_comes_back_and_a_reason_is_made_printable() -> None:
-    assert rows.task((*row(task()), rows.packed(task())), {}).plan["env"] == PLAN["env"]
+    assert rows.task(whole(task()), {}).plan["env"] == PLAN["env"]
     assert rows.values(task(reason="bad \udcff"))["reason"] == "bad ?"
 
 
@@ -72,7 +100,9 @@ def test_a_damaged_row_is_told(column: str, value: str) -> None:
 @pytest.mark.parametrize("plan", [b"", b"garbage", 5])
 def test_a_damaged_plan_is_told(plan: object) -> None:
     with pytest.raises(rows.Unreadable):
-        rows.task((*row(FULL), plan), {})
+        rows.task((*row(FULL), None, plan), {})
+    with pytest.raises(rows.Unreadable):
+        rows.task((*row(FULL), plan, rows.packed({})), {})
 
 
 def test_a_damaged_setting_is_told() -> None:

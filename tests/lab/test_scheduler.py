@@ -27,6 +27,7 @@ from roost.lab.store import Store
 from roost.lab.task import FAILED, KILL, LIVE, PENDING, RUNNING, STARTING, STOP, STOPPED, STOPPING, Need, Task
 from roost.package.package import Package
 from tests.lab.labs import Lab
+from tests.lab.queued import alike
 from tests.waiting import wait_for
 
 
@@ -54,7 +55,7 @@ def scheduling(
     store: Store, executor: Local | None = None, ask: Callable[[], list[Card]] = providers.look
 ) -> Iterator[Scheduler]:
     executor = executor or Local()
-    with closing(Attempts(store, executor)) as attempts:
+    with closing(Attempts(store, executor, alike)) as attempts:
         yield Scheduler(store, executor, attempts, ask)
 
         def are_over() -> bool:
@@ -149,10 +150,13 @@ def test_asked_to_stop_while_it_cannot_start_it_is_stopped(lab: Lab, store: Stor
         raise Refused("taken")
 
     task = lab.queue("exit 0")
-    with scheduling(store, Failing(fail)) as scheduler:
-        scheduler.run()
+    executor = Failing(fail)
+    with closing(Attempts(store, executor, alike)) as attempts:
+        Scheduler(store, executor, attempts, providers.look).run()
         assert store.task(task.id).state == STARTING
-    assert store.task(task.id).state == STOPPED
+        assert not attempts.are_watched, "it is looked at soon"
+        attempts.settle()
+        assert store.task(task.id).state == STOPPED and attempts.are_watched
 
 
 def test_tasks_of_the_cpu_do_not_wait_for_a_driver(lab: Lab, store: Store) -> None:
@@ -273,7 +277,11 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
 ) -> None:
     leases = [take([card], None, Holder.own()) for card in providers.look()]
     lab.queue("exit 0", need=Need(cards=1))
-    with scheduling(store) as scheduler:
+
+    def fail(_: Task) -> None:
+        raise Refused("it cannot be written")
+
+    with scheduling(store, Failing(fail)) as scheduler:
         scheduler.run()
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
@@ -283,7 +291,8 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert scheduler.fd is not None and select.select([scheduler.fd], [], [], 10)[0]
-        scheduler._not_started(store.start(store.tasks()[0], [], None), Refused("it cannot be written"))
+        lab.queue("exit 0")  # which has room, and fails to start
+        scheduler.run()
         assert scheduler.fd is None
         for lease in leases:
             lease.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from roost.base.errors import Refused
 from roost.lab import rows, schema
 from roost.lab.store import Store
-from tests.lab.queued import task
+from roost.lab.task import FAILED
+from tests.lab.queued import PLAN, SECRET, TOLD, stands_in, task
 from tests.lab.racing import together
 
 MIGRATION = ("ALTER TABLE task ADD COLUMN colour TEXT", "UPDATE task SET colour = 'red'")
@@ -41,19 +43,28 @@ def test_a_queue_of_a_newer_roost_is_refused_and_stays(folder: Path) -> None:
     assert ask(folder / "lab.db", "SELECT name FROM task") == [("a",)]
 
 
+def cut_off(connection: sqlite3.Connection) -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_older_one_is_copied_and_migrated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION - 1: MIGRATION})
     before = schema.VERSION - 1
     (folder / f"lab.db.version-{before}").write_text("of a migration that was cut off")
-    for _ in range(2):
-        with Store.open(folder) as store:
-            assert store.find("a").name == "a"
-    assert ask(folder / "lab.db", "SELECT name, colour FROM task") == [("a", "red")]
     copy = folder / f"lab.db.version-{before}"
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_tidy", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            Store.open(folder)
     assert copy.stat().st_mode & 0o777 == 0o600
     assert ask(copy, "PRAGMA user_version") == [(before,)]
     assert ask(copy, "SELECT name FROM task") == [("a",)]
+    for _ in range(2):
+        with Store.open(folder) as store:
+            assert store.find("a").name == "a"
+        assert not copy.exists(), "the queue was read whole"
+    assert ask(folder / "lab.db", "SELECT name, colour FROM task") == [("a", "red")]
 
 
 def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,22 +79,37 @@ def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytes
 
 
 def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
-    """Its plans hold their environments."""
-    before = task(name="before")
+    """Its plans hold their environments, also after the end, and what was moved stands where it was."""
+    before, like = task(name="before"), task(name="like")
+    ended = task(name="ended", state=FAILED, plan=SECRET)
+    large = {**PLAN, "env": {"TOKEN": random.Random(1).randbytes(50_000).hex()}}
     with Store.open(tmp_path / "lab"):
         pass
     connection = sqlite3.connect(tmp_path / "lab" / "lab.db")
-    names, marks = rows.SELECTED_WHOLE, ", ".join("?" * (len(rows.COLUMNS) + 1))
+    connection.execute("PRAGMA secure_delete = OFF")
+    marks = ", ".join("?" * (len(rows.COLUMNS) + 1))
     with connection:
-        connection.execute("DROP TABLE environment")
-        values = (*rows.values(before).values(), rows.packed(before))
-        connection.execute(f"INSERT INTO task ({names}) VALUES ({marks})", values)
+        for line in (
+            "DROP INDEX task_array",
+            "DROP INDEX task_environment",
+            "ALTER TABLE task DROP COLUMN environment",
+            "DROP TABLE environment",
+        ):
+            connection.execute(line)
+        for one in (before, like, ended, task(name="moved", plan=large)):
+            values = (*rows.values(one).values(), rows.packed(one.plan))
+            connection.execute(f'INSERT INTO task ({rows.SELECTED}, "plan") VALUES ({marks})', values)
         connection.execute("PRAGMA user_version = 1")
+    with connection:
+        connection.execute("DELETE FROM task WHERE name = 'moved'")
     connection.close()
+    assert all(stands_in(tmp_path / "lab", rows.packed(plan)) for plan in (SECRET, large))
     with Store.open(tmp_path / "lab") as store:
-        assert store.find("before").plan == before.plan
-        store.submit([after := task(name="after")])
-        assert store.find("after").plan == after.plan
+        assert not any(stands_in(tmp_path / "lab", rows.packed(plan)) for plan in (SECRET, large))
+        assert [store.find(one.name).plan for one in (before, like, ended)] == [PLAN, PLAN, TOLD]
+        store.submit([task(name="after")])
+        assert store.find("after").plan == PLAN
+        assert ask(store.path, "SELECT count(*) FROM environment") == [(1,)]
 
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:

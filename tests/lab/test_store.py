@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import NotFound, Refused
-from roost.lab import place, ticket, wake
+from roost.lab import place, rows, ticket, wake
 from roost.lab.store import Raced, Store
 from roost.lab.task import (
     EVICT,
@@ -30,7 +31,7 @@ from roost.lab.task import (
     Task,
     new_id,
 )
-from tests.lab.queued import PLAN, TOLD, card, package, task
+from tests.lab.queued import PLAN, SECRET, TOLD, card, package, stands_in, task
 from tests.lab.racing import together
 
 
@@ -81,7 +82,7 @@ def test_tasks_are_chosen(store: Store) -> None:
     assert of(user="ada") == [1, 3, 5]
     assert of(states=[PENDING], user="ada") == [3, 5]
     assert of(states=[]) == []
-    assert of(array="s") == [0, 1, 2]
+    assert of(arrays=["s"]) == [0, 1, 2] and of(arrays=["s", "none"]) == [0, 1, 2]
     assert of(newest=2) == [4, 5]
     assert of(newest=9, states=[PENDING], user="bob") == [0, 2, 4]
 
@@ -272,6 +273,29 @@ def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: Store) -> None:
     assert store.start(new, [], None).reason == ""
 
 
+def test_of_a_task_that_has_ended_no_byte_of_its_environment_is_left(store: Store) -> None:
+    column = rows.packed(SECRET["env"])
+    first, second = queued(store, plan=SECRET), queued(store, plan=SECRET)
+    queued(store)
+    store.move(store.start(first, [], None), SUCCEEDED)
+    assert store.task(second.id).plan == SECRET and store.task(first.id).plan == TOLD
+    assert stands_in(store.folder, column)
+    store.ask(second.id, STOP)
+    assert store.task(second.id).plan == TOLD
+    assert not stands_in(store.folder, column)
+
+
+def test_while_somebody_reads_what_is_forgotten_goes_with_a_later_change(store: Store) -> None:
+    column = rows.packed(SECRET["env"])
+    new = queued(store, plan=SECRET)
+    with Store.open(store.folder) as other, other._reading() as connection:
+        connection.execute("SELECT count(*) FROM task").fetchone()
+        store.ask(new.id, STOP)
+        assert store.task(new.id).state == STOPPED and stands_in(store.folder, column)
+    store.note("later", "")
+    assert not stands_in(store.folder, column)
+
+
 # --- what the package is told
 
 
@@ -294,6 +318,28 @@ def test_the_package_knows_how_it_waits_and_how_it_ended(store: Store, tmp_path:
     assert told() == without_environment(waits)
     store.ask(new.id, STOP)
     assert (told().state, told().plan) == (STOPPED, {})
+
+
+def _killed(*given: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+def test_no_kill_is_between_the_queue_and_what_the_package_is_told(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
+) -> None:
+    new = queued(store, package=str(package(tmp_path / "p")))
+    run = running(store, package=str(package(tmp_path / "r")))
+    calls: list[Callable[[], Task]] = [
+        lambda: store.ask(new.id, STOP),
+        lambda: store.change(new.id, held=True),
+        lambda: store.move(run, FAILED),
+    ]
+    monkeypatch.setattr(ticket, "write", _killed)
+    for call in calls:
+        with pytest.raises(KeyboardInterrupt), store.together() if is_together else nullcontext():
+            call()
+    assert [store.task(new.id), store.task(run.id)] == [new, run]
 
 
 def test_a_package_that_cannot_be_written_is_noted(store: Store, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from roost.lab import ticket
 from roost.lab.task import FAILED, Need, Task
 from tests.lab.queued import PLAN, package, task
 
+LAB = Path("/nowhere/lab")
+
 
 def without_environment(task: Task) -> Task:
     return msgspec.structs.replace(task, plan={"argv": PLAN["argv"]})
@@ -27,19 +29,19 @@ def test_all_but_what_it_holds_is_read_again(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     need = Need(cards=2, memory_mb=4000, time_limit=60.0)
     given = task(package=str(folder), need=need, after=("a",), begin=5.0, held=True, array="s", scale=2.0)
-    ticket.write(msgspec.structs.replace(given, cards=("GPU-0",), reserved_mb=9))
+    ticket.write(msgspec.structs.replace(given, cards=("GPU-0",), reserved_mb=9), LAB)
     assert of(folder) == [without_environment(given)]
 
 
 def test_it_is_its_owners_alone_never_holds_the_environment_and_no_plan_in_the_end(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
-    ticket.write(given)
+    ticket.write(given, LAB)
     (path,) = (folder / "sessions").glob("task-*")
     assert path.stat().st_mode & 0o777 == 0o600
     assert of(folder)[0].plan == {"argv": PLAN["argv"]}
     assert b"PATH" not in path.read_bytes()
-    ticket.write(msgspec.structs.replace(given, state=FAILED))
+    ticket.write(msgspec.structs.replace(given, state=FAILED), LAB)
     assert path.stat().st_mode & 0o777 == 0o600
     assert of(folder)[0].plan == {}
 
@@ -47,7 +49,7 @@ def test_it_is_its_owners_alone_never_holds_the_environment_and_no_plan_in_the_e
 def test_it_is_removed_where_the_task_was_not_queued(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
-    ticket.write(given)
+    ticket.write(given, LAB)
     ticket.remove(given)
     assert not any((folder / "sessions").iterdir())
     ticket.remove(given)
@@ -57,7 +59,7 @@ def test_a_package_has_several_and_a_copy_says_so(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = [task(package=str(folder)) for _ in range(2)]
     for one in given:
-        ticket.write(one)
+        ticket.write(one, LAB)
     assert sorted(of(folder), key=lambda task: task.id) == sorted(
         map(without_environment, given), key=lambda task: task.id
     )
@@ -72,7 +74,7 @@ def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Pat
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
     assert not ticket.stands(given)
-    ticket.announce(given)
+    ticket.announce(given, LAB)
     assert ticket.stands(given) and of(folder) == []
     assert [path.name for path in ticket.unconfirmed(folder)] == [f"task-{given.id}.coming"]
     ticket.confirm(given)
@@ -86,8 +88,8 @@ def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Pat
 def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
-    ticket.announce(given)
-    ticket.write(msgspec.structs.replace(given, state=FAILED))
+    ticket.announce(given, LAB)
+    ticket.write(msgspec.structs.replace(given, state=FAILED), LAB)
     ticket.confirm(given)
     assert [one.state for one in of(folder)] == [FAILED]
 
@@ -115,7 +117,7 @@ def test_one_that_no_roost_has_written_is_passed_over_and_told(
     tmp_path: Path, changed: dict[str, Any], why: str
 ) -> None:
     folder = package(tmp_path / "p")
-    ticket.write(task(package=str(folder)))
+    ticket.write(task(package=str(folder)), LAB)
     (path,) = (folder / "sessions").iterdir()
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     told: list[str] = []
@@ -132,14 +134,14 @@ def test_no_task_has_such_an_id(id: str) -> None:
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"format": 2}', '{"format": "x"}'])
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path, damage: str) -> None:
     folder = package(tmp_path / "p")
-    ticket.write(given := task(package=str(folder)))
+    ticket.write(given := task(package=str(folder)), LAB)
     (folder / "sessions" / "task-x.json").write_text(damage)
     assert of(folder) == [without_environment(given)]
 
 
 def test_one_of_a_newer_roost_is_passed_over(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
-    ticket.write(task(package=str(folder)))
+    ticket.write(task(package=str(folder)), LAB)
     (path,) = (folder / "sessions").glob("task-*")
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     assert of(folder) == []
@@ -147,5 +149,5 @@ def test_one_of_a_newer_roost_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_package_that_is_gone_is_an_error_for_the_writer_alone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        ticket.write(task(package=str(tmp_path / "gone")))
+        ticket.write(task(package=str(tmp_path / "gone")), LAB)
     assert of(tmp_path / "gone") == []

@@ -17,7 +17,7 @@ import pytest
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.lab import presence
+from roost.lab import presence, roots, ticket
 from roost.lab import rebuild as rebuilding
 from roost.lab.daemon import Daemon
 from roost.lab.store import Store
@@ -96,6 +96,20 @@ def _fork_daemon(folder: Path) -> int:
         code = error.exit_code
     finally:
         os._exit(code)
+
+
+def test_where_packages_lie_is_known_before_they_tell_of_a_task(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = here.task("exit 0")
+
+    def killed(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ticket, "announce", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lab.enqueue([task])
+    assert roots.read(here.state) == [Path(task.package).parent]
 
 
 def test_all_who_start_one_at_once_have_the_same(here: Lab) -> None:

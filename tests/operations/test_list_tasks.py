@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.devices import providers
+from roost.lab import database
 from roost.lab.store import Store
-from roost.lab.task import FAILED, PENDING, RUNNING, SUCCEEDED, Need
+from roost.lab.task import FAILED, PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.operations import list_tasks as listing
 from roost.operations.list_tasks import (
     Sweep,
     TaskRow,
@@ -187,3 +191,26 @@ def test_cards_have_the_numbers_of_roost_devices(lab: Lab, monkeypatch: pytest.M
     assert card_numbers(rows) == {known[2]: 2}
     monkeypatch.setenv("ROOST_DEVICES", "nobody")
     assert card_numbers(rows) == {}
+
+
+def test_many_sweeps_are_asked_for_together_and_found_by_an_index(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_SWEEPS_AT_ONCE", 10)
+    with lab.store() as store:
+        store.submit([task(array=f"7s{number % 25:02}") for number in range(50)])
+    asked: list[dict[str, Any]] = []
+    real = Store.tasks
+
+    def tasks(self: Store, **given: Any) -> list[Task]:
+        asked.append(given)
+        return real(self, **given)
+
+    monkeypatch.setattr(Store, "tasks", tasks)
+    assert len(list_tasks(most_waiting=25)) == 50
+    assert [len(given["arrays"]) for given in asked if "arrays" in given] == [10, 10, 5]
+    queue = sqlite3.connect(lab.state / database.NAME)
+    plan = "EXPLAIN QUERY PLAN SELECT seq FROM task WHERE array IN (?, ?) AND user = ?"
+    (row,) = queue.execute(plan, ("7s00", "7s01", "ada")).fetchall()
+    queue.close()
+    assert "task_array" in row[-1]

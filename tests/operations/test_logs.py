@@ -96,7 +96,7 @@ def test_a_rank_is_followed_into_the_next_session(tmp_path: Path) -> None:
 def test_a_task_that_waits_is_followed_from_its_start(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     task = lab.queue("echo begun; sleep 0.1; echo done")
-    ticket.write(task)
+    ticket.write(task, lab.state)
     try:
         with lab.here():
             assert b"".join(logs(task.id)) == b""
@@ -145,7 +145,7 @@ def test_where_no_daemon_sees_to_the_task_nobody_waits_for_it(tmp_path: Path) ->
 def test_a_task_that_was_stopped_before_it_began_has_printed_nothing(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     task = lab.queue("true")
-    ticket.write(task)
+    ticket.write(task, lab.state)
     with lab.here():
         pieces = logs(task.name, follow=True)
         assert next(pieces) == b""

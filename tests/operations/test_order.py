@@ -34,7 +34,7 @@ def ended(told: list[Told]) -> dict[str, Ended]:
 def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
     """One that a new queue would know, too."""
     task = msgspec.structs.replace(lab.task(script, need=Need(cards=1)), **changes)
-    ticket.write(task)
+    ticket.write(task, lab.state)
     with lab.store() as store:
         store.submit([task])
     return task

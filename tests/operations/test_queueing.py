@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.lab.task import SUCCEEDED
+from roost.operations import lab
 from roost.operations.commands import submit_command
+from roost.operations.queueing import require_unqueued
 from roost.operations.wanted import Wanted
 from tests.lab.labs import Lab
+from tests.lab.queued import task
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +64,34 @@ def test_the_name_of_a_package_that_a_task_waits_with_is_taken_though_it_was_rem
     with pytest.raises(Refused, match=f"a task of this package is pending: {task.id}"):
         submit_command(["true"], later(), name="mine")
     assert len(here.tasks()) == 1 and not Path(task.package).exists()
+
+
+@pytest.mark.parametrize("stored", ["runs/mine", "way/mine", "other", "twice/../runs/mine"])
+@pytest.mark.parametrize("asked", ["runs/mine", "way/mine", "other"])
+def test_a_package_is_the_same_by_whatever_way(tmp_path: Path, stored: str, asked: str) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "twice").mkdir()
+    (tmp_path / "way").symlink_to("runs")
+    (tmp_path / "other").symlink_to("runs/mine")
+    with lab.opened() as store:
+        store.submit([one := task(package=str(tmp_path / stored))])
+    require_unqueued(tmp_path / "runs" / "mine2")
+    with pytest.raises(Refused, match=f"a task of this package is pending: {one.id}"):
+        require_unqueued(tmp_path / asked)
+
+
+def test_many_that_wait_are_asked_for_once_and_their_folder_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lab.opened() as store:
+        store.submit([task(package=str(tmp_path / "runs" / f"n{number}")) for number in range(100)])
+    looked: list[str] = []
+    real = os.scandir
+
+    def scandir(folder: str) -> Any:
+        looked.append(folder)
+        return real(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    require_unqueued(tmp_path / "runs" / "mine")
+    assert looked == [str(tmp_path / "runs")]

@@ -36,6 +36,7 @@ def followed(started: Started) -> tuple[Running, bytes, Session]:
     raise AssertionError
 
 
+@pytest.mark.soak
 def test_follows_to_the_end_and_from_an_offset(tmp_path: Path) -> None:
     place, first, ended = followed(run(RunRequest(config=project(tmp_path / "p", max_epochs="2"))))
     assert ended.state == "succeeded"

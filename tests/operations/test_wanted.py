@@ -63,6 +63,11 @@ def test_what_makes_no_sense(given: dict[str, Any], said: str) -> None:
         Wanted(**given).require_sense()
 
 
+def test_what_makes_sense_is_told_without_a_queue(tmp_path: Path) -> None:
+    Wanted(after=["0a1"], priority=HIGHEST_PRIORITY).require_sense()
+    assert not (tmp_path / "state").exists()
+
+
 def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_succeed() -> None:
     first, second = task(id="0a1", name="one"), task(id="0b1", package="/nowhere/two")
     with lab.opened() as store:
@@ -75,11 +80,11 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
         found_tasks(["one,0b"])
     with pytest.raises(UsageError, match="2 tasks are meant"):
         found_tasks(["0"])
-    Wanted(after=["0a1", "0b1"]).require_sense()
+    Wanted(after=["0a1", "0b1"]).require_hope()
     with lab.opened() as store:
         store.ask("0b1", "stop")
     with pytest.raises(Refused, match=r"--after: that task did not succeed .stopped.*0b1"):
-        Wanted(after=["0a1", "0b1"]).require_sense()
+        Wanted(after=["0a1", "0b1"]).require_hope()
 
 
 def test_a_sweep_stands_for_all_its_tasks() -> None:
@@ -89,7 +94,7 @@ def test_a_sweep_stands_for_all_its_tasks() -> None:
     with lab.opened() as store:
         store.ask("0c2", "stop")
     with pytest.raises(Refused, match=r"did not succeed .stopped.*0c2"):
-        Wanted(after=found_tasks(["0s"])).require_sense()
+        Wanted(after=found_tasks(["0s"])).require_hope()
 
 
 @pytest.mark.parametrize(

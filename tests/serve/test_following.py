@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from roost.package.package import Package
+from roost.serve.following import is_over
 from roost.serve.packages import id_of
 from tests.serve.servers import RUN, Server
 from tests.waiting import wait_for
@@ -70,6 +72,17 @@ def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Serve
         *pieces, end = list(stream)
         assert b"".join(base64.b64decode(data["bytes"]) for _, _, data in pieces) == truth[100:]
         assert pieces[-1][0] == str(len(truth)) and end[1] == "end"
+
+
+@pytest.mark.parametrize("what", ["log", "records"])
+def test_following_one_that_is_stopped_before_it_starts_ends(server: Server, what: str) -> None:
+    task = server.lab.one(server.lab.submit("exit 0", begin=time.time() + 3600))
+    package = Package.open(Path(task.package))
+    assert not is_over(package), "it may begin"
+    stream = server.follow(f"/runs/{id_of(task.package)}/{what}/follow")
+    server.lab.ask(task.id, "stop")
+    assert is_over(package), "it can begin no more"
+    assert [kind for _, kind, _ in stream] == ["end"]
 
 
 def test_what_happened_is_read_in_pages_too(server: Server, printed: Package) -> None:

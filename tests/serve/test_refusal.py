@@ -43,6 +43,26 @@ def test_setting_place_and_fix_are_told() -> None:
     assert (found.field, found.where, found.fix) == ("lr", "c.yaml:3", "a number")
 
 
+@pytest.mark.parametrize(
+    ("error", "field", "message", "fix"),
+    [
+        (Refused("is taken", setting="--name", received="a"), "name", "name: is taken; received 'a'", None),
+        (UsageError("--max-parallel is for a sweep"), None, "max_parallel is for a sweep", None),
+        (UsageError("-m and --whole is about cards", fix="--gpus 1"), None,
+         "memory_mb and whole is about cards. To mend it: gpus 1", "gpus 1"),
+        (NotFound("no program", setting="--"), "command", "command: no program", None),
+        (NotFound("x", setting="--after", received="a--name"), "after", "after: x; received 'a--name'", None),
+        (UsageError("x", fix="`roost x --name-of`"), None, "x. To mend it: `roost x --name-of`",
+         "`roost x --name-of`"),
+    ],
+)  # fmt: skip
+def test_options_are_called_as_the_parameters_are(
+    error: RoostError, field: str | None, message: str, fix: str | None
+) -> None:
+    found = refusal.of(error).problem
+    assert (found.field, found.message, found.fix) == (field, message, fix)
+
+
 @pytest.mark.parametrize("error", [ValueError("secret"), OSError(errno.EIO, "secret"), KeyError("secret")])
 def test_what_nobody_foresaw_is_told_to_the_log_alone(
     error: Exception, capsys: pytest.CaptureFixture[str]

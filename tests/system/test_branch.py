@@ -30,6 +30,7 @@ def line(made: Package) -> list[int]:
     return [info.id for info in made.store().line()]
 
 
+@pytest.mark.soak
 def test_the_new_branch_goes_on(tmp_path: Path) -> None:
     made = trained(tmp_path)
     steps = [info.step for info in made.store().line()]

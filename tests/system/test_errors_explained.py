@@ -134,6 +134,7 @@ def test_a_module_that_is_not_installed(tmp_path: Path) -> None:
     assert run.end[5] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
+@pytest.mark.soak
 def test_a_module_that_was_written_after_the_package_was_made(tmp_path: Path) -> None:
     run = Ended(tmp_path / "p", runner="import Model.late\n" + RUNNER)
     (tmp_path / "p" / "Model" / "late.py").touch()
@@ -143,6 +144,7 @@ def test_a_module_that_was_written_after_the_package_was_made(tmp_path: Path) ->
     assert error.startswith("Model/late.py of the project is not in the package, from which a run imports")
 
 
+@pytest.mark.soak
 def test_an_error_in_a_loader_worker_is_that_of_the_dataset(tmp_path: Path) -> None:
     dataset = DATASET + (
         "\nclass Bad:\n    def __len__(self): return 40\n    def __getitem__(self, index):\n"
@@ -186,6 +188,7 @@ def test_a_loss_that_became_nan(tmp_path: Path) -> None:
     assert len(run.end) == 1 and run.record["reason"] == "error", "a mistake needs no traceback"
 
 
+@pytest.mark.soak
 def test_debug_prints_the_whole_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOST_DEBUG", "1")
     run = Ended(tmp_path / "p", runner=with_loss("raise ValueError('no')"))

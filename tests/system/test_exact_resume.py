@@ -51,6 +51,7 @@ def test_killed_in_training_in_a_validation_and_inside_a_save(tmp_path: Path, un
     assert exact.fingerprint(started.package) == uninterrupted
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_stopped_in_training_and_in_a_validation(tmp_path: Path, uninterrupted: Any) -> None:
     started = exact.start(tmp_path, [])

@@ -61,6 +61,7 @@ def state(path: Path) -> Any:
     return newest.step, skeleton, {name: bytes(leaf.data) for name, leaf in leaves.items()}
 
 
+@pytest.mark.soak
 def test_initialized_then_trained_is_a_run_in_one(tmp_path: Path) -> None:
     made = config(tmp_path / "p")
     runs = made.parent / "runs"
@@ -105,6 +106,7 @@ def test_runs_from_the_same_weights(tmp_path: Path) -> None:
     assert "weights it began with" in shown and "runs/first: checkpoint 0 of step 0" in shown
 
 
+@pytest.mark.soak
 def test_check_goes_through_the_weights(tmp_path: Path) -> None:
     made = config(tmp_path / "p")
     torch.save({"net.0.weight": torch.zeros(6, 8), "other": torch.zeros(1)}, made.parent / "w.pt")

@@ -12,7 +12,6 @@ import pytest
 from roost.base import durable
 from roost.lab.remembered import Event
 from roost.lab.task import PENDING, RUNNING, SUCCEEDED, Need, Task
-from roost.operations import lab as operations
 from roost.operations import submit
 from roost.operations.submit import SubmitRequest
 from roost.operations.wanted import Wanted
@@ -68,8 +67,7 @@ def train(lab: Lab, mb: int | None = None) -> Task:
     wanted = Wanted(need=Need(cards=1, memory_mb=mb), simulated=True)
     with lab.here():
         request = SubmitRequest(config=lab.folder / "project" / "config.yaml", wanted=wanted)
-        (task,) = submit.of_training(request)
-        operations.enqueue([task])
+        (task,) = submit.submit(request).tasks
     return task
 
 
@@ -94,7 +92,7 @@ def test_who_takes_more_than_was_promised_goes_on_with_more_and_disturbs_nobody(
     memory = record_of(ended)["memory"]
     assert (memory["peak_mb"], memory["driver_mb"], memory["ooms"]) == (5_000, 400, 0)
     with lab.store() as store:
-        (peak,) = store.learned(task.profile)
+        (peak,) = store.learned()
     assert (peak.peak_mb, peak.overhead_mb, peak.scale, peak.ranks) == (5_000, 400, 10.0, 1)
     assert lab.one(neighbour).attempt == 1 and lab.one(neighbour).state == RUNNING
     (lab.folder / "ended").touch()

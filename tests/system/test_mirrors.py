@@ -41,6 +41,7 @@ def test_killed_twice_and_mirrored_without_a_hole_or_a_double(tmp_path: Path) ->
     assert [found for found in verify(cut.package) if not found.good] == []
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not may_mount(), reason="only root may mount a small disk")
 @pytest.mark.timeout(300)
 def test_a_mirror_on_a_full_disk_is_said_once_and_training_goes_on(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def test_a_split_that_leaves_nothing(tmp_path: Path, valid: int) -> None:
     assert "100" in last
 
 
+@pytest.mark.soak
 def test_a_kill_in_the_middle_of_the_download_harms_nothing(tmp_path: Path) -> None:
     files = digits(200)
     with Mirror(files) as mirror:

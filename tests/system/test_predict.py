@@ -30,6 +30,7 @@ HANGS = PREDICTS.replace(
 )
 
 
+@pytest.mark.soak
 def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
     """Which saves as often as it can, and removes what is being read."""
     config = project(tmp_path / "project", max_epochs="1000000", save_root="../runs", threads="1")

@@ -139,6 +139,7 @@ def test_all_stop_at_one_step_when_one_is_asked_to(tmp_path: Path) -> None:
     assert_nothing_left(ended.package)
 
 
+@pytest.mark.soak
 def test_a_rank_that_is_silent_is_named(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "loss", "is paused", rank_timeout="3s").end()
     assert (ended.code, ended.record["reason"]) == (1, "peer") and ended.seconds < BOUND_SECONDS + 3

@@ -105,6 +105,7 @@ def two_machines(config: Path, **of_the_second: str) -> Iterator[tuple[Path, lis
             yield package, [first, second]
 
 
+@pytest.mark.soak
 def test_a_rank_killed_on_another_machine_ends_both(endless: Path) -> None:
     deadline = str(int(time.time()) + 3600)
     with two_machines(endless, ROOST_DEADLINE=deadline) as (package, machines):

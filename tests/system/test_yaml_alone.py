@@ -96,6 +96,7 @@ def test_runs_is_killed_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert said.returncode == 4 and "width: expected a whole number >= 1" in said.stderr
 
 
+@pytest.mark.soak
 def test_is_checked_and_its_data_shown(config: Path, tmp_path: Path) -> None:
     said = program("check", config, "-CPU")
     assert said.returncode == 0 and "built anew: every bit as saved" in said.stdout, said.stdout + said.stderr
@@ -128,6 +129,7 @@ def test_bad_input_makes_nothing(old: str, new: str, said: str, config: Path, tm
     assert said in found.stderr or "runner has no setting 'others'" in found.stderr, found.stderr
 
 
+@pytest.mark.soak
 def test_what_only_the_run_can_tell(config: Path) -> None:
     """It is one line all the same, with the setting and its place."""
     config.write_text(CONFIG.replace("label: {", "label: {inputs: [output.logits, batch.1], "))

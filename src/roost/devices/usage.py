@@ -97,29 +97,24 @@ def _foreign(path: Path) -> Refused:
     return Refused("somebody else's file is where our use of the cards is written down", where=path, fix=fix)
 
 
-def decayed(
-    now: float, half_life_seconds: float = HALF_LIFE_SECONDS, *, leases: Iterable[Held] | None = None
-) -> dict[str, float]:
-    """The GPU-seconds of each user until now, weighted by the share of a card's memory; what was used one
-    half-life ago counts half. Leases that are held count as far as they have come.
+def decayed(now: float, *, leases: Iterable[Held]) -> dict[str, float]:
+    """The GPU-seconds of each user until now, weighted by the share of a card's memory; what was used
+    `HALF_LIFE_SECONDS` ago counts half. Leases that are held count as far as they have come.
 
     Args:
         now: Unix seconds.
-        half_life_seconds: Of what was used.
-        leases: Of all cards, those that have ended among them, if somebody has looked just now.
+        leases: Of all cards, those that have ended among them; looked at just now, as one that is removed
+            later is written down by then.
 
     Raises:
         OSError: The folder of the leases cannot be read.
     """
-    root = held.folder()
-    if leases is None:
-        leases = held.all_leases(root)
-    ledgers = _read(root / USAGE)  # after the leases: one that is removed meanwhile is written down by now
-    worth = {uid: ledger.worth(now, half_life_seconds) for uid, ledger in ledgers.items()}
+    ledgers = _read(held.folder() / USAGE)
+    worth = {uid: ledger.worth(now) for uid, ledger in ledgers.items()}
     for lease in leases:
         row = _row(lease, now if lease.is_live else lease.ended)
         if row is not None and not (lease.uid in ledgers and row.lease in ledgers[lease.uid].rows):
-            worth[lease.uid] = worth.get(lease.uid, 0.0) + _worth(row, now, half_life_seconds)
+            worth[lease.uid] = worth.get(lease.uid, 0.0) + _worth(row, now)
     return {held.name_of(uid): seconds for uid, seconds in worth.items() if seconds > 0}
 
 
@@ -141,7 +136,7 @@ class _Ledger:
         self._forget_worth()
 
     def _forget_worth(self) -> None:
-        self._half_life, self._at, self._worth = 0.0, -math.inf, 0.0
+        self._at, self._worth = -math.inf, 0.0
         self._unweighed = list(self.rows.values())
 
     def refresh(self) -> None:
@@ -167,18 +162,17 @@ class _Ledger:
                 self._unweighed.append(row)
         self._end += len(whole)
 
-    def worth(self, now: float, half_life: float) -> float:
+    def worth(self, now: float) -> float:
         """Of all rows; costs as much as there are rows that had not ended the last time."""
-        if half_life != self._half_life or now < self._at:
+        if now < self._at:
             self._forget_worth()
-            self._half_life, self._at = half_life, now
-        self._worth *= 0.5 ** ((now - self._at) / half_life)
+        self._worth *= 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)
         self._at = now
         ended = [row for row in self._unweighed if row.end <= now]
-        self._worth = math.fsum([self._worth, *(_worth(row, now, half_life) for row in ended)])
+        self._worth = math.fsum([self._worth, *(_worth(row, now) for row in ended)])
         if ended:
             self._unweighed = [row for row in self._unweighed if row.end > now]
-        return self._worth + math.fsum(_worth(row, now, half_life) for row in self._unweighed)
+        return self._worth + math.fsum(_worth(row, now) for row in self._unweighed)
 
 
 _ledgers_read: dict[Path, _Ledger] = {}
@@ -203,12 +197,12 @@ def _from(path: Path, start: int) -> bytes:
         return os.pread(file.fileno(), _LARGEST_BYTES, start)
 
 
-def _worth(row: Row, now: float, half_life: float) -> float:
+def _worth(row: Row, now: float) -> float:
     """The integral of the use from start to end, each second by its age."""
     end = min(row.end, now)
     if row.start >= end:
         return 0.0
-    decay = math.log(2) / half_life
+    decay = math.log(2) / HALF_LIFE_SECONDS
     rate = row.gpu_seconds / (row.end - row.start)
     return rate / decay * math.exp(-(now - end) * decay) * -math.expm1(-(end - row.start) * decay)
 

@@ -15,7 +15,7 @@ from roost.lab.aftermath import after
 from roost.lab.executors.protocol import Executor, Seen
 from roost.lab.remembered import Peak
 from roost.lab.store import Raced, Store
-from roost.lab.taken import Capacities, alike, on_this_machine
+from roost.lab.taken import Capacities, on_this_machine
 from roost.lab.task import KILL, LIVE, PENDING, RUNNING, STARTING, STOPPING, Task
 from roost.lab.transitions import ASKED
 
@@ -29,9 +29,11 @@ class Attempts:
         capacities: Of the cards.
     """
 
-    def __init__(self, store: Store, executor: Executor, capacities: Capacities = alike) -> None:
+    def __init__(self, store: Store, executor: Executor, capacities: Capacities) -> None:
         self._store, self._executor, self._capacities = store, executor, capacities
         self._fds: dict[str, int] = {}
+        self._live: set[str] = set()
+        """As `settle` has read them, with those that were started since."""
         self._asked: dict[str, str] = {}
         self._troubles: dict[str, str] = {}
 
@@ -48,9 +50,11 @@ class Attempts:
                 when None.
         """
         looked_at = None if ended is None else set(ended)
+        live = self._store.tasks(states=LIVE)
+        self._live = {task.id for task in live}
         return self.look_at(
             task
-            for task in self._store.tasks(states=LIVE)
+            for task in live
             if looked_at is None or task.id in looked_at or task.id not in self._fds or task.stop_asked
         )
 
@@ -63,20 +67,24 @@ class Attempts:
 
     def _look_at(self, tasks: Iterable[Task]) -> tuple[bool, list[Task]]:
         """Gives whether one lives no more, and those that do and have no descriptor."""
-        found = [(task, seen) for task in tasks if (seen := self._seen(task)) is not None]
+        given = list(tasks)
+        self._live |= {task.id for task in given}
+        found = [(task, seen) for task in given if (seen := self._seen(task)) is not None]
         if not found:
             return False, []
         with self._store.together():
             known = [now for task, seen in found if (now := self._settled(task, seen)) is not None]
         live = [task for task in known if task.state in LIVE]
+        self._live -= {task.id for task in known if task.state not in LIVE}
         for task in live:
             self._see_to(task)
         return len(live) < len(known), [task for task in live if task.id not in self._fds]
 
     @property
     def are_watched(self) -> bool:
-        """Whether each of them has a descriptor, so that none must be asked from time to time."""
-        return all(task.id in self._fds for task in self._store.tasks(states=LIVE))
+        """Whether each of them has a descriptor, so that none must be asked from time to time; of those that
+        `settle` has found, and that were looked at since."""
+        return self._live <= self._fds.keys()
 
     def close(self) -> None:
         """Watches nothing any more."""

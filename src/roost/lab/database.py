@@ -39,6 +39,7 @@ def open_(folder: Path) -> sqlite3.Connection:
     with told(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_SECONDS)
         try:
+            connection.execute("PRAGMA secure_delete = ON")  # of an environment that is forgotten
             schema.prepare(connection, path)
             place.require_own(path, 0o600)
             for pragma in ("synchronous = FULL", "foreign_keys = ON"):
@@ -134,6 +135,18 @@ def writing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         if connection.in_transaction:  # some errors have rolled it back already
             connection.execute("ROLLBACK")
         raise
+
+
+def wipe(connection: sqlite3.Connection) -> bool:
+    """Leaves nothing of what was deleted in the file beside the queue, to which changes are written first;
+    gives whether that could be: not while somebody reads, and not on a full disk."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+    except sqlite3.Error:  # the change itself is made; what is damaged is told by whoever reads next
+        return False
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE_SECONDS * 1000)}")
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from roost.devices.wants import Posted, Told, Want
 from roost.lab.policy.decide import end_of, seconds_of
 from roost.lab.policy.room import Shape, usable
 from roost.lab.policy.state import Decision, Held, Rules, State
+from roost.lab.policy.words import ROOM, word_of
 from roost.lab.task import PENDING, Need, Task
 
 PATIENCE_SECONDS = 10.0
@@ -37,10 +38,6 @@ _PASSED_OVER_SECONDS, _LONGEST_SECONDS = 60.0, 3600.0
 """For how long somebody is passed over who has not; twice as long each time."""
 _STEP = 10.0
 """Seconds; ends are told no finer."""
-_WAITING = tuple(
-    f"{word}:" for word in ("cards", "memory", "reservation", "reserved", "drained", "trouble", "foreign")
-)
-"""Reasons of tasks that would start if there were room."""
 
 
 @dataclass(slots=True)
@@ -117,7 +114,7 @@ class Neighbours:
             state: As it was decided on.
             decision: The whole.
         """
-        waiting = {id for id, why in decision.reasons.items() if why.startswith(_WAITING)}
+        waiting = {id for id, why in decision.reasons.items() if word_of(why) in ROOM}
         waiting -= self._theirs.keys()
         tasks = [task for task in state.pending if task.id in waiting]
         self._tell(state, tasks)

@@ -89,7 +89,8 @@ def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None
     notes += arrival.hopeless(tasks)
     path = folder / database.NAME
     with place.alone(folder):
-        settings, peaks = _remembered(path)
+        roots.note(folder, [Path(task.package) for task in tasks])  # while none stands nobody begins another
+        settings, peaks = _remembered(_newest(path))
         staging = durable.staging_name(path)
         durable.make_folder(staging, mode=0o700)
         try:
@@ -103,7 +104,6 @@ def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None
             durable.rename(staging / database.NAME, path)
         finally:
             durable.discard(staging)
-    roots.note(folder, [Path(task.package) for task in tasks])
     for one in found:
         if one.lab and one.lab != ticket.name_of_lab(folder):
             try:
@@ -225,14 +225,27 @@ def _remembered(path: Path) -> tuple[dict[str, Any], list[Peak]]:
 
 
 def _put_aside(path: Path) -> Path | None:
-    """Gives the old queue a second name. Its own it keeps until the new one takes that: whoever opened the
-    folder in between would begin a third."""
-    if not path.exists():
-        return None
-    aside = path.with_name(f"{path.name}.before-{names.time_name(time.time())}")
-    os.link(path, aside)
-    for suffix in _BESIDE:  # under the new queue these would be taken for its own
-        beside = path.with_name(path.name + suffix)
-        if beside.exists():
-            durable.rename(beside, aside.with_name(aside.name + suffix))
-    return aside
+    """Gives the old queue another name. At every moment it is whole under one of them, or it is gone: its
+    last changes stand in a file beside it, which has both names meanwhile."""
+    aside = path.with_name(f"{_aside(path)}{names.time_name(time.time())}")
+    besides = [suffix for suffix in _BESIDE if path.with_name(path.name + suffix).exists()]
+    for suffix in besides:
+        os.link(path.with_name(path.name + suffix), aside.with_name(aside.name + suffix))
+    if was_there := path.exists():
+        durable.rename(path, aside)
+    for suffix in besides:  # under the new queue these would be taken for its own
+        path.with_name(path.name + suffix).unlink()
+    durable.fsync_folder(path.parent)
+    return aside if was_there else None
+
+
+def _newest(path: Path) -> Path:
+    """The old queue; where that is gone, what was put aside last: by one who was killed then, perhaps."""
+    if path.exists():
+        return path
+    asides = [one for one in path.parent.glob(f"{_aside(path)}*") if not one.name.endswith(_BESIDE)]
+    return max(asides, default=path)
+
+
+def _aside(path: Path) -> str:
+    return f"{path.name}.before-"

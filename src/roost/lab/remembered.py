@@ -6,7 +6,7 @@ import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,16 +121,11 @@ class Remembered:
             beside = f"the driver {memory(peak.overhead_mb)} beside"
             self._note_all([(task, "measured", f"it took {memory(peak.peak_mb)} of each card, {beside}")])
 
-    def learned(self, key: str | None = None) -> list[Peak]:
-        """What attempts have taken, the oldest first.
-
-        Args:
-            key: Those of this one; all when None.
-        """
-        own, values = ("WHERE key = ?", (key,)) if key is not None else ("", ())
+    def learned(self) -> list[Peak]:
+        """What attempts have taken, the oldest first."""
         with self._reading() as connection:
-            sql = f"SELECT {', '.join(Peak._fields)} FROM profile {own} ORDER BY seq"
-            return [Peak(*row) for row in connection.execute(sql, values)]
+            sql = f"SELECT {', '.join(Peak._fields)} FROM profile ORDER BY seq"
+            return [Peak(*row) for row in connection.execute(sql)]
 
     def learned_since(self, seq: int) -> tuple[int, list[Peak]]:
         """What attempts have taken, the oldest first; and up to which number this tells.
@@ -169,6 +164,13 @@ class Remembered:
         own, values = ('WHERE "user" = ?', (user,)) if user is not None else ("", ())
         with self._reading() as connection:
             return dict(connection.execute(f"SELECT state, count(*) FROM task {own} GROUP BY state", values))
+
+    def packages(self, states: Sequence[str]) -> list[tuple[str, str, str]]:
+        """The id, the state and the package of each task in one of these states."""
+        marks = ", ".join("?" * len(states))
+        with self._reading() as connection:
+            sql = f"SELECT id, state, package FROM task WHERE state IN ({marks}) ORDER BY seq"
+            return list(connection.execute(sql, tuple(states)))
 
     def settings(self) -> dict[str, Any]:
         """How the lab is set, as far as somebody has set it."""

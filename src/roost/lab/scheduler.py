@@ -23,6 +23,7 @@ from roost.lab.neighbours import Neighbours
 from roost.lab.policy.decide import decide
 from roost.lab.policy.room import capacity_mb, shared_mb, spare_mb, usable
 from roost.lab.policy.state import Placement, Rules, State
+from roost.lab.policy.words import CARDS, DISK, MACHINE, RACE, TAKEN, word_of
 from roost.lab.rules import rules_in
 from roost.lab.store import Raced, Store
 from roost.lab.task import EVICT, FAILED, LIVE, PENDING, Task
@@ -31,7 +32,6 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC
 """What the machine has too little of, whatever the task is."""
 _NO_DISK = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
 """A disk that may come back: that of the task's package, others may be on another one."""
-_RACE, _TAKEN, _MACHINE, _DISK = "race:", "taken:", "machine:", "disk:"
 _LOOK_SECONDS, _SOON_SECONDS = 5.0, 0.05
 
 
@@ -116,7 +116,7 @@ class Scheduler:
                 cards, leases = self._ask(), held.all_leases(held.folder())
                 used = usage.decayed(now, leases=leases)
             except (RoostError, OSError) as error:  # tasks of the CPU do not wait for that
-                unseen = {task.id: f"cards: {error}" for task in pending if task.need.cards}
+                unseen = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}
                 pending = [task for task in pending if not task.need.cards]
                 cards, wants_cards = [], False
         state = State(
@@ -145,11 +145,11 @@ class Scheduler:
         """Starts what was placed: all of it before one is waited for. Gives why those wait that could not be
         started, and whether another one has ended already."""
         waits: dict[str, str] = {}
-        coming: list[tuple[Task, Callable[[], int]]] = []
+        coming: list[tuple[Task, Callable[[], None]]] = []
         started: list[Task] = []
         why = ""
         for task in self._begun(placements, tasks, cards, rules, waits):
-            if why.startswith(_MACHINE):  # the next one would fare no better
+            if word_of(why) == MACHINE:  # the next one would fare no better
                 waits[task.id] = self._put_back(task, why)
                 continue
             chosen = [cards[id] for id in task.cards]
@@ -166,7 +166,7 @@ class Scheduler:
         started += self._stand(coming, waits)
         return {id: why for id, why in waits.items() if why}, self._attempts.look_at(started)
 
-    def _stand(self, coming: list[tuple[Task, Callable[[], int]]], waits: dict[str, str]) -> list[Task]:
+    def _stand(self, coming: list[tuple[Task, Callable[[], None]]], waits: dict[str, str]) -> list[Task]:
         """Waits for those that come up, and leaves none in ``coming``; gives those that stand. Why others
         wait is added to ``waits``."""
         started = []
@@ -204,7 +204,7 @@ class Scheduler:
                         self._store.start(task, chosen, placement.mb, most_per_card=most, spare_mb=spare)
                     )
                 except Raced:
-                    waits[placement.task] = f"{_RACE} somebody was quicker; it is looked at again at once"
+                    waits[placement.task] = f"{RACE}: somebody was quicker; it is looked at again at once"
         return begun
 
     def _not_started(self, begun: Task, error: Exception) -> str:
@@ -212,22 +212,26 @@ class Scheduler:
         if not isinstance(error, Busy):
             self._deaf_until = time.monotonic() + _LOOK_SECONDS
         if isinstance(error, Refused):
-            return self._put_back(begun, f"{_TAKEN} {error}")
+            return self._put_back(begun, f"{TAKEN}: {error}")
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            return self._put_back(begun, f"{_MACHINE} {error}")
+            return self._put_back(begun, f"{MACHINE}: {error}")
         if isinstance(error, OSError) and error.errno in _NO_DISK:
-            return self._put_back(begun, f"{_DISK} {error}")
+            return self._put_back(begun, f"{DISK}: {error}")
         if not isinstance(error, RoostError | OSError):
             traceback.print_exception(error)
-        with suppress(Raced):  # as below
+        try:
             why = f"it could not be started: {error}"
             self._store.move(begun, FAILED, reason=why, ended=time.time())
+        except Raced:  # as below
+            self._attempts.look_at([begun])
         return ""
 
     def _put_back(self, begun: Task, why: str) -> str:
         """Lets a task wait of which nothing has begun: that was no attempt."""
-        with suppress(Raced):  # it is asked to end: that it has never begun is seen at the next look
+        try:
             self._store.move(begun, PENDING, attempt=begun.attempt - 1)
+        except Raced:  # it is asked to end: that it has never begun is seen at the next look, which is soon
+            self._attempts.look_at([begun])
         return why
 
     def _explain(self, reasons: dict[str, str]) -> None:
@@ -266,8 +270,8 @@ def without_all_holders(cards: Iterable[Card], leases: Iterable[held.Held]) -> l
 
 def _next_look(pending: Sequence[Task], reasons: Mapping[str, str], now: float) -> float:
     begins = [task.begin - now for task in pending if task.begin is not None and task.begin > now]
-    waiting = [(task, reasons[task.id]) for task in pending if reasons.get(task.id)]
-    if any(why.startswith(_RACE) for _, why in waiting):
+    waiting = [(task, word_of(reasons[task.id])) for task in pending if reasons.get(task.id)]
+    if any(word == RACE for _, word in waiting):
         return _SOON_SECONDS
-    may_change = any(task.need.cards or why.startswith((_TAKEN, _MACHINE, _DISK)) for task, why in waiting)
+    may_change = any(task.need.cards or word in (TAKEN, MACHINE, DISK) for task, word in waiting)
     return max(_SOON_SECONDS, min([_LOOK_SECONDS if may_change else math.inf, *begins]))

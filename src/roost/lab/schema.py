@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from roost.base.errors import Refused
-from roost.lab import place
+from roost.lab import place, rows
 
 VERSION = 2
 
@@ -14,9 +15,13 @@ _ENVIRONMENT = """CREATE TABLE environment (
         number INTEGER PRIMARY KEY,
         digest BLOB NOT NULL UNIQUE,
         variables BLOB NOT NULL)"""
+_OF_A_TASK = "environment INTEGER REFERENCES environment (number)"
+_OF_A_SWEEP = 'CREATE INDEX task_array ON task ("array") WHERE "array" IS NOT NULL'
+_WHO_HAS_IT = "CREATE INDEX task_environment ON task (environment) WHERE environment IS NOT NULL"
 
 TABLES = (
-    """CREATE TABLE task (
+    _ENVIRONMENT,
+    f"""CREATE TABLE task (
         seq INTEGER PRIMARY KEY,
         "id" TEXT NOT NULL UNIQUE,
         "name" TEXT NOT NULL,
@@ -42,10 +47,13 @@ TABLES = (
         "ended" REAL,
         "exit_code" INTEGER,
         "stop_asked" TEXT NOT NULL,
-        "plan" BLOB NOT NULL)""",
+        "plan" BLOB NOT NULL,
+        {_OF_A_TASK})""",
     'CREATE INDEX task_name ON task ("name")',
     'CREATE INDEX task_package ON task ("package")',
     'CREATE INDEX task_state ON task ("state")',
+    _WHO_HAS_IT,
+    _OF_A_SWEEP,
     """CREATE TABLE allocation (
         task TEXT NOT NULL REFERENCES task ("id"),
         place INTEGER NOT NULL,
@@ -71,23 +79,33 @@ TABLES = (
         at REAL NOT NULL)""",
     "CREATE INDEX profile_key ON profile (key)",
     "CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    _ENVIRONMENT,
 )
-"""``plan`` is last: a listing, which leaves it out, does not read past it. In it stands the number of an
-environment; in those of version 1 the environment itself."""
+"""``plan``, and the environment without which nobody wants it, are last: a listing, which leaves them out,
+does not read past them."""
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {1: (_ENVIRONMENT,)}
+_Steps = Sequence[str | Callable[[sqlite3.Connection], None]]
+MIGRATIONS: dict[int, _Steps] = {
+    1: (
+        _ENVIRONMENT,
+        f"ALTER TABLE task ADD COLUMN {_OF_A_TASK}",
+        _WHO_HAS_IT,
+        _OF_A_SWEEP,
+        rows.take_out_environments,
+    )
+}
 """What makes the tables of the next version of those of this one."""
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes the tables, or brings them up to date, when nobody else does; of older ones a copy is kept.
+    """Makes the tables, or brings them up to date, when nobody else does. Of older ones a copy is kept until
+    the new ones have been read whole: it holds environments of tasks that end afterwards.
 
     Raises:
         Refused: A newer roost has made them.
+        rows.Unreadable: A row of theirs holds what no roost has written.
         sqlite3.Error: They cannot be read or made.
     """
-    if _version(connection) == VERSION:
+    if _version(connection) == VERSION and not _copies(path):
         return
     with place.alone(path.parent):
         found = _version(connection)
@@ -102,23 +120,51 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             _apply(connection, TABLES)
         elif found < VERSION:
-            _keep_copy(connection, path.with_name(f"{path.name}.version-{found}"))
-            _apply(connection, [line for n in range(found, VERSION) for line in MIGRATIONS[n]])
+            _keep_copy(connection, _copy(path, found))
+            _apply(connection, [step for n in range(found, VERSION) for step in MIGRATIONS[n]])
+        if copies := _copies(path):
+            _tidy(connection)
+            for copy in copies:
+                copy.unlink()
 
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _apply(connection: sqlite3.Connection, lines: tuple[str, ...] | list[str]) -> None:
+def _apply(connection: sqlite3.Connection, steps: _Steps) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for line in (*lines, f"PRAGMA user_version = {VERSION}"):
-            connection.execute(line)
+        for step in (*steps, f"PRAGMA user_version = {VERSION}"):
+            if isinstance(step, str):
+                connection.execute(step)
+            else:
+                step(connection)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _tidy(connection: sqlite3.Connection) -> None:
+    """Reads all, and leaves nothing of the older tables in the file.
+
+    Raises:
+        sqlite3.Error: They are damaged, or cannot be written.
+    """
+    found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
+    if found != ["ok"]:
+        raise sqlite3.DatabaseError(found[0])
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _copy(path: Path, version: int) -> Path:
+    return path.with_name(f"{path.name}.version-{version}")
+
+
+def _copies(path: Path) -> list[Path]:
+    return [copy for version in range(1, VERSION) if (copy := _copy(path, version)).exists()]
 
 
 def _keep_copy(connection: sqlite3.Connection, path: Path) -> None:

@@ -19,8 +19,8 @@ import msgspec
 
 from roost.base.errors import NotFound
 from roost.devices.card import Card
-from roost.lab import allotment, arrival, database, finding, place, remembered, roots, rows, ticket, wake
-from roost.lab.task import EVICT, LIVE, PENDING, STARTING, STOPPED, SUCCEEDED, Task
+from roost.lab import allotment, arrival, database, finding, place, remembered, rows, ticket, wake
+from roost.lab.task import ENDED, EVICT, LIVE, PENDING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.transitions import ASKED, LIVES_NO_MORE, WAITS, is_stronger, require, require_next, why_stopped
 
 _AT_ONCE = 500
@@ -42,7 +42,9 @@ class Store(remembered.Remembered):
         super().__init__(folder / database.NAME, connection)
         self.folder = folder
         self._untold: list[Task] | None = None
-        """Whose tickets are written when the transaction around all has ended."""
+        """Whose tickets are written at the end of the transaction around all."""
+        self._is_to_wipe = False
+        """Whether an environment was forgotten whose bytes may still stand somewhere."""
 
     @classmethod
     def open(cls, folder: Path | None = None) -> Self:
@@ -104,7 +106,7 @@ class Store(remembered.Remembered):
         *,
         states: Sequence[str] | None = None,
         user: str | None = None,
-        array: str | None = None,
+        arrays: Sequence[str] | None = None,
         newest: int | None = None,
         oldest: int | None = None,
     ) -> list[Task]:
@@ -113,18 +115,18 @@ class Store(remembered.Remembered):
         Args:
             states: Those of these; of all when None, like the rest.
             user: His.
-            array: Those of this sweep.
+            arrays: Those of these sweeps, at most 500.
             newest: So many of them, the last ones.
             oldest: So many of them, the first ones; of each sweep its first task alone.
         """
         terms, values = [], []
-        for name, value in (("user", user), ("array", array)):
-            if value is not None:
-                terms.append(f'"{name}" = ?')
-                values.append(value)
-        if states is not None:
-            terms.append(f'"state" IN ({", ".join("?" * len(states))})')
-            values += states
+        if user is not None:
+            terms.append('"user" = ?')
+            values.append(user)
+        for name, some in (("state", states), ("array", arrays)):
+            if some is not None:
+                terms.append(f'"{name}" IN ({", ".join("?" * len(some))})')
+                values += some
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
         if oldest is not None:
             firsts = f"SELECT min(seq) FROM task {where} GROUP BY coalesce(array, id) ORDER BY 1"
@@ -178,7 +180,7 @@ class Store(remembered.Remembered):
         for id, card, mb in self._connection.execute("SELECT task, card, mb FROM allocation ORDER BY place"):
             held[id].append((card, mb))
         found = self._connection.execute(f"SELECT {columns} FROM task {rest}", values)
-        return [rows.task(row, held, self._connection) for row in found]
+        return [rows.task(row, held) for row in found]
 
     # --- changing
 
@@ -186,27 +188,31 @@ class Store(remembered.Remembered):
     def together(self) -> Iterator[None]:
         """One transaction for all changes inside: the disk is waited for once. Each is made, or raises, for
         itself; an error that ends the block takes all back."""
-        self._untold = []
-        try:
-            with self._writing():
+        with self._writing():
+            self._untold = untold = list[Task]()
+            try:
                 yield
-            untold = self._untold
-        finally:
-            self._untold = None
-        for task in untold:
-            self._write_ticket(task)
+            finally:
+                self._untold = None
+            for task in untold:
+                self._write_ticket(task)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with super()._writing() as connection:
+            yield connection
+        if self._is_to_wipe and not connection.in_transaction:
+            self._is_to_wipe = not database.wipe(connection)
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Queues new tasks, all or none.
+        """Queues new tasks, all or none. Where their packages lie was noted before (`roost.lab.roots`).
 
         Raises:
             NotFound: One waits for a task that is not there.
             Refused: One is there already, or waits for itself or for one that did not succeed.
-            OSError: Where their packages lie cannot be noted.
         """
         with self._writing() as connection:
             arrival.require_sound(tasks, self.states([id for task in tasks for id in (task.id, *task.after)]))
-            roots.note(self.folder, [Path(task.package) for task in tasks])
             rows.insert(connection, tasks)
             self._note_all((task.id, task.state, "") for task in tasks)
 
@@ -266,8 +272,8 @@ class Store(remembered.Remembered):
             moved = self._replaced(task, to, changes, str(changes.get("reason", "")))
             if measured is not None:
                 self._learn(measured, task=task.id)
-        if to not in LIVE and to != SUCCEEDED:  # of that its session tells, whatever the queue was
-            self._write_ticket(moved)
+            if to not in LIVE and to != SUCCEEDED:  # of that its session tells, whatever the queue was
+                self._write_ticket(moved)
         return moved
 
     def update(self, task: Task, **changes: Any) -> Task:
@@ -303,12 +309,11 @@ class Store(remembered.Remembered):
                     return task
                 why = why_stopped(task.attempt)
                 moved = self._replaced(task, STOPPED, {"reason": why, "ended": time.time()}, why)
-            elif not is_stronger(how, task.stop_asked):
+                self._write_ticket(moved)
+                return moved
+            if not is_stronger(how, task.stop_asked):
                 return task
-            else:
-                return self._replaced(task, task.state, {"stop_asked": how}, ASKED[how], kind="asked")
-        self._write_ticket(moved)
-        return moved
+            return self._replaced(task, task.state, {"stop_asked": how}, ASKED[how], kind="asked")
 
     def change(self, id: str, *, held: bool | None = None, priority: int | None = None) -> Task:
         """Holds a task back, or lets it go, or gives it another priority; for its next attempt, if it lives.
@@ -323,8 +328,8 @@ class Store(remembered.Remembered):
         with self._writing():
             task = self._unended(id)
             moved = self._replaced(task, task.state, changes, text, kind="changed")
-        if moved.state == PENDING:
-            self._write_ticket(moved)
+            if moved.state == PENDING:
+                self._write_ticket(moved)
         return moved
 
     def explain(self, reasons: Mapping[str, str]) -> None:
@@ -356,12 +361,17 @@ class Store(remembered.Remembered):
         sql = f"UPDATE task SET {names} WHERE id = ? AND version = ?"
         if not self._connection.execute(sql, (*columns.values(), task.id, task.version)).rowcount:
             raise Raced(f"the task {task.id} is not as it was seen")
+        if to in ENDED:
+            self._is_to_wipe |= rows.drop_environment(self._connection, task.id)
+            new = msgspec.structs.replace(new, plan=rows.without_environment(new.plan))
         self._note_all([(task.id, kind or to, text)])
         return new
 
     def _write_ticket(self, task: Task) -> None:
-        """The queue is what counts: where the package cannot be written, that is told, and no more. One that
-        is gone needs no ticket."""
+        """Before the change is committed: after a kill in between a queue made anew must not run again what
+        was stopped; and of two who change a task the later one is the later writer here, too. The queue is
+        what counts: where the package cannot be written, that is told, and no more. One that is gone needs no
+        ticket."""
         if self._untold is not None:
             self._untold.append(task)
             return

@@ -40,11 +40,6 @@ Capacities = Callable[[int], tuple[int, int]]
 """Asks what tasks may have of a card of so many MB, and of the largest card."""
 
 
-def alike(card_mb: int) -> tuple[int, int]:
-    """All cards are like this one, and tasks may have all of it."""
-    return card_mb, card_mb
-
-
 def of_the_card(cards: Sequence[Card]) -> dict[str, Any]:
     """What the request of a session tells of its cards, so that the session tells all; of several models the
     smallest card."""

@@ -47,7 +47,7 @@ def name_of_lab(folder: Path, host: str = "") -> str:
     return f"{host or os.uname().nodename}:{folder.resolve()}"
 
 
-def write(task: Task, lab: Path | None = None) -> None:
+def write(task: Task, lab: Path) -> None:
     """Writes it into the task's package. Of the plan the environment is left out, which may hold secrets: a
     package is shown to others; and all of it once the task has ended.
 
@@ -61,7 +61,7 @@ def write(task: Task, lab: Path | None = None) -> None:
     _write(_path(task), task, lab)
 
 
-def announce(task: Task, lab: Path | None = None) -> None:
+def announce(task: Task, lab: Path) -> None:
     """Writes it before the task is queued, for `confirm`. For the arguments see `write`.
 
     Raises:
@@ -99,14 +99,13 @@ def remove(task: Task) -> None:
         durable.discard(path)
 
 
-def _write(path: Path, task: Task, lab: Path | None) -> None:
+def _write(path: Path, task: Task, lab: Path) -> None:
     body: dict[str, Any] = {
         name: value for name, value in msgspec.to_builtins(task).items() if name not in _HELD
     }
     left_out = task.plan if task.state in ENDED else (ENVIRONMENT,)
     body["plan"] = {name: value for name, value in task.plan.items() if name not in left_out}
-    whose = {} if lab is None else {_LAB: name_of_lab(lab)}
-    data = json.dumps({"format": FORMAT, **whose, **body}, indent=1).encode() + b"\n"
+    data = json.dumps({"format": FORMAT, _LAB: name_of_lab(lab), **body}, indent=1).encode() + b"\n"
     durable.write(path, data, mode=0o600)
 
 

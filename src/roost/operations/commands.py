@@ -54,6 +54,7 @@ def submit_command(
     if wanted.strategy is not None or wanted.most_parallel is not None:
         raise UsageError("a strategy and --max-parallel are for trainings", fix="leave them out")
     wanted.require_sense()
+    wanted.require_hope()
     wanted = wanted.with_cards(None)
     folder = folder or Path.cwd()
     require_program(command, folder)

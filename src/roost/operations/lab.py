@@ -183,7 +183,7 @@ def status() -> Status:
 
 
 def log(lines: int) -> list[str]:
-    """The last lines of what the daemons of this lab wrote down; none where none ever ran.
+    """The last lines of what the daemons of this lab wrote down; none where they had nothing to tell.
 
     Args:
         lines: How many at most.

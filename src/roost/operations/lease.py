@@ -17,13 +17,14 @@ from roost.base.errors import NotFound, Refused
 from roost.base.listed import listed
 from roost.base.size import memory
 from roost.devices import held, leases, providers, usage, visible
-from roost.devices.card import Card
+from roost.devices.card import Card, User
 from roost.devices.leases import Busy, Holder, Leases
 from roost.lab import place, wake
 from roost.lab.neighbours import Neighbours
 from roost.lab.policy.decide import decide
 from roost.lab.policy.room import spare_mb
 from roost.lab.policy.state import Rules, State
+from roost.lab.policy.words import RESERVATION, word_of
 from roost.lab.scheduler import without_all_holders, without_holders
 from roost.lab.session import CARDS_VARIABLE
 from roost.lab.task import PENDING, Need, Task
@@ -141,7 +142,7 @@ class _Turn:
         self._neighbours.answer(joined, whole)
         if self._neighbours.ours(whole).placements:
             return True
-        return not whole.placements and not whole.reasons[self._want.id].startswith("reservation:")
+        return not whole.placements and word_of(whole.reasons[self._want.id]) != RESERVATION
 
     def wait(self) -> None:
         """Until there may be more."""
@@ -257,7 +258,7 @@ def _is_unused(card: Card, mb: int | None) -> bool:
     return not card.total_mb or mb <= card.free_mb
 
 
-def _strangers(card: Card) -> Sequence[object]:
+def _strangers(card: Card) -> Sequence[User]:
     return without_holders(card, held.live_leases(card.id)).users
 
 

@@ -21,6 +21,8 @@ _MOST_ENDED = 5
 """A sweep counts as one."""
 _LOOKED_AT = 100
 """So many that have ended are looked at for those that did last: some take longer than others."""
+_SWEEPS_AT_ONCE = 500
+"""In one question to the queue."""
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,8 +193,10 @@ def _newer(store: Store, user: str | None, most_waiting: int | None) -> list[Tas
             last.setdefault(task.array or task.id, task)
     waiting = store.tasks(states=[PENDING], user=user, oldest=most_waiting)
     found = {task.id: task for task in (*waiting, *store.tasks(states=LIVE, user=user), *last.values())}
-    for array in {task.array for task in found.values() if task.array is not None}:
-        found |= {task.id: task for task in store.tasks(array=array, user=user)}
+    arrays = sorted({task.array for task in found.values() if task.array is not None})
+    for start in range(0, len(arrays), _SWEEPS_AT_ONCE):
+        some = store.tasks(arrays=arrays[start : start + _SWEEPS_AT_ONCE], user=user)
+        found |= {task.id: task for task in some}
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shlex
 import time
@@ -120,8 +121,18 @@ def require_unqueued(package: Path) -> None:
         Refused: One does.
     """
     with lab.opened() as store:
-        waiting = store.tasks(states=[PENDING, *LIVE])
-    for task in waiting:
-        if Path(task.package).resolve() == package.resolve():
-            what = f"a task of this package is {task.state}: {task.id}"
-            raise Refused(what, where=package, fix=f"wait for it, or `roost stop {task.id}`")
+        unended = store.packages([PENDING, *LIVE])
+    this, links_in = package.resolve(), functools.cache(_links_in)  # many lie in one folder
+    for id, state, path in unended:
+        folder, _, name = path.rpartition("/")
+        if (name == this.name or name in links_in(folder)) and Path(path).resolve() == this:
+            what = f"a task of this package is {state}: {id}"
+            raise Refused(what, where=package, fix=f"wait for it, or `roost stop {id}`")
+
+
+def _links_in(folder: str) -> frozenset[str]:
+    try:
+        with os.scandir(folder) as found:
+            return frozenset(one.name for one in found if one.is_symlink())
+    except OSError:  # it is gone, with all that was in it
+        return frozenset()

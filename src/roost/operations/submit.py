@@ -116,6 +116,7 @@ def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
     package = intact.opened(request.package, to_go_on=True)
     wanted.require_sense()
+    wanted.require_hope()
     with place.alone(package.path):  # two who submit it at the same time would both see it free
         require_unqueued(package.path)
         lock_fd = take(package)
@@ -141,28 +142,13 @@ def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
         return Submitted(queued([task_of(package, session, wanted)], is_new=False), notes)
 
 
-def of_training(request: SubmitRequest) -> Iterator[Task]:
-    """Makes the package of each task; first makes sure that every one of them can be made.
-
-    Yields:
-        Each task, once its package stands.
-
-    Raises:
-        NotFound: There is no such config, or no such task to wait for.
-        ConfigError: The config, or a file it names, is wrong; nothing was made.
-        UsageError: What is asked contradicts itself; likewise.
-        Refused: A task could never start; likewise.
-        OSError: A package cannot be written; what was made of it is removed.
-    """
-    yield from _made(_prepared(request, _unheard), request.command, _unheard)
-
-
 def _prepared(request: SubmitRequest, tell: Callable[[str], None]) -> list[Prepared]:
     """Every training of what is asked, all of them checked."""
     combinations = sweep.expand(request.overrides)
     if len(combinations) == 1 and request.wanted.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
     request.wanted.require_sense()
+    request.wanted.require_hope()
     files, prepared = layers.load_files(request.config, tuning=request.tuning), list[Prepared]()
     for overrides in combinations:
         like = prepared[0].plan if prepared else None

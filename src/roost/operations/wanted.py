@@ -18,7 +18,7 @@ from roost.base.interval import parse_duration
 from roost.base.moment import parse_moment
 from roost.base.size import memory
 from roost.devices import providers
-from roost.lab.arrival import require_hope
+from roost.lab import arrival
 from roost.lab.remembered import RULES
 from roost.lab.store import Store
 from roost.lab.task import Need, Task
@@ -55,12 +55,10 @@ class Wanted:
     """Whether the lab's cards are simulated."""
 
     def require_sense(self) -> None:
-        """Makes sure that it says something, and can begin some day as far as other tasks are concerned.
+        """Makes sure that it says something, whatever the queue holds.
 
         Raises:
             UsageError: It does not.
-            NotFound: It waits for a task that is not there.
-            Refused: It waits for one that did not succeed.
         """
         if abs(self.priority) > HIGHEST_PRIORITY:
             fix = f"give one from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}"
@@ -72,11 +70,19 @@ class Wanted:
         if self.begin is not None and self.begin > now + _FARTHEST_DAYS * 86400:
             fix = "give a moment within a year"
             raise UsageError("is too far away", setting="--begin", received=_shown(self.begin), fix=fix)
+
+    def require_hope(self) -> None:
+        """Asks the queue whether it can begin some day, as far as other tasks are concerned.
+
+        Raises:
+            NotFound: It waits for a task that is not there.
+            Refused: It waits for one that did not succeed.
+        """
         if self.after:
             with lab.opened() as store:
                 states = store.states(list(self.after))
             for other in self.after:
-                require_hope(other, states.get(other))
+                arrival.require_hope(other, states.get(other))
 
     def with_cards(self, devices: Devices | None) -> Wanted:
         """With the number of cards, where nobody has said it.

@@ -15,8 +15,10 @@ from msgspec import Meta
 
 from roost.base import regular
 from roost.base.errors import NotFound
+from roost.lab import ticket
 from roost.lab.output import output_of
 from roost.lab.remembered import Event as Remembered
+from roost.lab.task import ENDED
 from roost.operations import lab
 from roost.operations.output import Output as Reader
 from roost.package.package import Package
@@ -100,6 +102,14 @@ def page(package: Package, asked: Log) -> Page:
     return Page(offset, offset + len(data), size, data.decode("utf-8", "replace"))
 
 
+def is_over(package: Package) -> bool:
+    """Whether no session of a run runs; of one that never began, whether no task of it may begin one."""
+    if sessions := package.sessions():
+        return sessions[-1].state not in ("starting", "running")
+    told = ticket.read_all(package.path)
+    return bool(told) and all(one.task.state in ENDED for one in told)
+
+
 class Output:
     """The output of a run, followed; a piece's cursor is the offset after it.
 
@@ -118,8 +128,7 @@ class Output:
         """Whether no session runs, and a moment has passed in which another one may have begun."""
         if time.monotonic() - self._quiet_since < _QUIET_SECONDS:
             return False
-        sessions = self._package.sessions()
-        return bool(sessions) and sessions[-1].state not in ("starting", "running")
+        return is_over(self._package)
 
     def new(self) -> Sequence[Happened]:
         found = []

@@ -13,7 +13,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,9 @@ from roost.base import durable
 from roost.base.errors import RoostError
 from roost.lab import place
 from roost.serve import listening, packages
+from roost.serve.access_log import AccessLog
 from roost.serve.app import application
+from roost.serve.control import LOG
 from roost.serve.gate import LOCAL, MOST_HEADER_BYTES
 from roost.serve.presence import ABOUT, About, lock
 from roost.serve.token import token
@@ -128,18 +129,28 @@ def serve(folder: Path, port: int | None, ready_fd: int | None) -> None:
         Refused: A server runs already, the folder will not do, or the port is taken.
         OSError: There is no room for what it needs.
     """
-    os.umask(0o077)
-    place.prepare(folder)
     with contextlib.ExitStack() as at_the_end:
-        at_the_end.callback(os.close, lock(folder))
-        token(folder)
-        local = at_the_end.enter_context(listening.local(folder))
-        at_the_end.callback(listening.remove, folder)
-        tcp = at_the_end.enter_context(listening.loopback(port))
-        bound = tcp.getsockname()[1]
-        durable.write(folder / ABOUT, msgspec.json.encode(About.own(bound)), mode=0o600)
-        app = application(token=lambda: token(folder), port=bound, log=_log)
+        with _narrow_rights():
+            place.prepare(folder)
+            at_the_end.callback(os.close, lock(folder))
+            token(folder)
+            local = at_the_end.enter_context(listening.local(folder))
+            at_the_end.callback(listening.remove, folder)
+            tcp = at_the_end.enter_context(listening.loopback(port))
+            bound = tcp.getsockname()[1]
+            durable.write(folder / ABOUT, msgspec.json.encode(About.own(bound)), mode=0o600)
+        app = application(token=lambda: token(folder), port=bound, log=AccessLog(folder / LOG).note)
         asyncio.run(_run(_Server(_config(app)), [local, tcp], ready_fd))
+
+
+@contextlib.contextmanager
+def _narrow_rights() -> Iterator[None]:
+    """What is made inside is its owner's alone. Packages get the rights that they would get at a terminal."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _config(app: Any) -> uvicorn.Config:
@@ -174,15 +185,6 @@ async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready_fd: int | N
         os.close(ready_fd)
         os.dup2(1, 2)  # whoever started us reads our errors no longer; from here on they go into the log
     await serving
-
-
-def _log(method: str, path: str, status: int, seconds: float) -> None:
-    """One line of each request: never its query, its headers or its body."""
-    shown = path.encode("unicode_escape").decode("ascii")[:200]
-    verb = method if method.isalpha() and len(method) < 10 else "?"
-    at = time.strftime("%Y-%m-%d %H:%M:%S")
-    with contextlib.suppress(OSError):  # a full disk: it serves on
-        os.write(1, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

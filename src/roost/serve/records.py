@@ -16,6 +16,7 @@ from roost.package import records
 from roost.package.package import Package
 from roost.package.records import Row
 from roost.serve import packages
+from roost.serve.following import is_over
 from roost.serve.route import Asked, Happened, Route, Stream
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
@@ -69,8 +70,7 @@ class Rows:
         """Whether no session runs, and a moment has passed in which another one may have begun."""
         if time.monotonic() - self._quiet_since < _QUIET_SECONDS:
             return False
-        sessions = self._package.sessions()
-        return bool(sessions) and sessions[-1].state not in ("starting", "running")
+        return is_over(self._package)
 
     def new(self) -> Sequence[Happened]:
         later = sorted(number for number in self._numbers() if number > self._session)

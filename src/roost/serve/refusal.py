@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import traceback
 from typing import Any
@@ -31,6 +32,14 @@ _OF_THE_SYSTEM = {
     errno.ENFILE: (503, "busy"),
     errno.ENOMEM: (503, "busy"),
 }
+
+
+_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command"}
+"""What options are called here that have another name."""
+_OPTION = re.compile(
+    r"(?<![\w-])(?:-m|--(?:after|begin|gpus|max-parallel|memory|name|opportunistic|priority|retry|strategy|whole))"
+    r"(?![\w-])"
+)
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,7 +79,7 @@ def of(error: BaseException) -> Answered:
     if isinstance(error, RoostError):
         kind = next(one for one in type(error).__mro__ if one in _KINDS)
         status, code = _KINDS[kind]
-        return Answered(status, code, str(error), **_more(error))
+        return Answered(status, code, _as_fields(_said(error)), **_more(error))
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         status, code = _OF_THE_SYSTEM[error.errno]
         return Answered(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
@@ -84,4 +93,22 @@ def tell(error: Exception) -> None:
 
 def _more(error: RoostError) -> dict[str, Any]:
     where = str(error.where) if error.where is not None else None
-    return {"fix": error.fix, "field": error.setting, "where": where}
+    fix = _as_fields(error.fix) if error.fix is not None else None
+    field = _field(error.setting) if error.setting is not None else None
+    return {"fix": fix, "field": field, "where": where}
+
+
+def _said(error: RoostError) -> str:
+    text, setting = str(error), error.setting
+    return text if setting is None else _field(setting) + text.removeprefix(setting)
+
+
+def _as_fields(text: str) -> str:
+    """With the parameters of a task by their names here: operations name them as they are typed."""
+    return _OPTION.sub(lambda found: _field(found[0]), text)
+
+
+def _field(setting: str) -> str:
+    if not setting.startswith("-"):
+        return setting
+    return _FIELDS.get(setting, setting.lstrip("-").replace("-", "_"))

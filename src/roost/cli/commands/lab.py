@@ -73,8 +73,11 @@ def log(lines: int) -> int:
     """
     from roost.operations import lab
 
-    for line in lab.log(lines):
+    found = lab.log(lines)
+    for line in found:
         click.echo(terminal.line(line))
+    if not found and lines:
+        click.echo("nothing was written down: the daemon tells its log of troubles alone", err=True)
     return 0
 
 

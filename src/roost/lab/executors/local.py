@@ -42,13 +42,13 @@ class Local:
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Session] = {}
 
-    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], int]:
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
         package = Package.open(task.package)
         if not ticket.stands(task):
             fix = "put its own back, or submit it again"
             raise NotFound("another package stands in the place of its own", received=task.package, fix=fix)
-        if (begun := self._begun(package, task)) is not None:
-            return lambda: begun
+        if _has_begun(package, task):
+            return lambda: None
         plan = msgspec.convert(task.plan, Plan)
         end_abandoned(package)
         if _is_locked(package):  # `lock` would wait for it, and with us every other task
@@ -79,11 +79,10 @@ class Local:
             if held is not None:
                 held.close()
 
-        def finish() -> int:
+        def finish() -> None:
             coming.finish()
             if isinstance(coming.child, subprocess.Popen):
                 self._guards[task.id] = coming.child
-            return spec.session
 
         return finish
 
@@ -154,29 +153,30 @@ class Local:
         if guard is not None and guard.poll() is not None:
             del self._guards[task.id]
 
-    def _begun(self, package: Package, task: Task) -> int | None:
-        """The session of this attempt, if another daemon has begun it: it had this task in a queue that was
-        lost. It is seen like any other.
-
-        Raises:
-            RoostError: It has begun a later one.
-        """
-        own = [one for one in package.sessions() if one.request.get("task") == task.id]
-        if not own or own[-1].record is None:
-            return None
-        found, attempt = own[-1], own[-1].request.get(_ATTEMPT)
-        if isinstance(attempt, int) and attempt > task.attempt:
-            what = f"another queue knows this task, and has started its attempt {attempt}"
-            fix = f"go on with `roost submit continue {shlex.quote(str(package.path))}`"
-            raise RoostError(what, where=package.path, fix=fix)
-        return found.number if attempt == task.attempt else None
-
     def _session(self, package: Package, task: Task) -> Session | None:
         """That of the newest attempt, or what was begun by itself after it."""
         for found in reversed(package.sessions()):
             if found.request.get("task") == task.id:
                 return found if found.request.get(_ATTEMPT) == task.attempt else None
         return None
+
+
+def _has_begun(package: Package, task: Task) -> bool:
+    """Whether another daemon has begun this attempt: it had this task in a queue that was lost. It is seen
+    like any other.
+
+    Raises:
+        RoostError: It has begun a later one.
+    """
+    own = [one for one in package.sessions() if one.request.get("task") == task.id]
+    if not own or own[-1].record is None:
+        return False
+    attempt = own[-1].request.get(_ATTEMPT)
+    if isinstance(attempt, int) and attempt > task.attempt:
+        what = f"another queue knows this task, and has started its attempt {attempt}"
+        fix = f"go on with `roost submit continue {shlex.quote(str(package.path))}`"
+        raise RoostError(what, where=package.path, fix=fix)
+    return bool(attempt == task.attempt)
 
 
 def _seen(found: Session) -> Seen:

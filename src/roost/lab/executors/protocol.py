@@ -39,9 +39,9 @@ class Executor(Protocol):
     """One kind of place where tasks run. What it starts belongs to nobody: it outlives this object, and any
     other one of its kind can be asked about it."""
 
-    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], int]:
-        """Starts the attempt that ``task`` tells of; gives what waits until it stands, and then gives the
-        package's session. That is to be called once; others may be started before.
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
+        """Starts the attempt that ``task`` tells of; gives what waits until it stands. That is to be called
+        once; others may be started before. Which session it is tells `poll`.
 
         Raises:
             Refused: Somebody else has taken the cards, or writes to the package.

@@ -16,6 +16,7 @@ from roost.lab.policy.keep import Kept, keep
 from roost.lab.policy.queue import Alike, Queue, by_age, by_id, first_of_each_user
 from roost.lab.policy.room import Place, Room, Shape
 from roost.lab.policy.state import Decision, Expected, Placement, State
+from roost.lab.policy.words import IMPOSSIBLE
 from roost.lab.task import STOPPING, Task
 
 AHEAD_SECONDS = 3600.0
@@ -210,7 +211,7 @@ class _Pass:
             return None
         most = self.state.rules.cores
         if self.running >= most:
-            none = "impossible: this machine runs no tasks of the CPU"
+            none = f"{IMPOSSIBLE}: this machine runs no tasks of the CPU"
             alike.reason = waiting.cores(most) if most > 0 else none
             return None
         self.running += 1
@@ -252,7 +253,7 @@ class _Pass:
         """Why there is no room, for all that take the same; keeps cards if this is the first of all."""
         never = waiting.too_large(shape, self.capacities, self.cards)
         if never is not None:
-            self.full[shape] = f"impossible: {never}"
+            self.full[shape] = f"{IMPOSSIBLE}: {never}"
             return self.full[shape]
         anywhere = self.room.find(shape, _NONE)
         is_head = self.kept is None and self._keep(task, shape, barred)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from roost.base.size import memory
 from roost.devices.card import Card
 from roost.lab.policy.state import Rules, State
+from roost.lab.policy.words import DRAINED, FOREIGN, TROUBLE
 from roost.lab.task import Need, Task
 
 _UNKNOWN_MB = 1 << 40
@@ -262,9 +263,9 @@ def spare_mb(card: Card, rules: Rules) -> int:
 def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
     card = place.card
     if card.trouble:
-        return f"trouble: {place.name}: {card.trouble}"
+        return f"{TROUBLE}: {place.name}: {card.trouble}"
     if card.id in drained:
-        return f"drained: {place.name} is drained: nothing more begins there"
+        return f"{DRAINED}: {place.name} is drained: nothing more begins there"
     if card.users and rules.foreign == "avoid":
         return _used(place)
     return ""
@@ -272,9 +273,9 @@ def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
 
 def _used(place: Place) -> str:
     if place.card.users:
-        return f"foreign: {place.name} is used without a lease by {'; '.join(map(str, place.card.users))}"
+        return f"{FOREIGN}: {place.name} is used without a lease by {'; '.join(map(str, place.card.users))}"
     used = memory(place.card.total_mb - place.card.free_mb)
-    return f"foreign: {used} of {place.name} are in use, by whom the driver does not tell"
+    return f"{FOREIGN}: {used} of {place.name} are in use, by whom the driver does not tell"
 
 
 def _discard(found: list[tuple[int, int]], one: tuple[int, int]) -> None:

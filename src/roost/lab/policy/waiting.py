@@ -12,6 +12,18 @@ from roost.devices.card import Card
 from roost.lab.policy.keep import Kept
 from roost.lab.policy.room import Room, Shape, capacity_mb, usable
 from roost.lab.policy.state import Rules, Window
+from roost.lab.policy.words import (
+    BEGIN,
+    CARDS,
+    CLOSED,
+    CORES,
+    DEPENDENCY,
+    HELD,
+    MEMORY,
+    RESERVATION,
+    RESERVED,
+    SWEEP,
+)
 from roost.lab.task import CRASHED, FAILED, STOPPED, SUCCEEDED, Need, Task
 
 _NEVER_SUCCEEDS = {
@@ -68,10 +80,10 @@ def dependency(after: str, state: str | None, cause: str | None = None) -> str |
     if state == SUCCEEDED:
         return None
     if cause is not None:
-        return f"dependency: {cause}, so {after} never starts, nor does this one"
+        return f"{DEPENDENCY}: {cause}, so {after} never starts, nor does this one"
     if (why := never(after, state)) is not None:
-        return f"dependency: {why}, so it never starts"
-    return f"dependency: waits until {after} has succeeded ({state})"
+        return f"{DEPENDENCY}: {why}, so it never starts"
+    return f"{DEPENDENCY}: waits until {after} has succeeded ({state})"
 
 
 def never(id: str, state: str | None) -> str | None:
@@ -82,38 +94,38 @@ def never(id: str, state: str | None) -> str | None:
 
 
 def held(task: Task) -> str:
-    return f"held: until somebody releases it (roost release {task.id})"
+    return f"{HELD}: until somebody releases it (roost release {task.id})"
 
 
 def begin(moment: float, now: float) -> str:
-    return f"begin: not before {dated_clock(moment, now=now)}"
+    return f"{BEGIN}: not before {dated_clock(moment, now=now)}"
 
 
 def sweep(most: int) -> str:
-    return f"sweep: {most} of its sweep {_run(most)} already, as many as may at once"
+    return f"{SWEEP}: {most} of its sweep {_run(most)} already, as many as may at once"
 
 
 def cores(most: int) -> str:
     tasks = "task" if most == 1 else "tasks"
-    return f"cores: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
+    return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
 
 
 def behind(kept: Kept, now: float) -> str:
     """It would fit, on cards that are kept for the head of the queue."""
     when = "" if kept.start is None else f", which starts {about(kept.start, now)}"
     return (
-        f"reservation: {_names(kept)} {'is' if len(kept.places) == 1 else 'are'} kept for {kept.task.name} "
+        f"{RESERVATION}: {_names(kept)} {'is' if len(kept.places) == 1 else 'are'} kept for {kept.task.name} "
         f"({kept.task.id}){when}; this one may not have ended by then"
     )
 
 
 def closed(name: str) -> str:
-    return f"closed: it may not have {name}"
+    return f"{CLOSED}: it may not have {name}"
 
 
 def reserved(window: Window, name: str) -> str:
     whose = f"{window.user}'s" if window.user else "drained"
-    return f"reserved: {name} is {whose} from {clock(window.begin)} to {clock(window.end)}"
+    return f"{RESERVED}: {name} is {whose} from {clock(window.begin)} to {clock(window.end)}"
 
 
 def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kept | None = None) -> str:
@@ -139,14 +151,14 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     beyond = f"; {closed[0].obstacle.partition(': ')[2]}" if closed else ""
     if shape.whole:
         size = f" of {memory(shape.mb)}" if shape.mb else ""
-        what = f"cards: needs {_cards(shape.cards, 'whole ')}{size}; {fit or 'none'} {_is(fit)} free"
+        what = f"{CARDS}: needs {_cards(shape.cards, 'whole ')}{size}; {fit or 'none'} {_is(fit)} free"
         return f"{what}{_holders(shape, room)}{next_free}{beyond}"
     left, index = room.shared[-1] if room.shared else (0, -1)
     most = f"the most free is {memory(left)} ({room.places[index].name})" if left else "none is free"
     if shape.cards == 1:
-        return f"memory: needs {memory(shape.mb)} on one card; {most}{next_free}{beyond}"
+        return f"{MEMORY}: needs {memory(shape.mb)} on one card; {most}{next_free}{beyond}"
     has = f"{fit or 'none'} {_has(fit)} as much free"
-    return f"memory: needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
+    return f"{MEMORY}: needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
 
 
 def _holders(shape: Shape, room: Room) -> str:

@@ -1,0 +1,52 @@
+"""The server's log: a line of each request, in a file that begins anew before it grows large."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from roost.base import durable
+
+MOST_BYTES = 8 << 20
+"""Then the file is set aside, in the place of the one that was before."""
+_OUT, _ERRORS = 1, 2
+
+
+def aside(path: Path) -> Path:
+    """Where the file before this one is."""
+    return path.with_name(f"{path.name}.1")
+
+
+class AccessLog:
+    """What the process writes to stdout, and to stderr if that is the same file.
+
+    Args:
+        path: The file. Where stdout is something else, as a terminal, that is left as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self, method: str, path: str, status: int, seconds: float) -> None:
+        """One line of each request: never its query, its headers or its body."""
+        shown = path.encode("unicode_escape").decode("ascii")[:200]
+        verb = method if method.isalpha() and len(method) < 10 else "?"
+        at = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(OSError):  # a full disk: it serves on
+            os.write(_OUT, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
+            if os.fstat(_OUT).st_size > MOST_BYTES:
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        old = self._path.lstat()
+        ours = [fd for fd in (_OUT, _ERRORS) if os.path.samestat(os.fstat(fd), old)]
+        if _OUT not in ours:
+            return
+        durable.rename(self._path, aside(self._path))
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        new = os.open(self._path, flags, 0o600)
+        for fd in ours:
+            os.dup2(new, fd)
+        os.close(new)
