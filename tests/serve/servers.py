@@ -95,6 +95,7 @@ class Server:
         """A folder that it takes for a package, and its id."""
         path = self.root / name
         path.mkdir()
+        (path / "request.json").write_text("{}")
         return path, id_of(path)
 
     def connect(self, *, local: bool = False) -> socket.socket:

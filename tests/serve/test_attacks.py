@@ -390,7 +390,14 @@ def test_what_is_inside_is_read_and_links_are_shown_as_such(server: Server, run:
     assert (found.status, found.body) == (200, b"inside")
     assert found.headers["content-disposition"] == 'attachment; filename="inside"'
     listed = {one["path"]: one["kind"] for one in server.get(f"/runs/{run}/files")}
-    kinds = {"inside": "file", "link": "link", "link_to_folder": "link", "loop": "link", "fifo": "other"}
+    kinds = {
+        "request.json": "file",
+        "inside": "file",
+        "link": "link",
+        "link_to_folder": "link",
+        "loop": "link",
+        "fifo": "other",
+    }
     assert listed == {**kinds, "socket": "other", "folder": "folder", "\ufffd": "file"}
 
 

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roost.package.package import Package
+from roost.serve import following
 from roost.serve.following import is_over
 from roost.serve.packages import id_of
 from tests.serve.servers import RUN, Server
@@ -64,6 +67,25 @@ def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
     assert server.get(f"/runs/{id}/log")["text"] == ""
     os.mkfifo(path)
     assert server.ask("GET", f"/runs/{id}/log").status == 500, "and no hang"
+
+
+def test_a_log_that_is_a_link_is_not_read(server: Server, tmp_path: Path) -> None:
+    task = server.lab.wait_for(server.lab.submit("echo x"))
+    path, id = Package.open(Path(task.package)).output, id_of(task.package)
+    (tmp_path / "key").write_text("PRIVATE KEY")
+    path.unlink()
+    path.symlink_to(tmp_path / "key")
+    for way in ("log", "log/follow"):
+        found = server.ask("GET", f"/runs/{id}/{way}")
+        assert b"PRIVATE" not in found.body, way
+    assert server.ask("GET", f"/runs/{id}/log").code == "no_rights"
+
+
+def test_events_are_followed_from_any_thread(server: Server, printed: Package) -> None:
+    with server.lab.here():
+        stream = following.Happenings(following.Events())
+    with contextlib.closing(stream), ThreadPoolExecutor() as other:
+        assert other.submit(stream.new).result() and not stream.new()
 
 
 def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Server, printed: Package) -> None:

@@ -15,9 +15,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(packages, "_given", [])
     monkeypatch.setattr(packages, "_known", {})
-    (tmp_path / "root" / "one").mkdir(parents=True)
+    package(tmp_path / "root" / "one")
     packages.give([tmp_path / "root"])
     return tmp_path / "root"
+
+
+def package(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "request.json").write_text("{}")
+    return path
 
 
 def test_an_id_is_the_same_as_long_as_the_package_lies_there(root: Path) -> None:
@@ -36,8 +42,18 @@ def test_there_is_no_other(root: Path, id: str) -> None:
         packages.path_of(id)
 
 
+def test_a_link_and_a_folder_that_is_no_package_are_none(root: Path, tmp_path: Path) -> None:
+    package(tmp_path / "elsewhere")
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    (root / "folder").mkdir()
+    (root / "file").touch()
+    for name in ("link", "folder", "file"):
+        with pytest.raises(NotFound, match="no such run"):
+            packages.path_of(packages.id_of(root / name))
+
+
 def test_two_of_one_name_are_two(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "other" / "one").mkdir(parents=True)
+    package(tmp_path / "other" / "one")
     packages.give([tmp_path / "other"])
     found = {packages.path_of(packages.id_of(path / "one")) for path in (root, tmp_path / "other")}
     assert found == {root / "one", tmp_path / "other" / "one"}

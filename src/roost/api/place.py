@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 from roost.base import regular
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.base.loopback import is_here
 from roost.lab import place
 
 SOCKET, TOKEN = "server.sock", "server.token"
@@ -53,19 +53,10 @@ def find(url: str | None, token: str | None) -> Place:
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
         fix = "write http://localhost:9999"
         raise UsageError("is no URL of a server", setting="url", fix=fix)
-    if parts.scheme == "http" and not _is_here(parts.hostname):
+    if parts.scheme == "http" and not is_here(parts.hostname):
         fix = f"ssh -L 9999:localhost:9999 {parts.hostname}, and Client('http://localhost:9999')"
         raise Refused("the token would cross the network where others can read it", received=url, fix=fix)
     return Place(url.rstrip("/"), None, token or os.environ.get("ROOST_TOKEN") or _own(folder / TOKEN))
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _own(path: Path) -> str:

@@ -22,13 +22,18 @@ _MAPPED_BYTES = 1 << 16
 _LARGE_BYTES = 1 << 22
 
 
-def open_fd(path: Path) -> int:
+def open_fd(path: Path, *, follow_link: bool = True) -> int:
     """A descriptor for reading a plain file. Opening a FIFO the usual way would wait for its writer.
+
+    Args:
+        path: The file.
+        follow_link: Whether the file itself may be a link.
 
     Raises:
         OSError: There is none, or it is a folder, FIFO, device or socket.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    flags = 0 if follow_link else os.O_NOFOLLOW
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)

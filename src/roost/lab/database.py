@@ -37,7 +37,10 @@ def open_(folder: Path) -> sqlite3.Connection:
     if was_made(folder) and not path.exists():
         raise Refused("the lab's queue is gone", where=path, fix=_REBUILD)
     with told(path):
-        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_SECONDS)
+        # A stream of the server is read by one thread after the other, never by two at once.
+        connection = sqlite3.connect(
+            path, isolation_level=None, timeout=_PATIENCE_SECONDS, check_same_thread=False
+        )
         try:
             connection.execute("PRAGMA secure_delete = ON")  # of an environment that is forgotten
             schema.prepare(connection, path)

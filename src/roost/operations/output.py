@@ -40,7 +40,7 @@ class Output:
         """
         if self._fd < 0:
             try:
-                self._fd = regular.open_fd(self._path)
+                self._fd = regular.open_fd(self._path, follow_link=False)
             except FileNotFoundError:
                 return
         while True:

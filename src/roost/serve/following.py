@@ -92,7 +92,7 @@ def page(package: Package, asked: Log) -> Page:
     """
     path = _output(package, asked.rank)
     try:
-        with open(regular.open_fd(path), "rb", buffering=0) as file:
+        with open(regular.open_fd(path, follow_link=False), "rb", buffering=0) as file:
             size = file.seek(0, 2)
             file.seek(min(asked.offset, size))
             data = file.read(asked.limit) or b""
@@ -178,6 +178,8 @@ def _event(one: Remembered) -> Event:
 
 def _output(package: Package, rank: int) -> Path:
     path = Path(output_of(str(package.output), rank))
+    if path.is_symlink():
+        raise Answered(403, "no_rights", "the log is a link, and none is followed")
     if rank and not path.exists():
         raise NotFound("no such rank has printed here", received=rank)
     return path

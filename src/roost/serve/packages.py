@@ -44,7 +44,9 @@ def path_of(id: str) -> Path:
     root, _, name = id.partition("-")
     for folder in folders():
         if _digest(str(folder), _ROOT_CHARACTERS) == root and (found := _names(folder).get(name)):
-            return folder / found
+            path = folder / found
+            if not path.is_symlink() and (path / "request.json").is_file():  # else it is no package of ours
+                return path
     raise NotFound("there is no such run", received=id, fix="GET /api/v1/runs lists them")
 
 

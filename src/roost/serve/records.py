@@ -94,7 +94,7 @@ class Rows:
     def _read(self) -> list[Row] | None:
         """The next whole lines of the session, so many as fit into a piece; None if there are none."""
         try:
-            fd = regular.open_fd(self._package.path / "records" / f"{self._session}.jsonl")
+            fd = regular.open_fd(self._package.path / "records" / f"{self._session}.jsonl", follow_link=False)
         except OSError:
             return None
         size = _PIECE_BYTES

@@ -23,6 +23,10 @@ _KINDS: dict[type[RoostError], tuple[int, str]] = {
     RoostError: (500, "failed"),
 }
 _OF_THE_SYSTEM = {
+    errno.ENOENT: (404, "not_found"),
+    errno.ENOTDIR: (404, "not_found"),
+    errno.ELOOP: (403, "no_rights"),
+    errno.ENAMETOOLONG: (422, "invalid"),
     errno.ENOSPC: (507, "disk_full"),
     errno.EDQUOT: (507, "disk_full"),
     errno.EACCES: (403, "no_rights"),
@@ -34,7 +38,7 @@ _OF_THE_SYSTEM = {
 }
 
 
-_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command"}
+_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards"}
 """What options are called here that have another name."""
 _OPTION = re.compile(
     r"(?<![\w-])(?:-m|--(?:after|begin|gpus|max-parallel|memory|name|opportunistic|priority|retry|strategy|whole))"

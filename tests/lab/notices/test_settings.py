@@ -70,7 +70,12 @@ def test_without_a_file_nobody_is_told(tmp_path: Path) -> None:
         ("receivers: {a: {kind: slack, url: 'https://x:y/s3cret'}}", "is no URL"),
         ("receivers: {a: {kind: slack, url: 'https://x/s3cret\\nHost: y'}}", "is no URL"),
         ("receivers: {a: {kind: slack, url: 'http://x.org/s3cret'}}", "would carry its secret in the open"),
+        ("receivers: {a: {kind: slack, url: 'http://127.evil.org/s3cret'}}", "secret in the open"),
         ("receivers: {a: {kind: slack, url: 'https://u:s3cret@x.org/'}}", "holds a user"),
+        (
+            "receivers:\n  a:\n    kind: ntfy\n    url: https://x/y\n    token: |\n      s3cret\n",
+            "a.token: holds what",
+        ),
         ("receivers: {a: {kind: mail, password: s3cret}}", "receivers.a.host: is missing"),
         (f"receivers: {{a: {{{MAIL}, tls: no, password: s3cret}}}}", "a password is never sent in the open"),
         (f"receivers: {{a: {{{MAIL}, port: 70000}}}}", "is no port"),

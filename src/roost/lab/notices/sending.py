@@ -21,9 +21,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from roost import __version__
+from roost.base.loopback import is_here
 from roost.lab.notices.message import Notice
 from roost.lab.notices.payloads import KINDS, Asked
-from roost.lab.notices.settings import MAIL, Receiver, is_here
+from roost.lab.notices.settings import MAIL, Receiver
 
 PAUSES = (2.0, 10.0)
 """Seconds before the second try, and before the third."""

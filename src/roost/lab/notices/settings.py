@@ -14,6 +14,7 @@ import msgspec
 
 from roost.base import reading
 from roost.base.errors import ConfigError, NotFound, Refused
+from roost.base.loopback import is_here
 from roost.base.suggest import proposal
 from roost.lab.notices.kinds import EVENTS
 from roost.lab.notices.payloads import KINDS
@@ -132,6 +133,9 @@ def _require_sound(name: str, receiver: Receiver, file: Path) -> None:
         fix = proposal(receiver.kind, kinds) + _one_of(kinds)
         raise ConfigError("is no kind", setting=f"{setting}.kind", where=file, fix=fix)
     wrong = _wrong_mail(receiver) if receiver.kind == MAIL else _wrong_url(receiver.url)
+    for key in ("token", "secret", "user", "password"):
+        if not getattr(receiver, key).isprintable():
+            wrong = key, "holds what cannot be sent, such as a line break", "write it on one line, in quotes"
     if wrong:
         key, what, fix = wrong
         raise ConfigError(what, setting=f"{setting}.{key}", where=file, fix=fix)
@@ -166,11 +170,6 @@ def _wrong_url(url: str) -> tuple[str, str, str] | None:
     if found.scheme == "http" and not is_here(found.hostname or ""):
         return "url", "would carry its secret in the open", "begin it with https:"
     return None
-
-
-def is_here(host: str) -> bool:
-    """Whether a host is this machine."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _one_of(names: tuple[str, ...]) -> str:

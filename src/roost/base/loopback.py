@@ -1,0 +1,15 @@
+"""Whether a host is this machine: what is secret crosses no network then."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_here(host: str) -> bool:
+    """Whether a host, by its name or address, is the loopback. A name that only begins like one is not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
