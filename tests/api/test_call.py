@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from roost.api.call import Call, Following, Happened, followed, get, operation, part, post, stream
+import pytest
+
+from roost.api.call import Call, Following, followed, get, operation, part, post, stream
+from roost.base.errors import UsageError
+from roost.operations.answers import Piece
 
 
 class Table:
@@ -23,23 +27,23 @@ class Blocks(Table):
     def do(self, call: Call[Any]) -> Any:
         return call.given["number"] * 2
 
-    def follow(self, following: Following[Any]) -> Iterator[Happened[Any]]:
-        yield Happened("1", following.path, 1)
+    def follow(self, following: Following[Any]) -> Iterator[Piece[Any]]:
+        yield Piece("1", following.path, 1)
 
 
 class Awaits(Table):
     async def do(self, call: Call[Any]) -> Any:
         return call.given["number"] * 2
 
-    async def follow(self, following: Following[Any]) -> AsyncIterator[Happened[Any]]:
-        yield Happened("1", following.path, 1)
+    async def follow(self, following: Following[Any]) -> AsyncIterator[Piece[Any]]:
+        yield Piece("1", following.path, 1)
 
 
 def test_one_function_is_a_method_that_waits_and_one_that_is_awaited() -> None:
     async def awaited() -> tuple[int, list[Any]]:
         return await Awaits().double(4), [one async for one in Awaits().count()]
 
-    expected = [Happened("1", "/count", 1)]
+    expected = [Piece("1", "/count", 1)]
     assert (Blocks().double(4), list(Blocks().count())) == (8, expected)
     assert asyncio.run(awaited()) == (8, expected)
 
@@ -56,3 +60,6 @@ def test_what_nobody_has_said_is_not_sent() -> None:
 
 def test_a_part_of_a_path_stays_one() -> None:
     assert part("a/b?c#d%2F é") == "a%2Fb%3Fc%23d%252F%20%C3%A9"
+    assert [part(text) for text in (".", "..", "...", "a.b")] == ["%2E", "%2E%2E", "...", "a.b"]
+    with pytest.raises(UsageError, match="half of a character"):
+        part("\ud800")

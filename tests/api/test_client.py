@@ -226,6 +226,42 @@ def test_nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(main())
 
 
+def test_a_client_that_is_closed_says_so(server: Server) -> None:
+    with Client() as client:
+        client.new_project(server.folder / "closed", template="clean")
+        client.submit_command(["true"], folder=server.folder, gpus=0)
+        events = client.follow_events()
+        next(events)
+    for ask in (client.about, lambda: list(client.follow_events()), lambda: list(events)):
+        with pytest.raises(UsageError, match="the client is closed"):
+            ask()
+
+    async def main() -> None:
+        awaited = AsyncClient()
+        await awaited.aclose()
+        for ask in (awaited.about, awaited.follow_events().__anext__):
+            with pytest.raises(UsageError, match="the client is closed"):
+                await ask()
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_sent_is_said_before_it_is(server: Server) -> None:
+    with Client() as client:
+        for ask, text in (
+            (lambda: client.show_run("\ud800"), "half of a character"),
+            (lambda: client.list_runs("\ud800"), "half of a character"),
+            (lambda: client.submit_command(["\ud800"], folder="/"), "half of a character"),
+            (lambda: client.why("x" * 100_000), "URL too long"),
+            (lambda: client.submit_command(["true"], folder="/", time_limit=float("nan")), "finite"),
+            (lambda: client.read_file("00000000-0000000000000000", "../log"), "no such"),
+        ):
+            with pytest.raises((UsageError, NotFound), match=text):
+                ask()
+    with Client("https://xn--", token="t") as client, pytest.raises(UsageError, match="cannot be asked"):
+        client.about()
+
+
 def test_what_is_no_server_of_ours_is_told_in_words() -> None:
     moved = reply(b"", "location: http://127.0.0.1:9/", status="302 Found")
     large, wrong = reply(b"x" * 2000), reply(b'{"name": 3}')

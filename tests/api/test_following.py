@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from roost.api import following
-from roost.api.call import Following, Happened
+from roost.api.call import Following
 from roost.api.following import Followed
 from roost.base.errors import RoostError
+from roost.operations.answers import Piece
 
 ONE, TWO = b"id: 7\nevent: n\ndata: 1\n\n", b": \n\nid: 9\nevent: n\ndata: 2\n\n"
 END = b"event: end\ndata: {}\n\n"
@@ -20,7 +21,7 @@ def test_pieces_however_they_are_cut(size: int) -> None:
     data, state = ONE + TWO + END, stream()
     state.connected()
     found = [one for at in range(0, len(data), size) for one in state.pieces(data[at : at + size])]
-    assert found == [Happened("7", "n", 1), Happened("9", "n", 2)]
+    assert found == [Piece("7", "n", 1), Piece("9", "n", 2)]
     assert state.has_ended and state.has_begun
 
 
@@ -33,7 +34,7 @@ def test_it_goes_on_from_the_last_whole_piece() -> None:
     )  # the connection breaks before the second one is whole
     assert state.given == {"run": "r", "cursor": "7"}
     state.connected()
-    assert list(state.pieces(TWO)) == [Happened("9", "n", 2)]
+    assert list(state.pieces(TWO)) == [Piece("9", "n", 2)]
 
 
 def test_what_is_no_such_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +57,24 @@ def test_patience_ends_and_the_pauses_grow() -> None:
     list(state.pieces(ONE))
     with pytest.raises(RoostError, match=r"away for .*\(gone\).*from the cursor 7"):
         state.pause(OSError("gone"))
+
+
+def test_patience_begins_when_the_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(following.time, "monotonic", lambda: now)
+    state = stream(patience=10.0)
+    state.connected()
+    list(state.pieces(ONE))
+    now += 60
+    state.pause(None)
+    now += 9
+    state.connected()  # and says nothing
+    state.pause(None)
+    now += 2
+    with pytest.raises(RoostError, match="away for 10 s"):
+        state.pause(None)
+    list(state.pieces(TWO))
+    assert state.pause(None) < 0.1
 
 
 def test_a_server_without_room_is_asked_again_and_no_other() -> None:

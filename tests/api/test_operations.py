@@ -17,9 +17,8 @@ from roost.api.call import Call, Following, operation, stream
 from roost.api.operations import Operations, Resources
 from roost.serve.app import ROUTES
 from roost.serve.route import Content, Route, Stream
-from tests.api.shapes import shape
 
-SAMPLES = {"run": "r/1", "task": "a b", "path": "c d/e?", "priority": 3, "command": ["true"]}
+SAMPLES = {"run": "r/1", "task": "a/b c", "path": "c d/e?", "priority": 3, "command": ["true"]}
 
 
 def name_of(route: Route) -> str:
@@ -75,7 +74,7 @@ def test_a_method_asks_its_route_and_understands_the_answer(route: Route) -> Non
     fields = msgspec.structs.fields(route.asked)
     given = {one.name: SAMPLES.get(one.name, "x") for one in fields if one.required}
     call = asks(name_of(route))(None, **given)
-    quoted = {"{run}": "r%2F1", "{task}": "a%20b", "{path:path}": "c%20d/e%3F"}
+    quoted = {"{run}": "r%2F1", "{task:path}": "a%2Fb%20c", "{path:path}": "c%20d/e%3F"}
     assert call.path == re.sub(r"{[^}]*}", lambda found: quoted[found[0]], route.path)
     assert call.given.keys() <= {one.name for one in fields} - set(route.in_path)
     assert {key: call.given[key] for key in given if key not in route.in_path} == {
@@ -84,10 +83,7 @@ def test_a_method_asks_its_route_and_understands_the_answer(route: Route) -> Non
     if isinstance(call, Following):
         return
     assert isinstance(call, Call) and call.method == route.method
-    if route.answer is Content:
-        assert call.answer is bytes
-    else:
-        assert shape(call.answer) == shape(route.answer)
+    assert call.answer == (bytes if route.answer is Content else route.answer)
 
 
 def test_methods_tell_what_they_do() -> None:

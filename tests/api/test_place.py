@@ -60,8 +60,34 @@ def test_where_a_token_may_not_go(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["localhost:9999", "ftp://localhost", "http://", "http://a:b@localhost", "http://localhost/?x=1", ""],
+    [
+        *(
+            "localhost:9999",
+            "ftp://localhost",
+            "http://",
+            "http://a:b@localhost",
+            "http://localhost/?x=1",
+            "",
+        ),
+        *("http://[::1", "http://localhost:x", "http://localhost:99999", "http://localhost:0"),
+        *("http://localhost/\n", "http://local host"),
+    ],
 )
 def test_what_is_no_url_of_a_server(url: str) -> None:
     with pytest.raises(UsageError, match="no URL"):
         place.find(url, "t")
+
+
+@pytest.mark.parametrize(
+    "secret", ["é" * 40, "se cret", "secret\nfoo: bar", "secret\0", "\ud800", "s" * 2000]
+)
+def test_what_is_no_token_is_told_to_nobody(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(given: str | None) -> None:
+        with pytest.raises(UsageError, match="no token of a server") as raised:
+            place.find("http://localhost:9999", given)
+        assert secret not in str(raised.value) and repr(secret)[1:-1] not in str(raised.value)
+
+    refused(secret)
+    if secret.isascii() and "\0" not in secret:
+        monkeypatch.setenv("ROOST_TOKEN", secret)
+        refused(None)

@@ -7,6 +7,7 @@ import pytest
 
 from roost.api import refused
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+from roost.operations.answers import Failed
 from roost.serve import refusal
 
 
@@ -14,7 +15,7 @@ from roost.serve import refusal
 def test_what_an_operation_raises_is_raised_by_the_client(kind: type[RoostError]) -> None:
     raised = kind("is wrong", setting="lr", received=3, where="config.yaml:4", fix="give another")
     answered = refusal.of(raised)
-    found = refused.of(answered.status, msgspec.json.encode(refusal.Failed(answered.problem)))
+    found = refused.of(answered.status, msgspec.json.encode(Failed(answered.problem)))
     assert type(found) is kind and str(found) == str(raised)
     assert (found.setting, found.where, found.fix) == ("lr", "config.yaml:4", "give another")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused, RoostError
+from roost.lab import background
 from roost.serve import control, listening, presence
 from tests.serve.servers import Server
 
@@ -59,10 +60,17 @@ def test_a_log_that_is_a_link_is_not_followed(alone: Server, tmp_path: Path) -> 
     assert (tmp_path / "bashrc").read_text() == "mine"
 
 
+def test_a_folder_to_show_is_that_of_whoever_starts_it(alone: Server) -> None:
+    path, id = alone.package("one")
+    with alone.lab.here():
+        alone.about = control.start(0, [path.parent.relative_to(alone.lab.folder)])
+    assert [one["path"] for one in alone.get(f"/runs/{id}/files")] == ["request.json"]
+
+
 def test_one_that_is_stopped_is_told_of(alone: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     found = alone.start()
     os.kill(found.pid, signal.SIGSTOP)
-    monkeypatch.setattr(control, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(background, "_END_SECONDS", 0.2)
     with pytest.raises(RoostError, match="does not end") as caught:
         alone.stop()
     assert f"kill -9 {found.pid}" in str(caught.value.fix)

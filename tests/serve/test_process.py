@@ -176,6 +176,39 @@ def test_a_new_token_counts_at_once_and_the_old_one_no_more(server: Server) -> N
     assert found == [401, 200]
 
 
+NO_HTTP = {
+    "garbage": [b"\x16\x03\x01\0\xa5\r\n\r\n"],
+    "no version": [b"GET /\r\n\r\n"],
+    "no host": [b"GET /api/v1 HTTP/1.1\r\n\r\n"],
+    "no path": [b"GET /\xff HTTP/1.1\r\nhost: roost\r\n\r\n"],
+    "no chunk": [
+        b"POST /api/v1/runs HTTP/1.1\r\nhost: roost\r\ncontent-type: application/json\r\n",
+        b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        b"zz\r\n",
+    ],
+}
+
+
+@pytest.mark.parametrize("what", NO_HTTP)
+def test_what_is_no_http_is_told_as_all_else_is(server: Server, what: str) -> None:
+    found = server.raw(NO_HTTP[what], local=True)
+    assert (found.status, found.code) == (400, "malformed")
+    assert (
+        found.headers["content-type"] == "application/json" and found.headers["cache-control"] == "no-store"
+    )
+    assert "Traceback" not in server.log and server.get("")["name"] == "roost"
+
+
+def test_what_comes_after_an_answer_and_is_no_http_ends_the_connection(server: Server) -> None:
+    head = b"POST /api/v1/runs HTTP/1.1\r\nhost: evil\r\ncontent-type: application/json\r\n"
+    with server.connect(local=True) as opened:
+        opened.sendall(head + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n")
+        assert read(opened).status == 403
+        opened.sendall(b"zz\r\n")
+        assert closed(opened) == b""
+    assert "Traceback" not in server.log
+
+
 def test_its_log_is_a_line_of_each_request(server: Server) -> None:
     server.ask("GET", "/tasks/%1b%5B2J%0aFAKE%e2%80%ae/why?secret=1")
     server.ask("GET", "/" + "x" * 3000)

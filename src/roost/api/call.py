@@ -8,19 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 from urllib.parse import quote
 
-import msgspec
+from roost.base.errors import UsageError
+from roost.operations.answers import Piece
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class Happened(msgspec.Struct, Generic[T], frozen=True):
-    """One piece of a stream."""
-
-    cursor: str
-    """Who gives it back is told what came after."""
-    kind: str
-    data: T
 
 
 @dataclass(frozen=True)
@@ -49,7 +41,7 @@ class Blocking(Protocol):
 
     def do(self, call: Call[T]) -> T: ...
 
-    def follow(self, following: Following[T]) -> Generator[Happened[T], None, None]: ...
+    def follow(self, following: Following[T]) -> Generator[Piece[T], None, None]: ...
 
 
 class Awaiting(Protocol):
@@ -57,7 +49,7 @@ class Awaiting(Protocol):
 
     def do(self, call: Call[T]) -> Coroutine[Any, Any, T]: ...
 
-    def follow(self, following: Following[T]) -> AsyncGenerator[Happened[T], None]: ...
+    def follow(self, following: Following[T]) -> AsyncGenerator[Piece[T], None]: ...
 
 
 class operation(Generic[P, T]):
@@ -91,10 +83,10 @@ class stream(Generic[P, T]):
     def __get__(self, client: None, owner: type) -> stream[P, T]: ...
 
     @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, Generator[Happened[T], None, None]]: ...
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, Generator[Piece[T], None, None]]: ...
 
     @overload
-    def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncGenerator[Happened[T], None]]: ...
+    def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncGenerator[Piece[T], None]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
         return self if client is None else _method(self.asks, client, client.follow)
@@ -116,8 +108,21 @@ def followed(path: str, data: type[T], **given: Any) -> Following[T]:
 
 
 def part(text: str) -> str:
-    """A text as one part of a path."""
-    return quote(text, safe="")
+    """A text as one part of a path.
+
+    Raises:
+        UsageError: It holds half of a character.
+    """
+    try:
+        quoted = quote(text, safe="")
+    except UnicodeEncodeError:
+        raise half_of_a_character(text) from None
+    return quoted.replace(".", "%2E") if text in (".", "..") else quoted  # else it would be another path
+
+
+def half_of_a_character(text: str) -> UsageError:
+    """That a text cannot be sent."""
+    return UsageError("a text holds half of a character", received=text, fix="write it anew")
 
 
 def _said(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -14,10 +15,11 @@ import httpx
 import msgspec
 
 from roost.api import place, refused
-from roost.api.call import Call, Following, Happened
+from roost.api.call import Call, Following, half_of_a_character
 from roost.api.following import BEAT_SECONDS, Followed
 from roost.api.operations import Operations
-from roost.base.errors import RoostError
+from roost.base.errors import RoostError, UsageError
+from roost.operations.answers import Piece
 
 T = TypeVar("T")
 
@@ -52,7 +54,10 @@ class _Asking(Operations):
     ) -> None:
         self._place = place.find(url, token)
         self._seconds, self._patience, self._most = timeout_seconds, patience_seconds, most_bytes
-        self._open()
+        try:
+            self._open()
+        except (httpx.InvalidURL, ValueError) as error:
+            raise place.no_url(str(error)) from None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._place)!r})"
@@ -79,19 +84,24 @@ class _Asking(Operations):
 
     def _request(self, client: Any, call: Call[Any]) -> httpx.Request:
         if call.method == "GET":
-            made = client.build_request("GET", PREFIX + call.path, params=_query(call.given))
-        else:
-            data = msgspec.json.encode(call.given, enc_hook=_plain)
-            made = client.build_request(
-                call.method, PREFIX + call.path, content=data, headers={"content-type": _JSON}
-            )
-        return cast(httpx.Request, made)
+            return self._made(client, "GET", call.path, params=_query(call.given))
+        try:
+            data = json.dumps(call.given, default=_plain, allow_nan=False).encode()
+        except ValueError as error:
+            raise UsageError(f"a number is none: {error}", fix="give finite numbers") from None
+        return self._made(client, call.method, call.path, content=data, headers={"content-type": _JSON})
 
     def _stream_request(self, client: Any, path: str, given: dict[str, Any]) -> httpx.Request:
         timeout = httpx.Timeout(BEAT_SECONDS, connect=_CONNECT_SECONDS)
-        return cast(
-            httpx.Request, client.build_request("GET", PREFIX + path, params=_query(given), timeout=timeout)
-        )
+        return self._made(client, "GET", path, params=_query(given), timeout=timeout)
+
+    def _made(self, client: Any, method: str, path: str, **more: Any) -> httpx.Request:
+        if client.is_closed:
+            raise UsageError("the client is closed", fix="make a new one")
+        try:
+            return cast(httpx.Request, client.build_request(method, PREFIX + path, **more))
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise UsageError(f"this cannot be asked: {error}", fix="ask for less at once") from None
 
     def _answer(self, call: Call[T], status: int, data: bytes) -> T:
         if not 200 <= status < 300:
@@ -146,7 +156,7 @@ class Client(_Asking):
             raise self._failed(call, error) from None
         return self._answer(call, answer.status_code, data)
 
-    def follow(self, following: Following[T]) -> Generator[Happened[T], None, None]:
+    def follow(self, following: Following[T]) -> Generator[Piece[T], None, None]:
         """What comes, over as many connections as it takes."""
         state = Followed(following, self._patience)
         while not state.has_ended:
@@ -182,6 +192,7 @@ class Client(_Asking):
         return bytes(found)
 
     def close(self) -> None:
+        """Closes its connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -213,7 +224,7 @@ class AsyncClient(_Asking):
             raise self._failed(call, error) from None
         return self._answer(call, answer.status_code, data)
 
-    async def follow(self, following: Following[T]) -> AsyncGenerator[Happened[T], None]:
+    async def follow(self, following: Following[T]) -> AsyncGenerator[Piece[T], None]:
         """What comes, over as many connections as it takes."""
         state = Followed(following, self._patience)
         while not state.has_ended:
@@ -245,6 +256,7 @@ class AsyncClient(_Asking):
         return bytes(found)
 
     async def aclose(self) -> None:
+        """Closes its connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -276,10 +288,15 @@ def _query(given: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise half_of_a_character(text) from None
+    return text
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    raise NotImplementedError(type(value))
+    raise TypeError(f"no parameter is a {type(value).__name__}")

@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from roost.api import refused
-from roost.api.call import Following, Happened
+from roost.api.call import Following
 from roost.base.errors import RoostError
+from roost.operations.answers import Piece
 
 T = TypeVar("T")
 
@@ -26,14 +27,16 @@ class Followed(Generic[T]):
 
     Args:
         following: What is asked.
-        patience_seconds: For so long the server may be away.
+        patience_seconds: For so long the server may be away, from the loss of a connection on.
     """
 
     def __init__(self, following: Following[T], patience_seconds: float) -> None:
         self._following, self._patience = following, patience_seconds
         self._cursor: str | None = None
         self._rest, self._fields = b"", dict[str, bytes]()
-        self._pause, self._away_since = _SHORTEST_SECONDS, time.monotonic()
+        self._pause = _SHORTEST_SECONDS
+        self._away_since: float | None = None
+        """None: it has said something since it was away, if it ever was."""
         self.has_ended = False
         self.has_begun = False
         """Whether the server was ever there."""
@@ -57,7 +60,7 @@ class Followed(Generic[T]):
         if status != refused.BUSY:
             raise error
 
-    def pieces(self, data: bytes) -> Iterator[Happened[T]]:
+    def pieces(self, data: bytes) -> Iterator[Piece[T]]:
         """What these bytes complete.
 
         Raises:
@@ -84,7 +87,10 @@ class Followed(Generic[T]):
         Raises:
             RoostError: The server has been away for too long.
         """
-        if time.monotonic() - self._away_since > self._patience:
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+        if now - self._away_since > self._patience:
             what = f"the server has been away for {self._patience:g} s" + (f" ({why})" if why else "")
             fix = f"go on from the cursor {self._cursor}" if self._cursor is not None else None
             raise RoostError(what, fix=fix)
@@ -92,13 +98,13 @@ class Followed(Generic[T]):
         return seconds
 
     def _heard(self) -> None:
-        self._away_since, self._pause = time.monotonic(), _SHORTEST_SECONDS
+        self._away_since, self._pause = None, _SHORTEST_SECONDS
 
-    def _piece(self, fields: dict[str, bytes]) -> Happened[T]:
+    def _piece(self, fields: dict[str, bytes]) -> Piece[T]:
         try:
             data = msgspec.json.decode(fields.get("data", b""), type=self._following.data)
         except msgspec.MsgspecError as error:
             raise RoostError(f"the server sends what this roost does not understand: {error}") from None
         cursor = fields.get("id", b"").decode("ascii", "replace")
         self._cursor = cursor
-        return Happened(cursor, fields["event"].decode("ascii", "replace"), data)
+        return Piece(cursor, fields["event"].decode("ascii", "replace"), data)

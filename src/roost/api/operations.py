@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
-from roost.api.answers import (
+from roost.api.call import Call, Following, followed, get, operation, part, post, stream
+from roost.operations.answers import (
     About,
     Drained,
     Entry,
@@ -14,18 +15,18 @@ from roost.api.answers import (
     Lease,
     LogPage,
     LogPiece,
-    OfRun,
     Ordered,
+    OrderedRun,
     Project,
-    Rows,
+    RowPiece,
     RunPage,
     Submitted,
     TaskPage,
 )
-from roost.api.call import Call, Following, followed, get, operation, part, post, stream
 from roost.operations.cards import Shown as Cards
 from roost.operations.curve import Recorded
 from roost.operations.lab import Status
+from roost.operations.notices import Notices
 from roost.operations.show import CheckpointShown, Shown
 from roost.operations.why import Why
 
@@ -36,6 +37,8 @@ class Resources(TypedDict, total=False):
     """What a task needs, and when it may begin; what is left out is as `roost submit` has it."""
 
     gpus: int | None
+    cpus: int | None
+    """Cores, of a task without cards."""
     memory_mb: int | None
     """Of each card, which it then shares."""
     whole: bool
@@ -43,8 +46,10 @@ class Resources(TypedDict, total=False):
     priority: int
     after: Sequence[str]
     """Tasks that must have succeeded before."""
+    after_any: Sequence[str]
+    """Tasks that must have ended before, however."""
     begin: str | None
-    """Not before: ``22:00``, ``2026-11-22T08:00`` or ``+2h``."""
+    """Not before: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
     time_limit: float | None
     """Seconds."""
     opportunistic: bool
@@ -108,6 +113,16 @@ class Operations:
     def follow_events(self, *, cursor: str = "0") -> Following[Event]:
         """What happens in the lab, as it comes."""
         return followed("/events/follow", Event, cursor=cursor)
+
+    @operation
+    def notices(self) -> Call[Notices]:
+        """Who is told when tasks end, fail or stall; without what is secret."""
+        return get("/notices", Notices)
+
+    @operation
+    def try_notices(self) -> Call[Notices]:
+        """Sends one to each of them, and tells what came of it."""
+        return post("/notices/test", Notices)
 
     # --- runs
 
@@ -204,9 +219,9 @@ class Operations:
         )  # fmt: skip
 
     @operation
-    def stop_run(self, run: str, *, now: bool = False) -> Call[OfRun]:
+    def stop_run(self, run: str, *, now: bool = False) -> Call[OrderedRun]:
         """Asks a run to save and end, or ends it at once."""
-        return post(f"/runs/{part(run)}/stop", OfRun, now=now)
+        return post(f"/runs/{part(run)}/stop", OrderedRun, now=now)
 
     @operation
     def checkpoints(self, run: str) -> Call[list[CheckpointShown]]:
@@ -248,9 +263,9 @@ class Operations:
         )  # fmt: skip
 
     @stream
-    def follow_records(self, run: str, *, cursor: str = "0:0") -> Following[Rows]:
+    def follow_records(self, run: str, *, cursor: str = "0:0") -> Following[RowPiece]:
         """What a run records, as it comes; it ends with the run."""
-        return followed(f"/runs/{part(run)}/records/follow", Rows, cursor=cursor)
+        return followed(f"/runs/{part(run)}/records/follow", RowPiece, cursor=cursor)
 
     @operation
     def list_files(self, run: str) -> Call[list[Entry]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+from roost.operations.answers import Failed
 
 BUSY = 503
 _KINDS: dict[str, type[RoostError]] = {
@@ -24,22 +25,6 @@ _KINDS: dict[str, type[RoostError]] = {
     "no_rights": Refused,
 }
 """By code; all others are a plain `RoostError`."""
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request was not carried out."""
-
-    code: str
-    message: str
-    fix: str | None = None
-    field: str | None = None
-    where: str | None = None
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """The body of every answer that is no success."""
-
-    error: Problem
 
 
 def of(status: int, body: bytes) -> RoostError:

@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import time
 from pathlib import Path
 
-import msgspec
-
-from roost import __version__
-from roost.base import durable, process, regular
 from roost.base.errors import Refused
-from roost.lab import database, place
+from roost.lab import background, database, place
 
 _LOCK, _ABOUT = "daemon.lock", "daemon.json"
 _TOLD_SECONDS, _TICK_SECONDS = 2.0, 0.005
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a daemon is."""
+class About(background.About, frozen=True, kw_only=True):
+    """A daemon."""
 
-    pid: int
-    start_ticks: int | None
-    boot_id: str
-    version: str
-    """Of roost."""
-    started: float
     queue: str = ""
     """The file of the queue that it has opened, as `identity` tells it; empty where there was none."""
 
-    @property
-    def lives(self) -> bool:
-        """Whether exactly this process is still there."""
-        return process.alive(self.pid, self.start_ticks, self.boot_id)
 
-
-def tell(folder: Path, *, now: float) -> None:
+def tell(folder: Path) -> None:
     """Tells who the daemon of a lab is: we, who hold its `lock` and have opened its queue.
-
-    Args:
-        folder: The lab's.
-        now: Unix seconds.
 
     Raises:
         OSError: It cannot be written.
     """
-    pid = os.getpid()
-    told = About(
-        pid=pid,
-        start_ticks=process.start_ticks(pid),
-        boot_id=process.boot_id(),
-        version=__version__,
-        started=now,
-        queue=identity(folder / database.NAME),
-    )
-    durable.write(folder / _ABOUT, msgspec.json.encode(told), mode=0o600)
+    background.tell(folder / _ABOUT, About.own(queue=identity(folder / database.NAME)))
 
 
 def identity(path: Path) -> str:
@@ -92,17 +62,11 @@ def lock(folder: Path) -> int:
         OSError: The lock cannot be made.
     """
     place.prepare(folder)
-    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        found = _introduced(folder)
-        who = f" (pid {found.pid})" if found is not None else ""
-        raise Refused(
-            f"this lab has a daemon already{who}", where=folder, fix="`roost lab status` tells of it"
-        ) from None
-    return fd
+    if (fd := background.lock(folder / _LOCK)) is not None:
+        return fd
+    found = _introduced(folder)
+    who = f" (pid {found.pid})" if found is not None else ""
+    raise Refused(f"this lab has a daemon already{who}", where=folder, fix="`roost lab status` tells of it")
 
 
 def _introduced(folder: Path) -> About | None:
@@ -115,8 +79,4 @@ def _introduced(folder: Path) -> About | None:
 
 def about(folder: Path) -> About | None:
     """The daemon that lives; None if there is none."""
-    try:
-        found = msgspec.convert(json.loads(regular.read(folder / _ABOUT)), About)
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
-        return None
-    return found if found.lives else None
+    return background.about(folder / _ABOUT, About)

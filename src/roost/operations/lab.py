@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shlex
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from roost import __version__
-from roost.base import process
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.lab import database, place, presence, roots, ticket
+from roost.lab import background, database, place, presence, roots, ticket
 from roost.lab import rebuild as rebuilding
-from roost.lab.ending import status_name
 from roost.lab.presence import About
 from roost.lab.store import Store
 from roost.lab.task import ENDED, LIVE, PENDING, Task
@@ -28,8 +22,6 @@ from roost.operations.output import tail_offset
 
 LOG = "daemon.log"
 _START_SECONDS = 20.0
-_END_SECONDS = 20.0
-_TICK_SECONDS = 0.02
 _AT_ONCE = 8
 
 
@@ -132,18 +124,14 @@ def start() -> About:
         OSError: Likewise.
     """
     folder = place.folder()
+    command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.undisturbed(folder):
-        said, was_killed = _spawn(folder)
-        if was_killed:  # whatever that was: a second one may come through
-            said, _ = _spawn(folder)
+        said = background.start(command, folder / LOG, seconds=_START_SECONDS)
     found = presence.about(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
-        why = said or f"it said nothing within {_START_SECONDS:g} s"
-        raise RoostError(
-            f"the lab's daemon did not start: {why}",
-            where=folder / LOG,
-            fix="try again; its log may tell more",
-        )
+        why, _, own_fix = (said or f"it said nothing within {_START_SECONDS:g} s").partition(". To mend it: ")
+        fix = own_fix or "try again; its log may tell more"
+        raise RoostError(f"the lab's daemon did not start: {why}", where=folder / LOG, fix=fix)
     return found
 
 
@@ -154,17 +142,8 @@ def stop() -> About | None:
         RoostError: It does not end.
     """
     found = presence.about(place.folder())
-    if found is None:
-        return None
-    process.send(signal.SIGTERM, found.pid, found.start_ticks, found.boot_id)
-    deadline = time.monotonic() + _END_SECONDS
-    while found.lives:
-        if time.monotonic() > deadline:
-            raise RoostError(
-                f"the lab's daemon (pid {found.pid}) does not end",
-                fix=f"kill -9 {found.pid}: nothing is lost",
-            )
-        time.sleep(_TICK_SECONDS)
+    if found is not None:
+        background.end(found, "the lab's daemon")
     return found
 
 
@@ -258,41 +237,3 @@ def _counted(folder: Path) -> dict[str, int]:
     with opened() as store:
         found = store.counts()
     return {state: found[state] for state in (PENDING, *LIVE, *ENDED) if state in found}
-
-
-def _spawn(folder: Path) -> tuple[str, bool]:
-    """Starts one and waits until it is ready, or has ended; gives what is to be said then, and whether
-    somebody has killed it."""
-    ready_fd, its_fd = os.pipe()
-    try:
-        with (folder / LOG).open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder), str(its_fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.PIPE,
-                cwd="/",
-                start_new_session=True,
-                pass_fds=[its_fd],
-            )
-    finally:
-        os.close(its_fd)
-    poller = select.poll()
-    poller.register(ready_fd, select.POLLIN)
-    line = os.read(ready_fd, 16) if poller.poll(_START_SECONDS * 1000) else None
-    os.close(ready_fd)
-    assert child.stderr is not None
-    with child.stderr:
-        if line:
-            child.returncode = 0  # it outlives us: nobody here waits for its end
-            return "", False
-        ends = line is not None  # it has closed its end, as its process does that ends
-        if ends:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_END_SECONDS)
-        was_killed = child.returncode is not None and child.returncode < 0
-        child.kill()
-        said = child.communicate()[1].decode(errors="replace").strip()
-        if was_killed:
-            said = f"it was killed by {status_name(child.returncode)} {said}".strip()
-        return said, was_killed

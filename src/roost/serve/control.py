@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from roost.base import process
 from roost.base.errors import RoostError
-from roost.lab import place
+from roost.lab import background, place
 from roost.serve import presence
 from roost.serve.presence import About
 
 LOG = "server.log"
 _START_SECONDS = 30.0
-_END_SECONDS = 20.0
-_TICK_SECONDS = 0.02
 
 
 def command(folder: Path, port: int | None, roots: Sequence[Path]) -> list[str]:
     """What is run as the server's own process."""
     given = ["--port", str(port)] if port is not None else []
-    shown = [part for root in roots for part in ("--root", str(root))]
+    shown = [part for root in roots for part in ("--root", str(root.absolute()))]
     return [sys.executable, "-P", "-m", "roost.serve.process", str(folder), *given, *shown]
 
 
@@ -40,37 +32,18 @@ def start(port: int | None = None, roots: Sequence[Path] = ()) -> About:
     Raises:
         Refused: The lab's folder will not do.
         RoostError: It did not start.
+        OSError: Likewise.
     """
     folder = place.folder()
     place.prepare(folder)
-    ready_fd, its_fd = os.pipe()
-    try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(folder / LOG, flags, 0o600), "ab") as log:
-            child = subprocess.Popen(
-                [*command(folder, port, roots), "--ready", str(its_fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.PIPE,
-                cwd="/",
-                start_new_session=True,
-                pass_fds=[its_fd],
-            )
-    finally:
-        os.close(its_fd)
-    poller = select.poll()
-    poller.register(ready_fd, select.POLLIN)
-    line = os.read(ready_fd, 16) if poller.poll(_START_SECONDS * 1000) else b""
-    os.close(ready_fd)
+    own = [*command(folder, port, roots), "--ready"]
+    said = background.start(own, folder / LOG, seconds=_START_SECONDS)
     found = presence.about(folder)
-    if line and found is not None:
-        child.returncode = 0  # it outlives us: nobody here waits for its end
-        assert child.stderr is not None
-        child.stderr.close()
+    if said is None and found is not None:
         return found
-    child.kill()
-    said = child.communicate()[1].decode(errors="replace").strip().removeprefix("roost: ")
-    raise RoostError(said or f"the server said nothing within {_START_SECONDS:g} s", where=folder / LOG)
+    if said:  # with its place, and what to do about it
+        raise RoostError(said.removeprefix("roost: "))
+    raise RoostError(f"the server said nothing within {_START_SECONDS:g} s", where=folder / LOG)
 
 
 def stop() -> About | None:
@@ -80,13 +53,6 @@ def stop() -> About | None:
         RoostError: It does not end.
     """
     found = presence.about(place.folder())
-    if found is None:
-        return None
-    process.send(signal.SIGTERM, found.pid, found.start_ticks, found.boot_id)
-    deadline = time.monotonic() + _END_SECONDS
-    while found.lives:
-        if time.monotonic() > deadline:
-            fix = f"kill -9 {found.pid}: nothing is lost"
-            raise RoostError(f"the server (pid {found.pid}) does not end", fix=fix)
-        time.sleep(_TICK_SECONDS)
+    if found is not None:
+        background.end(found, "the server")
     return found

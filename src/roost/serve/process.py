@@ -13,37 +13,55 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import h11
 import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from roost.base import durable
 from roost.base.errors import RoostError
-from roost.lab import place
-from roost.serve import listening, packages
+from roost.lab import background, place
+from roost.operations.answers import Failed, Problem
+from roost.serve import listening, packages, presence
 from roost.serve.access_log import AccessLog
 from roost.serve.app import application
 from roost.serve.control import LOG
-from roost.serve.gate import LOCAL, MOST_HEADER_BYTES
-from roost.serve.presence import ABOUT, About, lock
+from roost.serve.gate import HEADERS, LOCAL, MOST_HEADER_BYTES
 from roost.serve.token import token
 
 _HEADER_SECONDS = 30.0
 _MOST_CONNECTIONS = 200
+_AT_ONCE, _QUEUE = 16, 1024
+"""So many are let in before anybody is read from: who asks at once is heard before he is one of too many. The
+others wait in the kernel's queue."""
 _END_SECONDS = 5
 _CREDENTIALS = struct.Struct("3i")
+_NO_HTTP = msgspec.json.encode(
+    Failed(
+        Problem(
+            code="malformed",
+            message="this is no HTTP request",
+            fix=f"send one of HTTP/1.1, with at most {MOST_HEADER_BYTES} bytes of headers",
+        )
+    )
+)
+_NO_HTTP_HEADERS = [
+    *HEADERS,
+    (b"content-type", b"application/json"),
+    (b"content-length", str(len(_NO_HTTP)).encode()),
+    (b"connection", b"close"),
+]
 
 
 class _Patient(H11Protocol):
-    """Closes a connection over which no whole request comes. Of too many over TCP the longest quiet one goes:
-    whoever opens hundreds and says nothing takes nobody else's place."""
+    """Closes a connection over which no whole request comes. Of too many over TCP that one goes which lets us
+    wait the longest: whoever opens hundreds and says nothing, or reads nothing, takes nobody else's place."""
 
     _late: asyncio.TimerHandle | None = None
-    _quiet_since = 0.0
+    _waiting_since = 0.0
     _is_tcp = True
 
     def connection_made(self, transport: Any) -> None:
@@ -65,10 +83,30 @@ class _Patient(H11Protocol):
         self._wait()
         super().on_response_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP never reaches the application: here it is told so, in JSON as all else is. Where an
+        answer has begun there is no place for that."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            head = h11.Response(status_code=400, headers=_NO_HTTP_HEADERS, reason=b"Bad Request")
+            for event in (head, h11.Data(data=_NO_HTTP), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        self._waiting_since = self.loop.time()
+        super().pause_writing()
+
     @property
     def is_quiet(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the client's turn: to ask, to send the rest of a body, or to read."""
+        return self.is_quiet or self.cycle.more_body or self.flow.write_paused
 
     @property
     def is_streaming(self) -> bool:
@@ -78,7 +116,7 @@ class _Patient(H11Protocol):
     def _wait(self) -> None:
         if self._late is not None:
             self._late.cancel()
-        self._quiet_since = self.loop.time()
+        self._waiting_since = self.loop.time()
         self._late = self.loop.call_later(_HEADER_SECONDS, self._close_if_quiet)
 
     def _close_if_quiet(self) -> None:
@@ -88,10 +126,12 @@ class _Patient(H11Protocol):
     def _make_room(self) -> None:
         patient = [one for one in self.connections if isinstance(one, _Patient) and one._is_tcp]
         there = [one for one in patient if not one.transport.is_closing()]
-        if len(there) <= _MOST_CONNECTIONS:
-            return
-        quiet = [one for one in there if one.is_quiet and one is not self]
-        min(quiet, key=lambda one: one._quiet_since, default=self).transport.abort()
+        beyond = max(0, len(there) - _MOST_CONNECTIONS)
+        waiting = [one for one in there if one.waits and one is not self]
+        for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
+            one.transport.abort()
+        if len(waiting) < beyond and beyond > _MOST_CONNECTIONS:
+            self.transport.abort()  # else those who are answered at this moment will soon be done
 
 
 class _Server(uvicorn.Server):
@@ -117,13 +157,20 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(folder: Path, port: int | None, ready_fd: int | None) -> None:
+def serve(
+    folder: Path,
+    port: int | None,
+    ready_fd: int | None = None,
+    *,
+    begins: Callable[[int], None] = lambda port: None,
+) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
         folder: Of the lab.
         port: That was asked for; None: the usual one, or the next free one.
         ready_fd: Gets a line once requests are taken; then it is closed.
+        begins: Called with the port once it is ours, before the first request is taken.
 
     Raises:
         Refused: A server runs already, the folder will not do, or the port is taken.
@@ -132,13 +179,14 @@ def serve(folder: Path, port: int | None, ready_fd: int | None) -> None:
     with contextlib.ExitStack() as at_the_end:
         with _narrow_rights():
             place.prepare(folder)
-            at_the_end.callback(os.close, lock(folder))
+            at_the_end.callback(os.close, presence.lock(folder))
             token(folder)
             local = at_the_end.enter_context(listening.local(folder))
             at_the_end.callback(listening.remove, folder)
             tcp = at_the_end.enter_context(listening.loopback(port))
             bound = tcp.getsockname()[1]
-            durable.write(folder / ABOUT, msgspec.json.encode(About.own(bound)), mode=0o600)
+            presence.tell(folder, bound)
+        begins(bound)
         app = application(token=lambda: token(folder), port=bound, log=AccessLog(folder / LOG).note)
         asyncio.run(_run(_Server(_config(app)), [local, tcp], ready_fd))
 
@@ -163,6 +211,7 @@ def _config(app: Any) -> uvicorn.Config:
         log_level="error",  # what strangers send that is no HTTP is not worth a line each
         access_log=False,
         server_header=False,
+        backlog=_AT_ONCE,
         proxy_headers=False,
         h11_max_incomplete_event_size=MOST_HEADER_BYTES,
         timeout_graceful_shutdown=_END_SECONDS,
@@ -179,15 +228,19 @@ async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready_fd: int | N
     serving = asyncio.ensure_future(server.serve(sockets=list(sockets)))
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
+    for one in sockets:
+        one.listen(_QUEUE)  # asyncio has made the queue as short as what it takes at once
     if ready_fd is not None:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(ready_fd, b"ready\n")
-        os.close(ready_fd)
-        os.dup2(1, 2)  # whoever started us reads our errors no longer; from here on they go into the log
+        background.ready(ready_fd)
     await serving
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves as it is asked to on the command line; gives the exit code.
+
+    Args:
+        arguments: Those of this process if None.
+    """
     parser = argparse.ArgumentParser(prog="roost.serve.process")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int)

@@ -1,15 +1,46 @@
-"""What the server answers where that is no type of an operation. A client takes more than it knows: a newer
-server may add fields."""
+"""What the server answers, and its clients understand, where that is the type of no operation."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from roost.operations.cards import LeaseThere
 from roost.operations.list_tasks import TaskRow
 from roost.operations.row import Row
+
+T = TypeVar("T")
+
+
+class Piece(msgspec.Struct, Generic[T], frozen=True):
+    """One piece of a stream."""
+
+    cursor: str
+    """Who gives it back is told what came after."""
+    kind: str
+    data: T
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a request was not carried out."""
+
+    code: str
+    """For programs; it stays the same from version to version."""
+    message: str
+    """What is wrong, in one sentence."""
+    fix: str | None = None
+    """What to do about it."""
+    field: str | None = None
+    """The parameter or setting at fault."""
+    where: str | None = None
+    """The file, and line, at fault."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The body of every answer that is no success."""
+
+    error: Problem
 
 
 class About(msgspec.Struct, frozen=True):
@@ -31,11 +62,12 @@ class RunPage(msgspec.Struct, frozen=True):
     """Some of the runs."""
 
     total: int
+    """How many are meant, on all pages."""
     runs: list[Run]
 
 
-class OfRun(msgspec.Struct, frozen=True):
-    """The run that was meant."""
+class OrderedRun(msgspec.Struct, frozen=True):
+    """The run to which an order was given."""
 
     run: str
 
@@ -53,7 +85,7 @@ class Submitted(msgspec.Struct, frozen=True):
     """What waits now."""
 
     queued: list[Queued]
-    array: str | None
+    sweep: str | None
     """The sweep that they are of."""
     notes: list[str]
 
@@ -81,11 +113,11 @@ class LogPiece(msgspec.Struct, frozen=True):
     """What a run has just printed."""
 
     text: str
-    """With what is no UTF-8 replaced; a character may be cut in two."""
+    """Whole characters, with what is no UTF-8 replaced."""
     raw: bytes = msgspec.field(name="bytes")
 
 
-class Rows(msgspec.Struct, frozen=True):
+class RowPiece(msgspec.Struct, frozen=True):
     """What a run has just recorded."""
 
     session: int
@@ -103,12 +135,14 @@ class Entry(msgspec.Struct, frozen=True):
     """file, folder or link; other for what cannot be read."""
     size_bytes: int
     modified: float
+    """Unix seconds."""
 
 
 class TaskPage(msgspec.Struct, frozen=True):
     """Some of the tasks."""
 
     total: int
+    """How many are meant, on all pages."""
     tasks: list[TaskRow]
 
 
@@ -135,7 +169,9 @@ class Event(msgspec.Struct, frozen=True):
     """One thing that happened in the lab."""
 
     cursor: str
+    """Who gives it back is told what came after."""
     at: float
+    """Unix seconds."""
     task: str | None
     kind: str
     text: str
