@@ -35,7 +35,7 @@ def test_each_stall_is_noted_once_whichever_daemon_looks(tmp_path: Path) -> None
         assert not noted(), "it looks from time to time"
         stalls.look(100.0)
         assert len(noted()) == 1 and "no step and no output for 1800.5 s by 20" in noted()[0]
-        assert noted()[0].endswith(", at step 12")
+        assert noted()[0].endswith(", at step 12, training")
         stalls.look(200.0)
         Stalls(store).look(0.0)
         assert len(noted()) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from roost.base.errors import NotFound
 from roost.lab.notices import kinds
-from roost.operations.notices import notices
+from roost.operations.notices import notices, try_notices
 from tests.lab.notices.receivers import Web
 
 
@@ -39,7 +39,7 @@ def test_what_is_set_is_shown_without_secrets(web: Web) -> None:
 def test_a_trial_tells_of_each_what_came_of_it(web: Web) -> None:
     bad = Web(403)
     set_up(web.url, bad.url)
-    good, failed = notices(test=True).receivers
+    good, failed = try_notices().receivers
     bad.close()
     assert good.why_not == "" and failed.why_not == "it answered 403 Forbidden"
     assert web.asked[0].body["title"].startswith("roost: a test from ")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.base.errors import UsageError
+from roost.base.errors import Refused, UsageError
 from roost.package import names
 from roost.package.package import Package
 
@@ -119,3 +119,15 @@ def test_a_thousand_packages_of_one_name_at_once(tmp_path: Path) -> None:
         asked.add((package.request["by"], package.settings()["n"]))
         assert package.state() == "new" and package.manifest["files"] == {}
     assert len(asked) == PROCESSES * EACH  # none was written over by another
+
+
+def test_a_name_that_is_wanted_exactly_is_made_once(tmp_path: Path) -> None:
+    assert names.make_exactly(tmp_path, "a b").is_dir()
+    (tmp_path / "gone").symlink_to("nowhere")
+    for name in ("a b", "gone"):
+        with pytest.raises(Refused, match="--name: there is a package of this name"):
+            names.make_exactly(tmp_path, name)
+    with pytest.raises(Refused, match=f"roost submit continue '{tmp_path}/a b'"):
+        names.make_exactly(tmp_path, "a b")
+    with pytest.raises(FileNotFoundError):
+        names.make_exactly(tmp_path / "none", "a")

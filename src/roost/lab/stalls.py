@@ -63,17 +63,19 @@ class Stalls:
         if not isinstance(stalls, list) or not stalls:
             return
         told = {event.text for event in self._store.events(task=task.id, kind=STALLED)}
-        for text in dict.fromkeys(filter(None, (_sentence(stall) for stall in stalls))):
+        for text in dict.fromkeys(filter(None, map(sentence, stalls))):
             if text not in told:  # else by the daemon before this one
                 self._store.note(STALLED, text, task=task.id)
 
 
-def _sentence(given: Any) -> str:
+def sentence(given: Any) -> str:
+    """One stall in words, as the record of a session tells it; empty if it makes no sense."""
     try:
         stall = msgspec.convert(given, _Stall)
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stall.time))
     except (msgspec.ValidationError, ValueError, OverflowError, OSError):  # it is no record of ours
         return ""
-    step = f", at step {stall.step}" if stall.step is not None else ""
+    phase = f", {stall.phase}" if stall.phase else ""
+    step = f", at step {stall.step}{phase}" if stall.step is not None else ""
     paused = "; its worker is paused by a signal" if stall.stopped else ""
     return f"no step and no output for {stall.idle_seconds:g} s by {when}{step}{paused}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
 
-from roost.lab.notices import kinds, message, sending, settings
+import msgspec
+
+from roost.lab.notices import kinds, settings, trial
+
+_AT_ONCE = 8
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """One receiver."""
 
     name: str
@@ -18,20 +22,17 @@ class Told(NamedTuple):
     """Why the trial did not arrive; empty if it did, None without one."""
 
 
-class Notices(NamedTuple):
+class Notices(msgspec.Struct, frozen=True):
     """What is set."""
 
     file: str
     events: list[str]
-    least_minutes: float
+    least_minutes: float | None
     receivers: list[Told]
 
 
-def notices(*, test: bool = False) -> Notices:
+def notices() -> Notices:
     """What is set; nothing that is secret is in it.
-
-    Args:
-        test: Send one notice to each receiver.
 
     Raises:
         NotFound: Nothing is set.
@@ -40,8 +41,21 @@ def notices(*, test: bool = False) -> Notices:
     """
     file = kinds.path()
     asked = settings.read(file)
-    told = []
-    for name, one in asked.receivers.items():
-        why_not = sending.deliver(one, message.trial(), pauses=()) if test else None
-        told.append(Told(name, one.kind, one.place, why_not))
+    told = [Told(name, one.kind, one.place) for name, one in asked.receivers.items()]
     return Notices(str(file), list(asked.events), asked.least_minutes, told)
+
+
+def try_notices() -> Notices:
+    """Sends one notice to each receiver, and tells what came of it.
+
+    Raises:
+        NotFound, Refused, ConfigError: As `notices`.
+    """
+    found = notices()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        results = list(pool.map(trial.run, range(len(found.receivers))))
+    told = [
+        msgspec.structs.replace(one, why_not=why_not)
+        for one, why_not in zip(found.receivers, results, strict=True)
+    ]
+    return msgspec.structs.replace(found, receivers=told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,9 @@ from roost.operations.wanted import Wanted
 from roost.package import names
 from roost.package.package import Package
 
+_THREADS = "OMP_NUM_THREADS"
+"""Of a task that says how many cores it takes: most libraries take all of the machine unless told."""
+
 
 @dataclass(frozen=True)
 class Submitted:
@@ -34,9 +36,11 @@ class Submitted:
     """What a person should hear about it, one line each."""
 
 
-def task_of(package: Package, plan: Plan, wanted: Wanted, *, array: str | None = None) -> Task:
+def task_of(package: Package, plan: Plan, wanted: Wanted, *, sweep: str | None = None) -> Task:
     """The row of a package that waits."""
     now = time.time()
+    if wanted.need.cores is not None and _THREADS not in plan.env:
+        plan = msgspec.structs.replace(plan, own_env={_THREADS: str(wanted.need.cores), **plan.own_env})
     profile, scale = "", None
     if wanted.need.cards:
         from roost.operations import profiles  # 20 ms, which a task of the CPU need not wait for
@@ -53,7 +57,8 @@ def task_of(package: Package, plan: Plan, wanted: Wanted, *, array: str | None =
         submitted=now,
         begin=wanted.begin,
         after=tuple(wanted.after),
-        array=array,
+        after_any=tuple(wanted.after_any),
+        sweep=sweep,
         most_parallel=wanted.most_parallel,
         retries=wanted.retries,
         profile=profile,
@@ -64,6 +69,7 @@ def task_of(package: Package, plan: Plan, wanted: Wanted, *, array: str | None =
 
 def require_free(root: Path, name: str | None) -> None:
     """Makes sure that a new package may have this name: the same command typed twice is no second run of it.
+    Of two who ask at the same time, one is refused when the package is made.
 
     Args:
         root: Where it is to lie.
@@ -76,8 +82,7 @@ def require_free(root: Path, name: str | None) -> None:
     if name is None:
         return
     if os.path.lexists(path := root / names.checked_name(name)):
-        fix = f"choose another name, or go on with it: roost submit continue {shlex.quote(str(path))}"
-        raise Refused("there is a package of this name", setting="--name", received=name, where=root, fix=fix)
+        raise names.taken(root, name)
     require_unqueued(path)  # somebody has removed what a task waits with
 
 
@@ -108,7 +113,7 @@ def _take_back(tasks: Sequence[Task], *, is_new: bool) -> None:
         states = store.states([task.id for task in tasks])
         for task in tasks:
             if task.id not in states and is_new:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # it stays: nobody runs it
                     durable.remove_folder(Path(task.package))
             elif task.id not in states:
                 ticket.remove(task)

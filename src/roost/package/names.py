@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from pathlib import Path
 
-from roost.base.errors import UsageError
+from roost.base.errors import Refused, UsageError
 
 _MAX_BYTES = 120
 _MAX_TRIES = 1_000_000
@@ -61,6 +62,27 @@ def checked_name(name: str, *, setting: str = "--name") -> str:
 def _listed(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries]
+
+
+def taken(root: Path, name: str) -> Refused:
+    """Why a name that was asked for is not to be had."""
+    fix = f"choose another name, or go on with it: roost submit continue {shlex.quote(str(root / name))}"
+    return Refused("there is a package of this name", setting="--name", received=name, where=root, fix=fix)
+
+
+def make_exactly(root: Path, name: str) -> Path:
+    """Makes ``root/name``. Of many processes that want it at the same time one has it.
+
+    Raises:
+        Refused: It stands.
+        OSError: The folder cannot be made.
+    """
+    folder = root / name
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        raise taken(root, name) from None
+    return folder
 
 
 def make_unique(root: Path, name: str) -> Path:

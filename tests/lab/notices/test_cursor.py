@@ -16,12 +16,15 @@ def test_it_begins_where_the_settings_were_made_and_stays(tmp_path: Path) -> Non
         assert Cursor.load(store) is None
         first = Cursor.begin(store, between)
         assert [event.kind for event in store.events(after=first.seq)] == ["b"]
-        first.note_told("x", "mail")
+        first.take([2], skipped=3)
+        first.note_told("mail")
         found = Cursor.load(store)
-        assert found is not None and (found.seq, found.told_of("x"), found.told_of("y")) == (1, ["mail"], [])
+        assert found is not None
+        assert (found.seq, found.batch, found.skipped, found.told) == (1, [2], 3, ["mail"])
         found.move(2)
         again = Cursor.load(store)
-        assert again is not None and (again.seq, again.told_of("x")) == (2, [])
+        assert again is not None
+        assert (again.seq, again.batch, again.skipped, again.told) == (2, [], 0, [])
         assert (tmp_path / "lab" / "notices.json").stat().st_mode & 0o777 == 0o600
         cursor.forget(store.folder)
         assert Cursor.load(store) is None

@@ -11,6 +11,7 @@ from roost.lab.notices.kinds import path
 from roost.lab.task import FAILED, RUNNING
 from tests import processes
 from tests.lab.labs import Lab
+from tests.lab.notices.ends import end
 from tests.lab.notices.receivers import Web
 from tests.lab.queued import task
 from tests.waiting import wait_for
@@ -88,12 +89,15 @@ def test_settings_that_will_not_do_are_looked_at_again_when_they_are_others(lab:
         errand = Errand(store)
         errand.run()
         wait_for(lambda: _ended(errand), 20.0)
+        one = end(store)
         errand.run()
         assert not errand.fds, "they are as they were"
         path().chmod(0o600)
         errand.run()
         assert errand.fds
         errand.close()
+    wait_for(lambda: bool(web.asked), 20.0)
+    assert told(web) == [(one, "failed")]
 
 
 def _ended(errand: Errand) -> bool:

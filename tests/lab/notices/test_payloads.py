@@ -44,6 +44,14 @@ def test_dingtalk_and_lark_are_signed_as_their_documents_say() -> None:
     assert (body["timestamp"], body["sign"]) == ("1700000000", LARK)
 
 
+def test_nobody_but_who_is_told_is_called() -> None:
+    """By what a program prints, which comes after `why`."""
+    _, slack = asked("slack", text="<!channel> a")
+    assert str(slack["text"]).endswith("&lt;!channel&gt; a")
+    _, lark = asked("lark", text='<at user_id="all">a</at>')
+    assert "<at" not in str(lark["content"]) and "< at user_id" in str(lark["content"])
+
+
 @pytest.mark.parametrize(("kind", "most"), [("wecom", 2048), ("ntfy", 4096), ("slack", 40_000)])
 def test_a_long_text_is_cut_to_what_the_service_takes(kind: str, most: int) -> None:
     _, body = asked(kind, text="ä€" * 30_000)

@@ -55,6 +55,12 @@ def test_some_tell_their_errors_in_the_body(web: Web, kind: str, answer: str, wh
     assert found == why
 
 
+def test_what_cannot_be_sent_at_all_is_told_like_the_rest(web: Web) -> None:
+    odd = NOTICE._replace(tasks=[{"id": object()}])
+    assert sending.deliver(web.receiver(), odd, pauses=(0, 0)) == "it could not be sent (TypeError)"
+    assert not web.asked
+
+
 def test_nobody_there(web: Web) -> None:
     web.close()
     why = sending.deliver(web.receiver(), NOTICE, pauses=(0,))
@@ -149,3 +155,21 @@ def test_a_mail_server_that_refuses(
     assert found.startswith(why) and not server.letters
     assert sum(line.lower().startswith("starttls") for line, _ in server.said) == times
     assert all(secure for line, secure in server.said if "AUTH" in line)
+
+
+@pytest.mark.needs_program("openssl")
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_mail_server_that_never_ends_is_left(
+    own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    server = Mail(own, at_once=at_once, refuses={"EHLO": "250-on\r\n" * 20_000 + "250 end"})
+    why = sending.deliver(server.receiver(), NOTICE, pauses=(0, 0))
+    server.close()
+    assert why == "the mail server says more than anybody wants to hear" and not server.letters
+
+
+def test_what_a_receiver_answers_moves_no_cursor(web: Web) -> None:
+    web.answer = '{"code": 1, "msg": "\\u001b[2Jbad\\u202e"}'
+    why = sending.deliver(web.receiver("lark"), NOTICE, pauses=())
+    assert why == "it did not take it: 1 \\x1b[2Jbad\\u202e"

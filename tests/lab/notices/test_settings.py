@@ -76,6 +76,8 @@ def test_without_a_file_nobody_is_told(tmp_path: Path) -> None:
             "receivers:\n  a:\n    kind: ntfy\n    url: https://x/y\n    token: |\n      s3cret\n",
             "a.token: holds what",
         ),
+        ("receivers: {a: {kind: slack, url: 'https://x.org/s3cretä'}}", "receivers.a.url: is no URL"),
+        ("receivers: {a: {kind: ntfy, url: 'https://x/y', token: s3cret–}}", "a letter beyond ASCII"),
         ("receivers: {a: {kind: mail, password: s3cret}}", "receivers.a.host: is missing"),
         (f"receivers: {{a: {{{MAIL}, tls: no, password: s3cret}}}}", "a password is never sent in the open"),
         (f"receivers: {{a: {{{MAIL}, port: 70000}}}}", "is no port"),

@@ -1,19 +1,26 @@
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from roost.base import durable
 from roost.lab.notices.cursor import Cursor
 from roost.lab.notices.kinds import WRONG_SETTINGS, path
 from roost.lab.notices.settings import Receiver, Settings
 from roost.lab.notices.tell import NOT_TOLD, main, tell
 from roost.lab.store import Store
-from roost.lab.task import FAILED, RUNNING, SUCCEEDED
+from roost.lab.task import SUCCEEDED
+from tests.lab.notices.ends import end
 from tests.lab.notices.receivers import Web
 from tests.lab.queued import task
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -22,13 +29,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def end(store: Store, name: str = "net", state: str = FAILED, seconds: float = 60.0) -> str:
-    """A task comes, runs and ends."""
-    one = task(name=name)
-    store.submit([one])
-    running = store.move(store.start(one, [], None), RUNNING, session=1, started=1000.0)
-    store.move(running, state, reason="why not", started=1000.0, ended=1000.0 + seconds, exit_code=1)
-    return one.id
+def wait_for_the_clock_of_files(folder: Path) -> None:
+    """It is a few milliseconds behind the other one."""
+    now, file = time.time(), folder / "clock"
+
+    def is_later() -> bool:
+        file.touch()
+        return file.stat().st_ctime > now
+
+    wait_for(is_later, 5.0)
 
 
 def told(web: Web) -> list[str]:
@@ -53,28 +62,28 @@ def test_each_event_is_told_once_to_each(store: Store, web: Web) -> None:
     assert len(other.asked) == 2 and other.asked[0].body["text"].startswith("roost: one failed\nwhy")
 
 
-def test_who_was_told_before_a_kill_is_told_no_second_time(store: Store, web: Web) -> None:
-    """The one who tells dies between two receivers: the first one's answer was noted."""
-
-    class Killed(BaseException):
-        pass
-
-    class Cut(Cursor):
-        def note_told(self, notice: str, receiver: str) -> None:
-            super().note_told(notice, receiver)
-            raise Killed
-
-    other = Web()
-    end(store)
-    named = {"a": web.receiver(), "b": other.receiver()}
-    with pytest.raises(Killed):
-        tell(store, Settings(receivers=named), Cut.begin(store, 0.0))
-    assert (len(web.asked), len(other.asked)) == (1, 0)
-    found = Cursor.load(store)
-    assert found is not None
-    tell(store, Settings(receivers=named), found)
-    other.close()
-    assert (len(web.asked), len(other.asked)) == (1, 1)
+@pytest.mark.parametrize(("before", "after"), [(1, 6), pytest.param(6, 2, marks=pytest.mark.soak)])
+def test_after_a_kill_at_any_moment_each_is_told_and_twice_only_where_no_note_could_be(
+    tmp_path: Path, web: Web, before: int, after: int
+) -> None:
+    """More happens meanwhile, so that what is left would be cut otherwise: one alone, then seven together."""
+    program = Path(__file__).with_name("kill_program.py")
+    given = [str(tmp_path), web.url, str(before), str(after)]
+    done = subprocess.run([sys.executable, program, *given], check=True, capture_output=True, text=True)
+    steps = done.stdout.split()
+    assert {"asking", "asked", "answered", "writing", "written"} == set(steps) and len(steps) > 10
+    twice = []
+    for number, step in enumerate(steps):
+        told = Counter(
+            (name, task["id"])
+            for asked in web.asked
+            if (name := asked.path.removeprefix(f"/hook/s3cret-path/{number}/")) in ("a", "b")
+            for task in asked.body["tasks"]
+        )
+        assert len(told) == 2 * (before + after), f"killed at {step} ({number})"
+        twice += [step] * any(count > 1 for count in told.values())
+        assert max(told.values()) <= 2
+    assert set(twice) == {"asked", "answered", "writing"} and twice.count("writing") == 2
 
 
 @pytest.mark.parametrize(
@@ -122,21 +131,49 @@ def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: Store, web: 
     assert len(store.events(kind=NOT_TOLD)) == 2, "what was given up is not begun again"
 
 
-def test_settings_that_will_not_do_are_told_once(
+def test_settings_that_will_not_do_are_told_once_and_what_happens_meanwhile_is_told_later(
     store: Store, web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
     path().parent.mkdir()
+    end(store, "before")
+    wait_for_the_clock_of_files(tmp_path)
     path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
     path().chmod(0o644)
-    end(store)
     assert (main(), main()) == (WRONG_SETTINGS, WRONG_SETTINGS)
+    end(store, "meanwhile")
+    assert main() == WRONG_SETTINGS
     (noted,) = store.events(kind=NOT_TOLD)
     assert "chmod 600" in noted.text and not web.asked
-    before = time.time()
+    wait_for_the_clock_of_files(tmp_path)
     path().chmod(0o600)
-    assert path().stat().st_ctime >= before - 1
-    assert main() == 0 and not web.asked, "what was before is not told"
+    assert main() == 0 and told(web) == ["roost: meanwhile failed"]
     end(store, "later")
-    assert main() == 0 and told(web) == ["roost: later failed"]
+    assert main() == 0 and told(web)[1:] == ["roost: later failed"]
+
+
+def test_nobody_is_told_of_what_cannot_be_noted(
+    store: Store,
+    web: Web,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Else he would be told of it each minute, as long as the disk is full."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
+    path().parent.mkdir()
+    path().touch(mode=0o600)
+    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    assert main() == 0
+    end(store)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(durable, "write", full)
+        assert (main(), main()) == (1, 1)
+    assert not web.asked and capsys.readouterr().err.count("No space left") == 2
+    assert main() == 0 and len(web.asked) == 1

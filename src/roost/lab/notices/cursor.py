@@ -21,9 +21,11 @@ class _Stands(msgspec.Struct, frozen=True):
     """Whose events they are, as `presence.identity` tells."""
     seq: int
     at: float
-    notice: str = ""
-    """Of the one that comes next: who was told of it already."""
+    batch: list[int] = []
+    """The events of the notice that is on its way; none if it has arrived."""
+    skipped: int = 0
     told: list[str] = []
+    """Who was told of it already."""
 
 
 class Cursor:
@@ -62,14 +64,29 @@ class Cursor:
         """Of the last event that was told."""
         return self._stands.seq
 
-    def told_of(self, notice: str) -> list[str]:
-        """Who was told already of the notice with this id."""
-        return self._stands.told if self._stands.notice == notice else []
+    @property
+    def batch(self) -> list[int]:
+        """The events of the notice that is on its way; empty if there is none."""
+        return self._stands.batch
 
-    def note_told(self, notice: str, receiver: str) -> None:
-        """One more has been told. Raises OSError."""
-        told = [*self.told_of(notice), receiver]
-        self._write(msgspec.structs.replace(self._stands, notice=notice, told=told, at=time.time()))
+    @property
+    def skipped(self) -> int:
+        """How many more that notice counts."""
+        return self._stands.skipped
+
+    @property
+    def told(self) -> list[str]:
+        """Who was told of it already."""
+        return self._stands.told
+
+    def take(self, batch: list[int], *, skipped: int) -> None:
+        """These events make the next notice, whatever happens until it has arrived: after a kill it is sent
+        with the same ones, though more have come meanwhile. Raises OSError."""
+        self._write(_Stands(self._stands.queue, self.seq, time.time(), batch, skipped))
+
+    def note_told(self, receiver: str) -> None:
+        """One more has been told of that notice. Raises OSError."""
+        self._write(msgspec.structs.replace(self._stands, told=[*self.told, receiver], at=time.time()))
 
     def move(self, seq: int) -> None:
         """All have been told of the events up to this. Raises OSError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from roost.lab.notices import place
 from roost.lab.stalls import STALLED
 from roost.lab.task import CRASHED, FAILED, STOPPED, SUCCEEDED
 
@@ -17,6 +18,5 @@ WRONG_SETTINGS = 78
 
 
 def path() -> Path:
-    """``notices.yaml`` in ``$XDG_CONFIG_HOME/roost``, else in ``~/.config/roost``; it need not exist."""
-    home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (home if home.is_absolute() else Path.home() / ".config") / "roost" / "notices.yaml"
+    """The file that says who is told, as `place.file` tells it."""
+    return Path(place.file(os.environ))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +31,8 @@ class Notice(NamedTuple):
     title: str
     text: str
     tasks: list[dict[str, Any]]
-    """Each with its id, name, state, why, seconds and metrics; of one that stalls they are as of now."""
+    """Each with its id (empty where it is in no queue), name, package, state, why, seconds and metrics; of
+    one that stalls they are as of now."""
 
 
 def one_line(text: str, most: int) -> str:
@@ -46,19 +49,20 @@ def seconds(event: Event, task: Task) -> float | None:
     return max(0.0, until - task.started)
 
 
-def of(found: Sequence[tuple[Event, Task]], *, skipped: int = 0) -> Notice:
+def of(found: Sequence[tuple[Event, Task]], *, skipped: int = 0, id: str | None = None) -> Notice:
     """One notice of what happened to tasks.
 
     Args:
         found: One event or several, the oldest first.
         skipped: How many more there were, which are only counted.
+        id: Of the notice about what is in no queue.
     """
     told = [_told(event, task) for event, task in found]
     events = {EVENT_OF[event.kind] for event, _ in found}
     worst = next(name for name in (FAIL, STALL, END) if name in events)
     first, last = found[0][0], found[-1][0]
     if len(found) == 1:
-        id = f"{told[0]['id']}.{first.seq}"
+        id = id or f"{told[0]['id']}.{first.seq}"
         return Notice(id, worst, _title(told[0]), _text(told[0], found[0][1]), told)
     counts = Counter(one["state"] for one in told)
     said = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -67,12 +71,15 @@ def of(found: Sequence[tuple[Event, Task]], *, skipped: int = 0) -> Notice:
     lines += [f"and {more} more"] if more else []
     text = "\n".join([*lines, "", "To look: roost tasks, roost why ID"])
     title = f"roost: {len(told) + skipped} tasks on {_host()}: {said}"
-    return Notice(f"{first.seq}-{last.seq}", worst, title, text, told[:_MOST_LINES])
+    # With the task's: the numbers of two machines may be the same, and a mail server drops the second letter.
+    id = f"{told[0]['id']}.{first.seq}-{last.seq}"
+    return Notice(id, worst, title, text, told[:_MOST_LINES])
 
 
 def trial() -> Notice:
     """What `roost notices --test` sends."""
-    return Notice("test", END, f"roost: a test from {_host()}", "Notices of your tasks arrive here.", [])
+    id = f"test.{os.uname().nodename}.{time.time_ns()}"
+    return Notice(id, END, f"roost: a test from {_host()}", "Notices of your tasks arrive here.", [])
 
 
 def _host() -> str:
@@ -83,6 +90,7 @@ def _told(event: Event, task: Task) -> dict[str, Any]:
     return {
         "id": task.id,
         "name": one_line(task.name, _MOST_NAME),
+        "package": one_line(task.package, _MOST_WHY),
         "state": event.kind,
         "why": one_line(event.text, _MOST_WHY),
         "seconds": seconds(event, task),
@@ -103,8 +111,9 @@ def _text(told: dict[str, Any], task: Task) -> str:
         f"{one_line(name, _MOST_NAME)} {value:.5g}" for name, value in told["metrics"].items()
     )
     lines += [f"metrics   {metrics}"] if metrics else []
-    lines += [f"package   {one_line(task.package, 1000)}", f"machine   {_host()}"]
-    return "\n".join([*lines, "", f"To look: roost why {task.id}"])
+    lines += [f"package   {told['package']}", f"machine   {_host()}"]
+    look = f"roost why {task.id}" if task.id else f"roost show {shlex.quote(told['package'])}"
+    return "\n".join([*lines, "", f"To look: {look}"])
 
 
 def _metrics(task: Task) -> dict[str, float]:

@@ -79,7 +79,8 @@ def _dingtalk_url(asked: Asked) -> str:
 
 
 def _lark(asked: Asked) -> dict[str, Any]:
-    body: dict[str, Any] = {"msg_type": "text", "content": {"text": _text(asked)}}
+    text = _text(asked).replace("<at", "< at")  # else <at user_id="all"> calls everybody
+    body: dict[str, Any] = {"msg_type": "text", "content": {"text": text}}
     if asked.secret:
         at = str(int(asked.now))
         body |= {"timestamp": at, "sign": _signed(f"{at}\n{asked.secret}".encode(), b"")}

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from email.message import EmailMessage
 from email.utils import formatdate
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from roost import __version__
+from roost.base.harmless import harmless
 from roost.base.loopback import is_here
 from roost.lab.notices.message import Notice
 from roost.lab.notices.payloads import KINDS, Asked
@@ -31,6 +32,7 @@ PAUSES = (2.0, 10.0)
 _WAIT_SECONDS, _MOST_SECONDS = 10.0, 30.0
 """For an answer; for a whole try, however slowly answers come."""
 _MOST_BYTES = 1 << 16
+"""Of an answer."""
 _MOST_SAID = 300
 _WORTH_ANOTHER = (408, 425, 429)
 
@@ -87,7 +89,9 @@ def _tried(receiver: Receiver, notice: Notice) -> tuple[str, bool]:
         why, is_final = f"its certificate is not trusted: {error.verify_message}", True
     except (OSError, http.client.HTTPException, ValueError) as error:
         why, is_final = f"it could not be reached: {error or type(error).__name__}", False
-    return " ".join(receiver.hide(why).split())[:_MOST_SAID], is_final
+    except Exception as error:  # noqa: BLE001  - a defect must not keep all that comes later from being told
+        why, is_final = f"it could not be sent ({type(error).__name__})", True
+    return harmless(" ".join(receiver.hide(why).split()))[:_MOST_SAID], is_final
 
 
 @contextlib.contextmanager
@@ -161,14 +165,46 @@ def _require_taken(said: bytes, keys: Sequence[str]) -> None:
 # --- mail -------------------------------------------------------------------------------------------------
 
 
+class _MailServer(smtplib.SMTP):
+    """One to which nobody listens for ever: an answer may have any number of lines, and it is not known yet
+    who says them."""
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Answers(self, self.sock.makefile("rb"))
+        return super().getreply()
+
+
+class _MailServerTLS(_MailServer, smtplib.SMTP_SSL):
+    pass
+
+
+class _Answers:
+    """What it says, as far as anybody wants to hear it."""
+
+    def __init__(self, server: smtplib.SMTP, file: BinaryIO) -> None:
+        self._server, self._file, self._left = server, file, _MOST_BYTES
+
+    def readline(self, most: int) -> bytes:
+        line = self._file.readline(most)
+        self._left -= len(line)
+        if self._left < 0:
+            self._server.close()
+            raise Failed("the mail server says more than anybody wants to hear", is_final=True)
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def _mail(receiver: Receiver, notice: Notice) -> None:
     host, port, name = receiver.host, receiver.smtp_port, os.uname().nodename
     context = ssl.create_default_context()
     server: smtplib.SMTP
     if receiver.tls == "tls":
-        server = smtplib.SMTP_SSL(host, port, name, timeout=_WAIT_SECONDS, context=context)
+        server = _MailServerTLS(host, port, name, timeout=_WAIT_SECONDS, context=context)
     else:
-        server = smtplib.SMTP(host, port, name, timeout=_WAIT_SECONDS)
+        server = _MailServer(host, port, name, timeout=_WAIT_SECONDS)
     try:
         if receiver.tls != "tls":
             server.starttls(context=context)

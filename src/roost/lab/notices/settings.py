@@ -16,7 +16,7 @@ from roost.base import reading
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.base.loopback import is_here
 from roost.base.suggest import proposal
-from roost.lab.notices.kinds import EVENTS
+from roost.lab.notices.kinds import EVENTS, STALL
 from roost.lab.notices.payloads import KINDS
 
 MAIL = "mail"
@@ -81,8 +81,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     receivers: dict[str, Receiver]
     events: tuple[str, ...] = EVENTS
-    least_minutes: float = 0.0
-    """A task that ran for a shorter time is not told of, unless it stalls."""
+    least_minutes: float | None = None
+    """What ran for a shorter time is not told of, unless it stalls."""
+
+    def want(self, event: str, seconds: float | None, *, least_minutes: float = 0.0) -> bool:
+        """Whether somebody is to be told of it.
+
+        Args:
+            event: One of `EVENTS`.
+            seconds: How long it ran; None where that means nothing.
+            least_minutes: Where the file does not say.
+        """
+        least = self.least_minutes if self.least_minutes is not None else least_minutes
+        return event in self.events and (event == STALL or seconds is None or seconds >= least * 60)
 
 
 def read(file: Path) -> Settings:
@@ -134,8 +145,9 @@ def _require_sound(name: str, receiver: Receiver, file: Path) -> None:
         raise ConfigError("is no kind", setting=f"{setting}.kind", where=file, fix=fix)
     wrong = _wrong_mail(receiver) if receiver.kind == MAIL else _wrong_url(receiver.url)
     for key in ("token", "secret", "user", "password"):
-        if not getattr(receiver, key).isprintable():
-            wrong = key, "holds what cannot be sent, such as a line break", "write it on one line, in quotes"
+        if not (getattr(receiver, key).isprintable() and getattr(receiver, key).isascii()):
+            what = "holds what cannot be sent, such as a line break or a letter beyond ASCII"
+            wrong = key, what, "write it on one line, in quotes, as the service shows it"
     if wrong:
         key, what, fix = wrong
         raise ConfigError(what, setting=f"{setting}.{key}", where=file, fix=fix)
@@ -165,7 +177,7 @@ def _wrong_url(url: str) -> tuple[str, str, str] | None:
         is_one = False
     if is_one and found.username is not None:
         return "url", "holds a user", "ntfy takes a `token` beside the URL; the others need none"
-    if not is_one or not url.isprintable() or " " in url:
+    if not is_one or not url.isprintable() or not url.isascii() or " " in url:
         return "url", "is missing" if not url else "is no URL", fix
     if found.scheme == "http" and not is_here(found.hostname or ""):
         return "url", "would carry its secret in the open", "begin it with https:"

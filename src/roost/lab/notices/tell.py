@@ -13,7 +13,7 @@ from roost.base import durable
 from roost.base.errors import NotFound, RoostError
 from roost.lab.notices import kinds, message, sending, settings
 from roost.lab.notices.cursor import Cursor
-from roost.lab.notices.kinds import EVENT_OF, STALL, WRONG_SETTINGS
+from roost.lab.notices.kinds import EVENT_OF, WRONG_SETTINGS
 from roost.lab.notices.settings import Settings
 from roost.lab.remembered import Event
 from roost.lab.store import Store
@@ -25,8 +25,6 @@ _AT_ONCE = 1000
 _MOST_ALONE = 5
 """If more has happened it is told together: nobody wants five hundred letters of one sweep."""
 _MOST_TOGETHER = 100
-
-_Found = tuple[Event, Task]
 
 
 def tell(store: Store, asked: Settings, cursor: Cursor, *, pauses: Sequence[float] = sending.PAUSES) -> None:
@@ -44,36 +42,53 @@ def tell(store: Store, asked: Settings, cursor: Cursor, *, pauses: Sequence[floa
         OSError: How far it was told cannot be noted.
     """
     down: set[str] = set()
+    _tell_taken(store, asked, cursor, down, pauses)
     while events := store.events(after=cursor.seq, most=_AT_ONCE):
-        found = [one for event in events if (one := _wanted(store, asked, event)) is not None]
+        found = [event.seq for event in events if _is_wanted(store, asked, event)]
         for batch, skipped in _batches(found):
-            _tell_all(store, asked, cursor, message.of(batch, skipped=skipped), down, pauses)
-            cursor.move(batch[-1][0].seq)
+            cursor.take(batch, skipped=skipped)
+            _tell_taken(store, asked, cursor, down, pauses)
         cursor.move(events[-1].seq)
 
 
-def _wanted(store: Store, asked: Settings, event: Event) -> _Found | None:
-    kind = EVENT_OF.get(event.kind)
-    if event.task is None or kind is None or kind not in asked.events:
-        return None
+def _is_wanted(store: Store, asked: Settings, event: Event) -> bool:
+    if event.kind not in EVENT_OF or (task := _task_of(store, event)) is None:
+        return False
+    if event.kind == STOPPED and task.attempt == 0:  # it waited only, and somebody knows that he stopped it
+        return False
+    return asked.want(EVENT_OF[event.kind], message.seconds(event, task))
+
+
+def _task_of(store: Store, event: Event) -> Task | None:
     try:
-        task = store.task(event.task)
+        return store.task(event.task) if event.task is not None else None
     except NotFound:  # of a queue that was made anew
         return None
-    ran = message.seconds(event, task)
-    if event.kind == STOPPED and task.attempt == 0:  # it waited only, and somebody knows that he stopped it
-        return None
-    if kind != STALL and ran is not None and ran < asked.least_minutes * 60:
-        return None
-    return event, task
 
 
-def _batches(found: Sequence[_Found]) -> Iterator[tuple[Sequence[_Found], int]]:
+def _batches(found: list[int]) -> Iterator[tuple[list[int], int]]:
     """What is told together, and how many more there were."""
     if len(found) <= _MOST_ALONE:
         yield from (([one], 0) for one in found)
     else:
         yield found[-_MOST_TOGETHER:], max(0, len(found) - _MOST_TOGETHER)
+
+
+def _tell_taken(
+    store: Store, asked: Settings, cursor: Cursor, down: set[str], pauses: Sequence[float]
+) -> None:
+    """Tells of the notice that the cursor holds, if it holds one."""
+    if not cursor.batch:
+        return
+    events = store.events(after=cursor.batch[0] - 1, most=_AT_ONCE)
+    found = [
+        (event, task)
+        for event in events
+        if event.seq in cursor.batch and (task := _task_of(store, event)) is not None
+    ]
+    if found:
+        _tell_all(store, asked, cursor, message.of(found, skipped=cursor.skipped), down, pauses)
+    cursor.move(cursor.batch[-1])
 
 
 def _tell_all(
@@ -89,7 +104,7 @@ def _tell_all(
         down: Who could not be told before: he gets one try.
     """
     for name, receiver in asked.receivers.items():
-        if name in cursor.told_of(notice.id):
+        if name in cursor.told:
             continue
         why = sending.deliver(receiver, notice, pauses=() if name in down else pauses)
         if why:
@@ -98,7 +113,7 @@ def _tell_all(
             store.note(NOT_TOLD, f"{name} ({receiver.kind}): {why}; `roost notices --test`", task=task)
         else:
             down.discard(name)
-        cursor.note_told(notice.id, name)
+        cursor.note_told(name)
 
 
 def main() -> int:
@@ -108,6 +123,8 @@ def main() -> int:
     fcntl.flock(fd, fcntl.LOCK_EX)  # of a daemon that was killed one may be at it still
     try:
         with Store.open(folder) as store:
+            # Before they are read: what happens while they are wrong is told once they are right.
+            cursor = Cursor.load(store) or Cursor.begin(store, file.stat().st_ctime)
             try:
                 asked = settings.read(file)
             except RoostError as error:
@@ -115,10 +132,10 @@ def main() -> int:
                 if not last or last[0].text != str(error):
                     store.note(NOT_TOLD, str(error))
                 return WRONG_SETTINGS
-            tell(store, asked, Cursor.load(store) or Cursor.begin(store, file.stat().st_ctime))
-    except RoostError as error:
+            tell(store, asked, cursor)
+    except (RoostError, OSError) as error:  # such as a full disk: nobody is told what could not be noted
         print(f"notices: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
+        return error.exit_code if isinstance(error, RoostError) else 1
     finally:
         os.close(fd)
     return 0

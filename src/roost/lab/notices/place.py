@@ -1,0 +1,20 @@
+"""Where it stands who is told (standard library only)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+
+def file(env: Mapping[str, str]) -> str:
+    """``notices.yaml`` in ``$XDG_CONFIG_HOME/roost``, else in ``~/.config/roost``; it need not exist.
+
+    Args:
+        env: The environment of whoever is told.
+    """
+    config = env.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        # As it stands where nobody knows it: a daemon in a container must not end of that.
+        home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  - pathlib would raise, and costs 3 ms
+        config = f"{home}/.config"
+    return f"{config}/roost/notices.yaml"

@@ -1,0 +1,96 @@
+"""Kills, at each of its steps in turn, the one who tells; more happens, and another one tells the rest. Each
+step has a queue of its own, and a part of the URL; it prints what each step was.
+
+Started as ``kill_program.py FOLDER URL BEFORE AFTER``: so many events before the kill, and after it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from roost.base import durable
+from roost.lab.notices.cursor import Cursor
+from roost.lab.notices.settings import Receiver, Settings
+from roost.lab.notices.tell import tell
+from roost.lab.store import Store
+from tests.lab.notices.ends import end
+
+
+def told(folder: Path, url: str) -> None:
+    receivers = {name: Receiver(kind="webhook", url=f"{url}/{name}") for name in ("a", "b")}
+    with Store.open(folder) as store:
+        cursor = Cursor.load(store) or Cursor.begin(store, 0.0)
+        tell(store, Settings(receivers=receivers), cursor, pauses=())
+
+
+def killing(at: int, said_fd: int) -> None:
+    """From now on this process is killed at its step of this number."""
+    left = at
+
+    def step(name: str) -> None:
+        nonlocal left
+        if left == 0:
+            os.write(said_fd, name.encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    def between(place: Any, name: str, before: str, after: str) -> None:
+        does: Callable[..., Any] = getattr(place, name)
+
+        def done(*args: Any, **kwargs: Any) -> Any:
+            step(before)
+            found = does(*args, **kwargs)
+            step(after)
+            return found
+
+        setattr(place, name, done)
+
+    between(durable, "write", "writing", "written")
+    between(http.client.HTTPConnection, "request", "asking", "asked")
+    between(http.client.HTTPConnection, "getresponse", "asked", "answered")
+
+
+def happen(folder: Path, times: int) -> None:
+    with Store.open(folder) as store, store.together():
+        for _ in range(times):
+            end(store)
+
+
+def killed_at(number: int, folder: Path, url: str) -> str:
+    """At which step; empty if it had ended before."""
+    said_fd, its_fd = os.pipe()
+    if (pid := os.fork()) == 0:
+        killing(number, its_fd)
+        told(folder, url)
+        os._exit(0)
+    os.close(its_fd)
+    with os.fdopen(said_fd) as said:
+        name = said.read()
+    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1]) == bool(name)
+    return name
+
+
+def main() -> None:
+    state, url, before, after = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    number = 0
+    while True:
+        folder, its_url = state / str(number), f"{url}/{number}"
+        happen(folder, before)
+        name = killed_at(number, folder, its_url)
+        happen(folder, after)
+        told(folder, its_url)
+        if not name:
+            return
+        print(name)
+        number += 1
+
+
+main()

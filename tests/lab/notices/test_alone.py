@@ -1,0 +1,81 @@
+"""Runs that are in no queue, under the real guard: who is told of them, and that it costs them nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roost.lab.limits import Limits
+from roost.lab.notices import alone
+from roost.lab.spec import Spec
+from tests.lab.notices.receivers import Web
+from tests.lab.sessions import Session
+from tests.waiting import wait_for
+
+GOOD = "end('succeeded', 0, 'max_steps')"
+
+
+def noticed(session: Session, code: str, **more: Any) -> Spec:
+    env = {"XDG_CONFIG_HOME": str(session.folder / "config"), "ROOST_STATE": str(session.folder / "state")}
+    return session.spec(code, **env)._replace(is_noticed=True, **more)
+
+
+def set_up(session: Session, web: Web, **said: object) -> None:
+    file = session.folder / "config" / "roost" / "notices.yaml"
+    file.parent.mkdir(parents=True)
+    file.touch(mode=0o600)
+    lines = [f"{name}: {value}" for name, value in {"least_minutes": 0, **said}.items()]
+    file.write_text("\n".join([*lines, f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}"]))
+
+
+def told(web: Web) -> list[tuple[str, str, str]]:
+    wait_for(lambda: bool(web.asked), 20.0)
+    return [(one["name"], one["state"], one["why"]) for asked in web.asked for one in asked.body["tasks"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "why"),
+    [(GOOD, "succeeded", ""), ("end('failed', 7, 'x', 'no such layer')", "failed", "no such layer")],
+)
+def test_its_end_is_told_after_it(session: Session, web: Web, code: str, state: str, why: str) -> None:
+    set_up(session, web)
+    assert session.end_spec(noticed(session, code))["state"] == state
+    assert told(web) == [(session.folder.name, state, why)]
+    (asked,) = web.asked
+    assert f"To look: roost show {session.folder}" in asked.body["text"]
+
+
+def test_of_its_restarts_the_last_one_is_told(session: Session, web: Web) -> None:
+    set_up(session, web)
+    (session.folder / "sessions" / "1.request.json").write_text("{}")
+    (session.folder / "sessions" / "2.json").write_text('{"state": "crashed", "error": "again"}')
+    session.end_spec(noticed(session, GOOD))
+    assert told(web) == [(session.folder.name, "crashed", "again")]
+
+
+def test_its_stall_is_told_while_it_runs(session: Session, web: Web) -> None:
+    set_up(session, web, least_minutes=1000)
+    child = session.start_spec(
+        noticed(session, "here('ready'); forever()", limits=Limits(stall_seconds=0.2, grace_seconds=0.1))
+    )
+    ((name, state, why),) = told(web)
+    assert (name, state) == (session.folder.name, "stalled") and "no step and no output for 0.2" in why
+    assert child.poll() is None
+    session.close()
+    assert len(web.asked) == 1, "of its end nothing, it was short"
+
+
+def test_nobody_is_sent_where_nobody_is_told(
+    session: Session, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr("os.posix_spawn", lambda *given, **_: sent.append(given))
+    spec = noticed(session, GOOD)
+    alone.tell_end(spec)
+    assert not sent
+    set_up(session, web)
+    alone.tell_end(spec)
+    assert len(sent) == 1
+    alone.tell_end(spec._replace(session_file=str(session.folder / "gone" / "1.json")))
+    assert len(sent) == 1, "its package was moved"
