@@ -8,5 +8,6 @@ from roost.serve import gate, process
 
 for text in [one for one in sys.argv[1:] if "=" in one]:
     where, _, value = text.partition("=")
-    setattr({"process": process, "gate": gate}[where.split(".")[0]], where.split(".")[1], float(value))
+    module, _, name = where.partition(".")
+    setattr({"process": process, "gate": gate}[module], name, (float if "." in value else int)(value))
 sys.exit(process.main([one for one in sys.argv[1:] if "=" not in one]))

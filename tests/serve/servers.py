@@ -214,7 +214,7 @@ def everything() -> list[tuple[str, str]]:
     assert isinstance(gate, Gate)
     found = []
     for one in gate._app.routes:  # type: ignore[attr-defined]
-        path = one.path.replace("{run}", RUN).replace("{task}", "nobody").replace("{path:path}", "a/b")
+        path = one.path.replace("{run}", RUN).replace("{task:path}", "nobody").replace("{path:path}", "a/b")
         assert "{" not in path, f"say here what stands for the parameter of {one.path}"
         found += [(method, path) for method in one.methods - {"HEAD"}]
     return found

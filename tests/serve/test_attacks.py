@@ -1,7 +1,23 @@
-"""Every route, those of the application, against all that is tried on a server of this kind."""
+"""Every route, those of the application, against all that is tried on a server of this kind.
+
+| what a server must withstand or show | where |
+|---|---|
+| no token, a wrong one, one in the query; Host, Origin, forms; bodies, numbers, ids, paths, links | here |
+| a body of gigabytes, slow clients, crowds, 10,000 connections that come and go | test_floods.py |
+| a link that is put in a file's place meanwhile | test_files.py |
+| no socket off the host; the token in no log, environment, process list or file | test_process.py |
+| wrong tokens wait, fill no log, and are compared in constant time | here, test_gate.py |
+| schemathesis: no error of the server's own; every parameter described | test_openapi.py |
+| 50 streams over kills and restarts, without a gap or a double | test_following.py, ../api/test_client.py |
+| a port in use: the next one or an error; a stale socket, or none | test_listening.py, test_control.py |
+| a state folder, token, socket or log with wrong rights | here, test_{control,token,process}.py |
+| missing, extra, wrong and absurd parameters; an old client | here, test_document000.py |
+| where each operation can be reached | test_server_page.py, ../api/test_operations.py |
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -84,6 +100,32 @@ def test_the_token_counts_in_its_header_alone(server: Server) -> None:
         found.append(server.ask(method, path, {"token": token}, prefix="", local=False))
         assert {one.status for one in found} <= set(REFUSED), (method, path)
     assert token not in server.log
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_needs_the_token_though_the_socket_let_him_in(server: Server) -> None:
+    """Its rights were widened by hand, and he has found a way past the folder's."""
+    path = server.lab.state / "server.sock"
+    found_fd, said = os.open(path, os.O_PATH), os.pipe()
+    path.chmod(0o666)
+    try:
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                os.setgroups([])
+                os.setuid(65534)
+                with socket.socket(socket.AF_UNIX) as opened:
+                    opened.connect(f"/proc/self/fd/{found_fd}")
+                    opened.sendall(f"GET /api/v1 HTTP/1.1\r\nhost: {server.host}\r\n\r\n".encode())
+                    os.write(said[1], opened.recv(100))
+            os._exit(0)
+        os.close(said[1])
+        os.waitpid(child, 0)
+        assert int(os.read(said[0], 100).split()[1]) in REFUSED
+    finally:
+        path.chmod(0o600)
+        os.close(found_fd)
+        os.close(said[0])
 
 
 def test_a_token_of_a_megabyte_or_with_a_nul(server: Server) -> None:
@@ -283,6 +325,35 @@ def test_unknown_fields_are_named(server: Server) -> None:
                 else server.ask("GET", f"{path}?{name}=1", prefix="")
             )
             assert (found.status, found.json["error"].get("field")) == (422, name), (path, found.body)
+
+
+def test_missing_fields_are_named(server: Server) -> None:
+    tried = 0
+    for path, methods in DOCUMENT.items():
+        if "post" not in methods:
+            continue
+        filled = path.replace("{run}", RUN).replace("{task}", "nobody").replace("{path}", "a")
+        schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+        if required := schema.get("required", []):
+            found = server.ask("POST", filled, {})
+            assert (found.status, found.json["error"].get("field")) == (422, required[0]), (path, found.body)
+            tried += 1
+    assert tried >= 4
+
+
+def test_a_client_of_another_version_is_told_so_and_changes_nothing(server: Server) -> None:
+    """What it asks is in another place, by another method or with other parameters: never another thing."""
+    for place in ("/api/v0/runs", "/api/v2/runs", "/runs", PREFIX + "/submit"):
+        for method in ("GET", "POST"):
+            found = server.ask(method, place, {}, prefix="")
+            assert (found.status, found.code) == (404, "not_found"), (method, place, found.body)
+    for method, path in OURS:
+        found = server.ask("PUT", path, {}, prefix="")
+        assert (found.status, found.code) == (405, "method"), (path, found.body)
+        assert method in found.headers["allow"]
+    asked = {"command": ["true"], "folder": str(server.folder), "gpus": 0, "cards_wanted": 1}
+    found = server.ask("POST", "/commands", asked)
+    assert (found.status, found.json["error"].get("field")) == (422, "cards_wanted")
 
 
 def test_a_query_says_a_thing_once_and_a_post_has_none(server: Server) -> None:

@@ -159,6 +159,8 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     path = Path(found["package"])
     assert (path.name, path.parent) == ("first one", config.parent / "runs")
     assert found["run"] == packages.id_of(path)
+    again = client.ask("run_train", **given, use_description="True")
+    assert again["code"] == "refused" and again["error"].startswith("description: there is a package")
     (info,) = waiting(client)
     expected = {
         "ID": found["task_ID"], "type": "Train", "status": "Pending", "description": "first one",
@@ -170,7 +172,11 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     assert waiting(client) == []
     with lab.opened() as store:
         assert store.task(found["task_ID"]).state in ENDED
-    assert client.ask("del_task", task_ID=found["task_ID"])["code"] == "refused"
+    for text in (found["task_ID"], found["package"]):
+        assert client.ask("del_task", task_ID=text)["code"] == "refused"
+    alone, _ = client.server.package("alone")
+    (alone / "args.json").write_text("{}")
+    assert client.ask("del_task", task_ID=str(alone))["code"] == "not_found"
     assert client.ask("del_task", task_ID="none")["code"] == "not_found"
 
 
@@ -192,6 +198,10 @@ def test_names_and_tuning(client: Client, config: Path) -> None:
     tuning.write_text('{"max_epochs": 7}')
     found = client.json("run_train", config_path=str(config), freq_path=str(tuning), no_save=True, CPU="True")
     assert Path(found["package"]).name == "NOSAVE"
+    second = client.ask("run_train", config_path=str(config), no_save="True", CPU="True")
+    assert second["error"].startswith("no_save: there is a package of this name"), (
+        "and no parameter is `name`"
+    )
     (info,) = waiting(client)
     assert info["args"]["max_epochs"] == 7
     client.ask("del_task", task_ID=found["task_ID"])
@@ -235,7 +245,8 @@ def test_the_cards_are_told_and_changed(client: Client) -> None:
     }  # fmt: skip
     assert client.ask("change_devices", new_devices_IDs=["1", "-1"])["status"] == "success"
     assert numbers() == [1]
-    assert client.ask("change_devices", new_devices_IDs=["7"])["code"] == "usage"
+    refused = client.ask("change_devices", new_devices_IDs=["7"])
+    assert refused["code"] == "usage" and refused["error"].startswith("new_devices_IDs: there is no GPU 7")
     assert client.ask("change_devices", new_devices_IDs=["-1"])["code"] == "usage"
     assert numbers() == [1]
     assert client.json("change_devices", new_devices_IDs=[0, 1])["status"] == "success"

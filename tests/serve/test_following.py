@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
+from roost.base import durable
+from roost.operations import lab as operations
 from roost.package.package import Package
-from roost.serve import following
-from roost.serve.following import is_over
+from roost.serve import following, over
+from roost.serve.following import FollowLog, Log, Output
+from roost.serve.over import is_over
 from roost.serve.packages import id_of
+from tests.lab import queued
+from tests.lab.labs import Lab
 from tests.serve.servers import RUN, Server
 from tests.waiting import wait_for
 
@@ -36,6 +41,86 @@ def test_the_log_is_read_in_pages_without_a_gap(server: Server, printed: Package
         assert page["offset"] == at < page["next"] and page["size"] == len(truth)
         at, text = page["next"], text + page["text"]
     assert text == truth.decode("utf-8", "replace") and text.endswith("\ufffd\ufffd")
+
+
+TEXT = "aé€\U0001f600" * 40_000
+"""Characters of one to four bytes, more of them than fit into a piece."""
+
+
+def cut(tmp_path: Path, text: bytes) -> Package:
+    """A run that goes on, of which nobody knows for how long, and what it has printed so far."""
+    path = queued.package(tmp_path / "cut")
+    (path / "_output.txt").write_bytes(text)
+    return Package.open(path)
+
+
+@pytest.mark.parametrize("limit", [4, 5, 7, 1001, 65536])
+def test_no_page_ends_within_a_character(tmp_path: Path, limit: int) -> None:
+    text = TEXT[: 50 * limit]
+    package, at, found = cut(tmp_path, text.encode() + b"\xe2\x82"), 0, ""
+    while (page := following.page(package, Log(run=RUN, offset=at, limit=limit))).text:
+        assert (page.offset, page.size) == (at, len(text.encode()) + 2)
+        at, found = page.next, found + page.text
+    assert found == text and at == page.size - 2, "the rest of the last one may come"
+    (package.path / "sessions" / "1.request.json").write_text("{}")
+    last = following.page(package, Log(run=RUN, offset=at, limit=limit))
+    assert (last.text, last.next) == ("\ufffd", last.size), "or not: then it is passed over"
+    short = following.page(package, Log(run=RUN, offset=at - 8, limit=65536))
+    assert short.text[-1] == "\ufffd" and short.next == short.size
+
+
+def test_a_page_passes_over_a_hole_and_half_of_a_character_before_it(tmp_path: Path) -> None:
+    package = cut(tmp_path, b"")
+    with package.output.open("wb") as file:
+        file.write(b"x" * 65535 + b"\xe2")
+        file.seek(1 << 20)
+        file.write(b"end")
+    at, texts = 0, []
+    while (page := following.page(package, Log(run=RUN, offset=at, limit=65534))).text:
+        at = page.next
+        texts.append(page.text)
+    assert texts[:2] == ["x" * 65534, "x"] and texts[2] == "\ufffd"
+    assert texts[3].startswith("\nroost: 983,040 bytes") and texts[4:] == ["end"] and at == page.size
+
+
+def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over, "_QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(following, "_MOST_PIECES", 16)
+    package = cut(tmp_path, b"")
+    with (
+        contextlib.closing(Output(package.path, FollowLog(run=RUN))) as output,
+        package.output.open("ab") as file,
+    ):
+        got: list[Any] = []
+        for piece in (TEXT.encode()[:-1], b"", TEXT.encode()[-1:], b"\xff", b"\xf0\x9f", b""):
+            file.write(piece)
+            file.flush()
+            for one in (new := output.new()):
+                assert "\ufffd" not in one.data.text.rstrip("\ufffd")
+                assert int(one.cursor) == sum(len(each.data.raw) for each in got) + len(one.data.raw)
+                got.append(one)
+            assert bool(new) == bool(piece) or piece == b"\xf0\x9f"
+        assert "".join(one.data.text for one in got) == TEXT + "\ufffd"
+        assert not output.has_ended
+        (package.path / "sessions" / "1.request.json").write_text("{}")
+        (last,) = wait_for(output.new)
+        assert (last.data.text, last.data.raw) == ("\ufffd", b"\xf0\x9f") and not output.new()
+        assert wait_for(lambda: output.has_ended)
+    resumed = Output(package.path, FollowLog(run=RUN, cursor=got[-1].cursor))
+    with contextlib.closing(resumed):
+        assert not resumed.new() and wait_for(resumed.new)[0].data.raw == b"\xf0\x9f"
+
+
+def test_a_log_that_was_shortened_at_the_end_of_a_session_is_followed_on(tmp_path: Path) -> None:
+    package = cut(tmp_path, b"long" * 1000 + b"\xe2")
+    (package.path / "sessions" / "1.request.json").write_text("{}")
+    with contextlib.closing(Output(package.path, FollowLog(run=RUN))) as output:
+        assert output.new()[0].data.raw == b"long" * 1000
+        durable.write(package.output, b"short")
+        assert output.new()[0].data.raw == b"\xe2" and not output.new()
+        with package.output.open("ab") as file:
+            file.write(b"next")
+        assert [(one.cursor, one.data.text) for one in output.new()] == [("9", "next")]
 
 
 @pytest.mark.parametrize("offset", [10**6, 2**62])
@@ -66,7 +151,8 @@ def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
     path.unlink()
     assert server.get(f"/runs/{id}/log")["text"] == ""
     os.mkfifo(path)
-    assert server.ask("GET", f"/runs/{id}/log").status == 500, "and no hang"
+    for way in ("log", "log/follow"):
+        assert server.ask("GET", f"/runs/{id}/{way}").code == "no_rights", "and no hang"
 
 
 def test_a_log_that_is_a_link_is_not_read(server: Server, tmp_path: Path) -> None:
@@ -88,6 +174,24 @@ def test_events_are_followed_from_any_thread(server: Server, printed: Package) -
         assert other.submit(stream.new).result() and not stream.new()
 
 
+def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> None:
+    with contextlib.closing(Lab(tmp_path)) as lab, lab.here():
+        task = lab.queue("true")
+        with contextlib.closing(following.Happenings(following.Events())) as stream:
+            first = stream.new()
+            assert [one.data.kind for one in first] == ["pending"] and not stream.new()
+            operations.rebuild()
+            assert not stream.new()
+            anew = stream.new()
+            assert [(one.data.task, one.data.kind) for one in anew][:1] == [(task.id, "rebuilt")]
+        late = following.Happenings(following.Events(cursor="1000"))
+        with contextlib.closing(late):
+            assert late.new() == anew, "of a queue that counted further"
+        there = following.Happenings(following.Events(cursor=anew[-1].cursor))
+        with contextlib.closing(there):
+            assert not there.new()
+
+
 def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Server, printed: Package) -> None:
     truth, path = printed.output.read_bytes(), f"/runs/{id_of(printed.path)}/log/follow"
     for stream in (server.follow(f"{path}?cursor=100"), server.follow(path, last_event_id="100")):
@@ -105,6 +209,17 @@ def test_following_one_that_is_stopped_before_it_starts_ends(server: Server, wha
     server.lab.ask(task.id, "stop")
     assert is_over(package), "it can begin no more"
     assert [kind for _, kind, _ in stream] == ["end"]
+
+
+def test_following_goes_on_between_two_attempts(server: Server, tmp_path: Path) -> None:
+    """And finds the run though it was submitted by way of a link."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    again = tmp_path / "again"
+    script = f"[ -e {again} ] && exec echo second; echo first; touch {again}; exit 1"
+    asked = {"command": ["sh", "-c", script], "folder": str(tmp_path / "link"), "gpus": 0, "retries": 1}
+    (queued,) = server.ask("POST", "/commands", asked).json["queued"]
+    pieces = list(server.follow(f"/runs/{queued['run']}/log/follow"))
+    assert "".join(data["text"] for _, kind, data in pieces if kind == "output") == "first\nsecond\n"
 
 
 def test_what_happened_is_read_in_pages_too(server: Server, printed: Package) -> None:

@@ -108,6 +108,15 @@ def test_host_comes_before_the_token_and_size_before_both() -> None:
     assert asked([HOST, (b"origin", b"http://evil")])[1]["code"] == "origin"
 
 
+def test_the_usual_port_may_be_left_out() -> None:
+    usual = Asked(port=80)
+    for name in ("localhost", "127.0.0.1", "localhost:80", "127.0.0.1:80"):
+        host = (b"host", name.encode())
+        assert usual([host, GOOD[1], (b"origin", b"http://" + host[1])])[0] == 204
+    for name in ("roost", "evil", "localhost:9999", "localhost:", ""):
+        assert usual([(b"host", name.encode()), GOOD[1]])[1]["code"] == "host"
+
+
 def test_a_page_of_our_own_may_ask() -> None:
     own = [(b"origin", b"http://localhost:9999"), (b"sec-fetch-site", b"same-origin")]
     assert Asked()([*GOOD, *own])[0] == 204
@@ -144,6 +153,22 @@ def test_a_body_that_is_too_long_or_does_not_come(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(gate.Answered) as caught:
         asyncio.run(gate._whole({}, never))
     assert caught.value.status == 408
+
+
+def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one whole, and by nothing else: neither its length nor its beginning decides before."""
+    compared: list[tuple[bytes, bytes]] = []
+    compare = gate.hmac.compare_digest
+
+    def told(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(gate.hmac, "compare_digest", told)
+    given = [b"", b"t", b"x" * 43, TOKEN[:-1].encode(), TOKEN.encode() + b"t", b"\xff" * 43, TOKEN.encode()]
+    asked = Asked()
+    found = [asked([HOST, (b"authorization", b"Bearer " + one)])[0] for one in given]
+    assert found == [401] * 6 + [204] and compared == [(one, TOKEN.encode()) for one in given]
 
 
 def test_too_many_wrong_ones_wait_and_the_right_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

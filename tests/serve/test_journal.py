@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from roost.operations import lab
+from roost.operations.answers import Queued, Submitted
 from roost.serve import journal
-from roost.serve.document000 import ChangeCards, RunTrain
-from roost.serve.runs import Queued, SubmitCommand, Submitted
+from roost.serve.document000 import ChangeCards, ContinueTrain, RunTrain
+from roost.serve.runs import SubmitCommand
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,14 @@ def test_a_line_says_what_was_meant_and_what_came_of_it() -> None:
         "submit_command folder=/b priority=0 -> 00 01 02 03 04",
         "change_devices new_devices_IDs=(0, 1)",
     ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2J", "\x85", "\u2028", "\u202e", "\0"])
+def test_nobody_adds_a_line_of_his_own(end: str) -> None:
+    forged = f"/ä{end}2026-11-22 19:57:48 kill task=x"
+    journal.note("continue_train", ContinueTrain(record_path=forged), {"task_ID": "01"})
+    (line,) = texts()
+    assert line.startswith("continue_train record_path=/ä\\") and line.isprintable()
 
 
 def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:

@@ -1,6 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from roost import __version__
+from roost.api.client import Client
+from roost.lab.notices import kinds
+from tests.lab.notices.receivers import Web
 from tests.serve.servers import Server
 
 
@@ -23,3 +30,30 @@ def test_cards_are_changed_and_drained(server: Server) -> None:
         assert server.ask("POST", "/devices/drain", wrong).status in (400, 404, 409, 422)
     for wrong in ({"most_per_card": 0}, {"most_per_card": "some"}, {"foreign": "kill"}):
         assert server.ask("POST", "/devices", wrong).status == 422
+
+
+def test_who_is_told_is_shown_without_secrets_and_tried(
+    alone: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    server = alone
+    server.start()
+    assert server.ask("GET", "/notices").status == 404 and server.ask("POST", "/notices/test").status == 404
+    good, bad = Web(), Web(410)
+    file = kinds.path()
+    file.parent.mkdir(parents=True)
+    file.touch(mode=0o600)
+    both = f"a: {{kind: slack, url: '{good.url}'}}, b: {{kind: ntfy, url: '{bad.url}'}}"
+    file.write_text(f"receivers: {{{both}}}")
+    shown = server.get("/notices")
+    assert [one["why_not"] for one in shown["receivers"]] == [None, None] and "s3cret" not in str(shown)
+    with server.lab.here(), Client() as client:
+        assert [one.name for one in client.notices().receivers] == ["a", "b"]
+        tried = client.try_notices()
+    assert [one.why_not for one in tried.receivers] == ["", "it answered 410 Gone"]
+    assert (len(good.asked), len(bad.asked)) == (1, 1) and "s3cret" not in repr(tried)
+    file.chmod(0o640)
+    refused = server.ask("POST", "/notices/test")
+    assert (refused.status, refused.code) == (409, "refused") and "s3cret" not in str(refused.json)
+    good.close()
+    bad.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,27 @@ def test_an_id_is_the_same_as_long_as_the_package_lies_there(root: Path) -> None
     with pytest.raises(NotFound):
         packages.path_of(id)
     assert packages.path_of(packages.id_of(root / "two")) == root / "two"
+
+
+def test_a_package_has_one_id_by_whatever_path(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(root)
+    assert packages.id_of(tmp_path / "link" / "one") == packages.id_of(root / "one")
+    assert packages.id_in(root, "one") == packages.id_of(root / "one")
+
+
+def test_what_is_made_within_a_tick_of_the_clock_is_found(root: Path) -> None:
+    packages.path_of(packages.id_of(root / "one"))
+    before = root.stat()
+    package(root / "two")
+    os.utime(root, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert packages.path_of(packages.id_of(root / "two")) == root / "two"
+
+
+def test_a_folder_that_stays_as_it_is_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.utime(root, ns=(0, 0))
+    packages.path_of(packages.id_of(root / "one"))
+    monkeypatch.delattr(Path, "iterdir")
+    assert packages.path_of(packages.id_of(root / "one")) == root / "one"
 
 
 @pytest.mark.parametrize("id", ["", "-", "x", "../..", "00000000-0000000000000000"])

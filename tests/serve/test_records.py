@@ -70,7 +70,7 @@ def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: Pa
 def all_new(rows: Rows) -> list[tuple[str, int, Any]]:
     found = []
     while new := rows.new():
-        found += [(one.cursor, one.data["session"], row) for one in new for row in one.data["rows"]]
+        found += [(one.cursor, one.data.session, row) for one in new for row in one.data.rows]
     return found
 
 
@@ -116,3 +116,12 @@ def test_runs_that_a_query_means(server: Server, made: Package) -> None:
     wrong = server.ask("GET", "/runs?query=rat%3E0")
     assert (wrong.status, wrong.code, wrong.json["error"]["field"]) == (400, "usage", "query")
     assert "did you mean 'rate'?" in wrong.json["error"]["fix"]
+
+
+def test_records_elsewhere_are_not_read(server: Server, tmp_path: Path) -> None:
+    path, id = server.package("linked")
+    (path / "args.json").write_text("{}")
+    (tmp_path / "1.jsonl").write_text('{"step": 1, "secret": 7}\n')
+    (path / "records").symlink_to(tmp_path)
+    for way in ("records", "records?name=secret", "records/follow"):
+        assert server.ask("GET", f"/runs/{id}/{way}").code == "no_rights"

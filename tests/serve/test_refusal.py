@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.operations.answers import Failed, Problem
+from roost.operations.intact import DamagedPackage
 from roost.serve import refusal
-from roost.serve.refusal import Answered, Failed, Problem
+from roost.serve.refusal import Answered
 
 
 @pytest.mark.parametrize(
@@ -17,6 +20,7 @@ from roost.serve.refusal import Answered, Failed, Problem
         (UsageError("x"), 400, "usage"),
         (ConfigError("x"), 422, "config"),
         (Refused("x"), 409, "refused"),
+        (DamagedPackage(Path("/x"), "args.json", "gone"), 409, "damaged"),
         (RoostError("x"), 500, "failed"),
         (OSError(errno.ENOSPC, "full", "/x"), 507, "disk_full"),
         (OSError(errno.EDQUOT, "full"), 507, "disk_full"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from starlette.requests import ClientDisconnect
 
+from roost.operations.answers import Piece
 from roost.serve import route
 from roost.serve.files import opened
 from roost.serve.following import Log
-from roost.serve.route import Happened, Route
+from roost.serve.refusal import Answered
+from roost.serve.route import Route
 from roost.serve.runs import ListRuns
 from roost.serve.tasks import ListTasks
 
@@ -28,8 +32,8 @@ class Few:
     def has_ended(self) -> bool:
         return not self.left
 
-    def new(self) -> Sequence[Happened]:
-        return [Happened(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
+    def new(self) -> Sequence[Piece[Any]]:
+        return [Piece(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
 
     def close(self) -> None:
         self.is_closed = True
@@ -48,7 +52,7 @@ def sent(stream: Any, most: int = 100) -> list[bytes]:
     return asyncio.run(collected())
 
 
-def test_a_stream_is_sent_whole_and_closed() -> None:
+def test_a_stream_is_sent_whole() -> None:
     few = Few()
     assert sent(few) == [
         b'id: a\nevent: letter\ndata: {"is":"a"}\n\n',
@@ -56,12 +60,33 @@ def test_a_stream_is_sent_whole_and_closed() -> None:
         b'id: c\nevent: letter\ndata: {"is":"c"}\n\n',
         b"event: end\ndata: {}\n\n",
     ]
-    assert few.is_closed
 
 
-def test_who_goes_away_leaves_nothing_open() -> None:
-    few = Few()
-    assert len(sent(few, 1)) == 1 and few.is_closed
+@pytest.mark.parametrize("goes", [False, True])
+def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes: bool) -> None:
+    def row(run: Any) -> Route:
+        return Route(name="x", path="/x", summary="", asked=route.Asked, answer=route.Stream, run=run)
+
+    async def answered() -> None:
+        room = route.Room(*(anyio.CapacityLimiter(1) for _ in range(3)))
+        with pytest.raises(ZeroDivisionError):
+            await route.followed(row(lambda _: 1 / 0), route.Asked(), room)
+        few = Few()
+        first = await route.followed(row(lambda _: few), route.Asked(), room)
+        with pytest.raises(Answered) as caught:
+            await route.followed(row(lambda _: Few()), route.Asked(), room)
+        assert (caught.value.status, caught.value.problem.code) == (503, "busy")
+
+        async def send(message: Any) -> None:
+            if goes:
+                raise OSError
+
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        with contextlib.suppress(OSError, ClientDisconnect):
+            await first(scope, asyncio.Event().wait, send)
+        assert room.streams.available_tokens == 1 and few.is_closed
+
+    asyncio.run(answered())
 
 
 def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +95,25 @@ def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> N
     assert b": \n\n" in sent(few)
 
 
+def test_the_longer_nothing_comes_the_rarer_it_is_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time after a twentieth of the silence, but never later than after half a second."""
+    pauses: list[float] = []
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(route.asyncio, "sleep", slept)
+    few = Few()
+    few.left = [["a"], *([] for _ in range(200)), ["b"], []]
+    assert len([one for one in sent(few) if one.startswith(b"id: ")]) == 2
+    assert pauses[:20] == [0.1] * 20 and pauses[:200] == sorted(pauses[:200])
+    assert pauses[199] == 0.5 and pauses[200] == 0.1
+
+
 def test_a_line_break_in_data_begins_no_field() -> None:
     one = Few()
     one.left = [["a"]]
-    one.new = lambda: [Happened("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
+    one.new = lambda: [Piece("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
     (found,) = sent(one, 1)
     assert found.count(b"\n") == 4 and b"\r" not in found
 

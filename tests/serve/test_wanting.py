@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import UsageError
+from roost.base.errors import NotFound, UsageError
 from roost.serve import wanting
 from roost.serve.wanting import Resources
 
@@ -33,6 +33,9 @@ def test_all_that_is_said_arrives() -> None:
     assert found.need.opportunistic and found.need.time_limit == 90.5
     assert found.begin is not None and 7000 < found.begin - time.time() < 7300
     assert wanting.limit(asked) == ["limits.wall_time=90.5s"]
+    assert wanting.of(Resources(gpus=0, cpus=3)).need.cores == 3
+    with pytest.raises(NotFound, match="nowhere"):
+        wanting.of(Resources(after_any=("nowhere",)))
 
 
 def test_nonsense_is_refused() -> None:

@@ -13,14 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Matched
 
-from roost.serve import document000, machine, openapi, records, refusal, route, runs, tasks
+from roost.serve import astray, document000, machine, openapi, records, refusal, route, runs, tasks
 from roost.serve.gate import App, Gate
 from roost.serve.refusal import Answered
 
 PREFIX = "/api/v1"
 ROUTES = (*machine.ROUTES, *runs.ROUTES, *records.ROUTES, *tasks.ROUTES)
-_THREADS = 16
-_CODES = {404: "not_found", 405: "method"}
+_THREADS, _LOOKS = 16, 4
+_MOST_STREAMS = 150
+"""Fewer than there may be connections: whoever asks something short finds room."""
 
 
 def application(*, token: Callable[[], str], port: int | None, log: Callable[..., None]) -> App:
@@ -31,7 +32,8 @@ def application(*, token: Callable[[], str], port: int | None, log: Callable[...
         port: Of its TCP socket.
         log: As of `Gate`.
     """
-    threads = anyio.CapacityLimiter(_THREADS)
+    limits = (_THREADS, _LOOKS, _MOST_STREAMS)
+    room = route.Room(*(anyio.CapacityLimiter(one) for one in limits))
     described = msgspec.json.encode(openapi.document(ROUTES, prefix=PREFIX))
 
     async def document(request: Request) -> Response:
@@ -39,9 +41,9 @@ def application(*, token: Callable[[], str], port: int | None, log: Callable[...
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        code = _CODES.get(error.status_code, "failed")
-        answered = route.failed(Answered(error.status_code, code, error.detail))
-        answered.headers.update(error.headers or {})
+        said, headers = astray.answered(request, error, PREFIX)
+        answered = route.failed(said)
+        answered.headers.update(headers)
         return answered
 
     async def broken(request: Request, error: Exception) -> Response:
@@ -51,8 +53,8 @@ def application(*, token: Callable[[], str], port: int | None, log: Callable[...
     app = Starlette(
         routes=[
             Matched(f"{PREFIX}/openapi.json", document),
-            *(route.matched(one, PREFIX, threads) for one in ROUTES),
-            *(document000.matched(one, threads) for one in document000.ROUTES),
+            *(route.matched(one, PREFIX, room) for one in ROUTES),
+            *(document000.matched(one, room.threads) for one in document000.ROUTES),
         ],
         exception_handlers=handlers,
     )

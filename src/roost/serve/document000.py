@@ -3,7 +3,6 @@ carried out as roost carries them out."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from starlette.routing import Route as Matched
 from roost.base.errors import Refused, RoostError, UsageError
 from roost.lab.task import LIVE, PENDING
 from roost.operations import cards, delay, order
+from roost.operations.answers import Problem
 from roost.operations.continue_ import ContinueRequest
 from roost.operations.list_tasks import TaskRow, list_tasks
 from roost.operations.new_project import new_project
@@ -162,8 +162,7 @@ def _no_analyzer(asked: Any) -> _Answer:
 
 
 def _del_task(asked: DeleteTask) -> _Answer:
-    with contextlib.closing(order.end([asked.task_ID])) as told:  # type: ignore[type-var]
-        next(told)
+    order.ask_to_end(asked.task_ID)
     return {}
 
 
@@ -276,6 +275,7 @@ def matched(route: Route, threads: anyio.CapacityLimiter) -> Matched:
     """The route as the application takes it: what was not done is told as the document wants it, with 200."""
 
     async def endpoint(request: Request) -> Response:
+        asked: Asked | None = None
         try:
             asked = forms.asked(route, request, await request.body())
             found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=threads)
@@ -284,16 +284,25 @@ def matched(route: Route, threads: anyio.CapacityLimiter) -> Matched:
             refused = refusal.of(error)
             if refused.status == 500 and not isinstance(error, refusal.Answered):
                 refusal.tell(error)
-            answer = _failed(refused.problem)
+            answer = _failed(refused.problem, asked)
         return Response(encoded(answer), media_type="application/json")
 
     return Matched(route.path, endpoint, methods=[route.method], name=route.name)
 
 
-def _failed(problem: refusal.Problem) -> _Answer:
-    is_named = problem.field is None or problem.field in problem.message
-    text = problem.message if is_named else f"{problem.field}: {problem.message}"
+def _failed(problem: Problem, asked: Asked | None) -> _Answer:
+    text, field = problem.message, problem.field
+    if field is not None:
+        text = _called(field, asked) + text.removeprefix(field) if text.startswith(field) else text
+        text = text if field in problem.message else f"{field}: {text}"
     return {"status": "error", "error": text, "code": problem.code}
+
+
+def _called(field: str, asked: Asked | None) -> str:
+    """The parameter that was given for one of roost's, which may have another name."""
+    if field == "name":
+        return "no_save" if getattr(asked, "no_save", False) else "description"
+    return "new_devices_IDs" if field == "allowed" else field
 
 
 def _route(path: str, summary: str, asked: type[Asked], run: Callable[[Any], _Answer]) -> Route:

@@ -8,25 +8,14 @@ import stat
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from roost.base.errors import NotFound
+from roost.operations.answers import Entry
 from roost.serve.refusal import Answered
 from roost.serve.route import Asked, Content
 
 _MOST_LISTED = 10_000
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One file."""
-
-    path: str
-    """Below the run's folder."""
-    kind: str
-    """file, folder or link; other for what cannot be read."""
-    size_bytes: int
-    modified: float
 
 
 class Named(Asked, frozen=True, kw_only=True):

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
-import time
+import stat
+from codecs import utf_8_decode
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from roost.base import regular
 from roost.base.errors import NotFound
-from roost.lab import ticket
+from roost.lab import presence
 from roost.lab.output import output_of
 from roost.lab.remembered import Event as Remembered
-from roost.lab.task import ENDED
 from roost.operations import lab
+from roost.operations.answers import Event, LogPage, LogPiece, Piece
 from roost.operations.output import Output as Reader
 from roost.package.package import Package
+from roost.serve.over import Quiet, is_over
 from roost.serve.refusal import Answered
-from roost.serve.route import Asked, Happened
+from roost.serve.route import Asked
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=4095)]
 MOST_BYTES = 1 << 20
 _MOST_EVENTS = 1000
-_MOST_PIECES = 16
-"""At a time, of 64 KiB: a long output is not held whole."""
-_QUIET_SECONDS = 1.0
+_MOST_PIECES = 1
+"""At a time, of 64 KiB: as many as follow and do not read, hold no more than that each."""
+_LONGEST_CHARACTER = 4
+"""Bytes, of UTF-8."""
 
 
 class Log(Asked, frozen=True, kw_only=True):
@@ -41,21 +40,9 @@ class Log(Asked, frozen=True, kw_only=True):
     run: RunId
     offset: Offset = 0
     """Bytes from the beginning."""
-    limit: Annotated[int, Meta(ge=1, le=MOST_BYTES)] = 1 << 16
-    """Bytes."""
+    limit: Annotated[int, Meta(ge=_LONGEST_CHARACTER, le=MOST_BYTES)] = 1 << 16
+    """Bytes; so many that any character fits in."""
     rank: Rank = 0
-
-
-class Page(msgspec.Struct, frozen=True):
-    """That part."""
-
-    offset: int
-    next: int
-    """The offset to ask for then."""
-    size: int
-    """Bytes in all, so far."""
-    text: str
-    """With what is no UTF-8 replaced."""
 
 
 class FollowLog(Asked, frozen=True, kw_only=True):
@@ -74,44 +61,26 @@ class Events(Asked, frozen=True, kw_only=True):
     """Of the last event that came."""
 
 
-class Event(msgspec.Struct, frozen=True):
-    """One thing that happened."""
-
-    cursor: str
-    at: float
-    task: str | None
-    kind: str
-    text: str
-
-
-def page(package: Package, asked: Log) -> Page:
-    """A part of the output, without what a hole in its middle has left out.
+def page(package: Package, asked: Log) -> LogPage:
+    """A part of the output, in whole characters; where some was too long to be kept, a line says so.
 
     Raises:
         NotFound: No such rank has printed.
     """
-    path = _output(package, asked.rank)
-    try:
-        with open(regular.open_fd(path, follow_link=False), "rb", buffering=0) as file:
-            size = file.seek(0, 2)
-            file.seek(min(asked.offset, size))
-            data = file.read(asked.limit) or b""
-    except FileNotFoundError:
-        size, data = 0, b""
-    offset = min(asked.offset, size)
-    return Page(offset, offset + len(data), size, data.decode("utf-8", "replace"))
-
-
-def is_over(package: Package) -> bool:
-    """Whether no session of a run runs; of one that never began, whether no task of it may begin one."""
-    if sessions := package.sessions():
-        return sessions[-1].state not in ("starting", "running")
-    told = ticket.read_all(package.path)
-    return bool(told) and all(one.task.state in ENDED for one in told)
+    with Reader(_output(package, asked.rank), offset=asked.offset, most=asked.limit) as reader:
+        raw = next(reader.new(), b"")
+        size = reader.size
+    at_end = reader.offset >= size
+    # What follows the beginning of a character may complete it, unless a hole follows, or nothing ever will.
+    text, used = utf_8_decode(raw, "replace", False)
+    if used < len(raw) and (is_over(package) if at_end else not used):
+        text, used = raw.decode("utf-8", "replace"), len(raw)
+    after = min(reader.offset, size) - (len(raw) - used)
+    return LogPage(min(asked.offset, size), after, size, text)
 
 
 class Output:
-    """The output of a run, followed; a piece's cursor is the offset after it.
+    """The output of a run, followed, in whole characters; a piece's cursor is the offset after it.
 
     Args:
         package: The run's folder.
@@ -120,26 +89,51 @@ class Output:
 
     def __init__(self, package: Path, asked: FollowLog) -> None:
         self._package = Package.open(package)
-        self._reader = Reader(_output(self._package, asked.rank), offset=_offset(asked.cursor))
-        self._quiet_since = time.monotonic()
+        self._path = _output(self._package, asked.rank)
+        self._reader = Reader(self._path, offset=_offset(asked.cursor))
+        self._half = b""
+        """The beginning of a character, of which the rest has not come yet."""
+        self._quiet = Quiet(self._package)
 
     @property
     def has_ended(self) -> bool:
-        """Whether no session runs, and a moment has passed in which another one may have begun."""
-        if time.monotonic() - self._quiet_since < _QUIET_SECONDS:
-            return False
-        return is_over(self._package)
+        """Whether nothing more comes."""
+        return self._quiet.has_ended
 
-    def new(self) -> Sequence[Happened]:
+    def new(self) -> Sequence[Piece[LogPiece]]:
         found = []
         for piece in itertools.islice(self._reader.new(), _MOST_PIECES):
-            data = {"text": piece.decode("utf-8", "replace"), "bytes": base64.b64encode(piece).decode()}
-            found.append(Happened(str(self._reader.offset), "output", data))
-            self._quiet_since = time.monotonic()
-        return found
+            raw = self._half + piece
+            text, used = utf_8_decode(raw, "replace", False)
+            self._half = raw[used:]
+            if used:
+                found.append(self._piece(text, raw[:used]))
+        if found:
+            return found
+        is_replaced = self._reader.was_replaced()
+        if self._half and (is_replaced or self.has_ended):
+            raw, self._half = self._half, b""
+            return [self._piece(raw.decode("utf-8", "replace"), raw)]
+        if is_replaced:
+            self._reader.close()
+            self._reader = Reader(self._path, offset=self._begin())
+        return ()
 
     def close(self) -> None:
         self._reader.close()
+
+    def _piece(self, text: str, raw: bytes) -> Piece[LogPiece]:
+        self._quiet.heard()
+        return Piece(str(self._reader.offset - len(self._half)), "output", LogPiece(text, raw))
+
+    def _begin(self) -> int:
+        """Where to go on in a file that was written anew, shorter, at the end of a session: after that, where
+        the next one begins."""
+        size = self._path.stat().st_size
+        newest = self._package.sessions()[-1]
+        if newest.state not in ("starting", "running"):
+            return size
+        return int(newest.request.get("output_offsets", {}).get(self._path.name, size))
 
 
 class Happenings:
@@ -152,18 +146,27 @@ class Happenings:
     has_ended = False
 
     def __init__(self, asked: Events) -> None:
+        self._open()
         self._after = int(asked.cursor)
-        self._store = lab.opened()
+        if self._after and not self._store.events(after=self._after - 1, most=1):
+            self._after = 0  # a queue that was made anew begins to count anew
 
-    def new(self) -> Sequence[Happened]:
+    def new(self) -> Sequence[Piece[Event]]:
         found = self._store.events(after=self._after, most=_MOST_EVENTS)
         if found:
             self._after = found[-1].seq
-        return [Happened(str(one.seq), "event", _event(one)) for one in found]
+        elif presence.identity(self._store.path) not in (self._queue, ""):
+            self._store.close()
+            self._open()
+            self._after = 0
+        return [Piece(str(one.seq), "event", _event(one)) for one in found]
 
     def close(self) -> None:
-        with suppress(Exception):
-            self._store.close()
+        self._store.close()
+
+    def _open(self) -> None:
+        self._store = lab.opened()
+        self._queue = presence.identity(self._store.path)
 
 
 def events(asked: Events) -> list[Event]:
@@ -178,10 +181,14 @@ def _event(one: Remembered) -> Event:
 
 def _output(package: Package, rank: int) -> Path:
     path = Path(output_of(str(package.output), rank))
-    if path.is_symlink():
-        raise Answered(403, "no_rights", "the log is a link, and none is followed")
-    if rank and not path.exists():
-        raise NotFound("no such rank has printed here", received=rank)
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        if rank:
+            raise NotFound("no such rank has printed here", received=rank) from None
+        return path
+    if not stat.S_ISREG(mode):
+        raise Answered(403, "no_rights", "the log is a link, or no plain file, and nothing else is read")
     return path
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from roost.base.errors import RoostError
-from roost.serve.refusal import Answered, Failed, tell
+from roost.operations.answers import Failed
+from roost.serve.refusal import Answered, tell
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -28,6 +29,8 @@ LOCAL = "roost.local"
 MOST_BODY_BYTES = 1 << 20
 MOST_HEADER_BYTES = 1 << 14
 BODY_SECONDS = 30.0
+_USUAL_PORT = 80
+"""Of HTTP: clients leave it out."""
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _JSON = "application/json"
@@ -79,7 +82,8 @@ class Gate:
         self._app, self._token, self._forms, self._log = app, token, forms, log
         self._hosts = {b"roost", b"localhost"}
         if port is not None:
-            self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
+            ends = (f":{port}", "") if port == _USUAL_PORT else (f":{port}",)
+            self._hosts = {f"{name}{end}".encode() for name in ("127.0.0.1", "localhost") for end in ends}
         self._local_hosts = {b"roost", b"localhost"}
         self._failures, self._told = _Window(), _Window()
 

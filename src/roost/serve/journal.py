@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from roost.lab.remembered import MOST_EVENTS
 from roost.operations import lab
 
 KIND = "operation"
@@ -48,12 +49,17 @@ def note(name: str, asked: Any, found: Any) -> None:
     ids = [one.task for one in getattr(found, "queued", ())]
     if isinstance(found, dict) and "task_ID" in found:
         ids = [found["task_ID"]]
-    text = " ".join([name, *given, *(["->", *ids[:_MOST_IDS]] if ids else [])])
+    text = _on_one_line(" ".join([name, *given, *(["->", *ids[:_MOST_IDS]] if ids else [])]))
     try:
         with lab.changed() as store:
             store.note(KIND, text)
     except Exception as error:  # noqa: BLE001  - told, and no reason to call what was done undone
         print(f"{name} was done and could not be noted: {error}", file=sys.stderr)
+
+
+def _on_one_line(text: str) -> str:
+    """With what is no printable character made visible: nobody adds a line by a name, or moves a cursor."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def read(offset: int | None) -> Lines:
@@ -64,8 +70,8 @@ def read(offset: int | None) -> Lines:
     """
     with lab.opened() as store:
         since = int(store.settings().get(_SINCE, 0))
-        found = store.events(after=max(offset or 0, since), kind=KIND)
-    found = found[-_MOST_LINES:] if offset is None else found[:_MOST_LINES]
+        most = MOST_EVENTS if offset is None else _MOST_LINES
+        found = store.events(after=max(offset or 0, since), kind=KIND, most=most)[-_MOST_LINES:]
     lines = [f"{time.strftime(_FORMAT, time.localtime(one.at))} {one.text}" for one in found]
     return Lines(found[-1].seq if found else max(offset or 0, since), lines)
 

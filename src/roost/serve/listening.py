@@ -44,7 +44,7 @@ def local(folder: Path) -> socket.socket:
 
 def remove(folder: Path) -> None:
     """Removes the socket of a server that ends."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the next one does
         (folder / NAME).unlink()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from roost import __version__
 from roost.operations import cards, lab
-from roost.operations.cards import LeaseThere, Shown
+from roost.operations.answers import About, Drained, Event, Lease
+from roost.operations.cards import Shown
 from roost.operations.lab import Status
+from roost.operations.notices import Notices, notices, try_notices
 from roost.serve import following
 from roost.serve.route import Asked, Route, Stream
 
@@ -40,26 +41,6 @@ class Drain(Asked, frozen=True, kw_only=True):
     """Take it back."""
 
 
-class Drained(msgspec.Struct, frozen=True):
-    """The cards that were meant."""
-
-    cards: list[str]
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """Who holds what of a card, beside this lab's tasks."""
-
-    card: str
-    lease: LeaseThere
-
-
-class About(msgspec.Struct, frozen=True):
-    """The server."""
-
-    name: str
-    version: str
-
-
 def _about(asked: Nothing) -> About:
     return About("roost", __version__)
 
@@ -85,12 +66,20 @@ def _leases(asked: Nothing) -> list[Lease]:
     return [Lease(card.id, one) for card in cards.show().cards for one in card.leases]
 
 
-def _events(asked: following.Events) -> list[following.Event]:
+def _events(asked: following.Events) -> list[Event]:
     return following.events(asked)
 
 
 def _follow(asked: following.Events) -> Stream:
     return following.Happenings(asked)
+
+
+def _notices(asked: Nothing) -> Notices:
+    return notices()
+
+
+def _try_notices(asked: Nothing) -> Notices:
+    return try_notices()
 
 
 ROUTES: Sequence[Route] = (
@@ -106,7 +95,11 @@ ROUTES: Sequence[Route] = (
     Route(name="leases", path="/leases", summary="Cards that others hold.", asked=Nothing,
           answer=list[Lease], run=_leases),
     Route(name="events", path="/events", summary="What happened in the lab, from a cursor on.",
-          asked=following.Events, answer=list[following.Event], run=_events),
+          asked=following.Events, answer=list[Event], run=_events),
     Route(name="follow_events", path="/events/follow", summary="What happens in the lab, as it comes.",
           asked=following.Events, answer=Stream, run=_follow),
+    Route(name="notices", path="/notices", summary="Who is told when tasks end, fail or stall.",
+          asked=Nothing, answer=Notices, run=_notices),
+    Route(name="try_notices", method="POST", path="/notices/test", summary="Send one to each of them.",
+          asked=Nothing, answer=Notices, run=_try_notices),
 )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from roost import __version__
-from roost.serve.refusal import Failed
-from roost.serve.route import Content, Happened, Route, Stream
+from roost.operations.answers import Failed, Piece
+from roost.serve.route import Content, Route, Stream
 
 _REF = "#/components/schemas/{name}"
 
@@ -23,7 +23,7 @@ def document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
         prefix: Of their paths.
     """
     answers = [route.answer for route in routes if route.answer not in (Stream, Content)]
-    kinds = [Failed, Happened, *answers, *(route.asked for route in routes)]
+    kinds = [Failed, Piece, *answers, *(route.asked for route in routes)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF, schema_hook=_path_schema)
     by_kind = dict(zip(map(_key, kinds), schemas, strict=True))
     paths: dict[str, Any] = {}

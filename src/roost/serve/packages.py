@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from roost.base.errors import NotFound
 from roost.lab import place, roots
 
 _ROOT_CHARACTERS, _NAME_CHARACTERS = 8, 16
+_TICK_NS = 10**9
+"""Of the slowest clock of a file system: what changed later than so long ago may change again unseen."""
 _known: dict[Path, tuple[int, dict[str, str]]] = {}
 """By folder: when it last changed, and its packages by the second part of their ids."""
 _given: list[Path] = []
@@ -30,9 +33,15 @@ def folders() -> list[Path]:
 
 
 def id_of(package: Path | str) -> str:
-    """What a client calls a package: it stays the same as long as the package lies where it lies."""
+    """What a client calls a package: it stays the same as long as the package lies where it lies, by whatever
+    path it is reached."""
     path = Path(package)
-    return f"{_digest(str(path.parent), _ROOT_CHARACTERS)}-{_digest(path.name, _NAME_CHARACTERS)}"
+    return id_in(path.parent.resolve(), path.name)
+
+
+def id_in(folder: Path, name: str) -> str:
+    """The same of a package in one of the `folders`."""
+    return f"{_digest(str(folder), _ROOT_CHARACTERS)}-{_digest(name, _NAME_CHARACTERS)}"
 
 
 def path_of(id: str) -> Path:
@@ -56,7 +65,8 @@ def _names(folder: Path) -> dict[str, str]:
     if before is not None and before[0] == changed:
         return before[1]
     found = {_digest(path.name, _NAME_CHARACTERS): path.name for path in folder.iterdir()}
-    _known[folder] = (changed, found)
+    if time.time_ns() - changed > _TICK_NS:
+        _known[folder] = (changed, found)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,21 +10,22 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.base import regular
+from roost.operations.answers import Piece, RowPiece
 from roost.operations.curve import Recorded
 from roost.package import records
 from roost.package.package import Package
 from roost.package.records import Row
 from roost.serve import packages
-from roost.serve.following import is_over
-from roost.serve.route import Asked, Happened, Route, Stream
+from roost.serve.over import Quiet
+from roost.serve.refusal import Answered
+from roost.serve.route import Asked, Route, Stream
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Step = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 MOST_PIXELS = 10_000
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 26
-_QUIET_SECONDS = 1.0
 
 
 class ReadRecords(Asked, frozen=True, kw_only=True):
@@ -63,25 +63,23 @@ class Rows:
         self._session, self._offset = map(int, asked.cursor.split(":"))
         self._before: bytes | None = None
         """The last line; None while nobody has looked."""
-        self._quiet_since = time.monotonic()
+        self._quiet = Quiet(self._package)
 
     @property
     def has_ended(self) -> bool:
-        """Whether no session runs, and a moment has passed in which another one may have begun."""
-        if time.monotonic() - self._quiet_since < _QUIET_SECONDS:
-            return False
-        return is_over(self._package)
+        """Whether nothing more comes."""
+        return self._quiet.has_ended
 
-    def new(self) -> Sequence[Happened]:
+    def new(self) -> Sequence[Piece[RowPiece]]:
         later = sorted(number for number in self._numbers() if number > self._session)
         while not (found := self._read()):
             if found is None and not later:
                 return ()
             if found is None:  # a session ends before the next begins
                 self._session, self._offset, self._before = later.pop(0), 0, b""
-        self._quiet_since = time.monotonic()
-        data = {"session": self._session, "rows": found}
-        return (Happened(f"{self._session}:{self._offset}", "rows", data),)
+        self._quiet.heard()
+        piece = RowPiece(self._session, found)
+        return (Piece(f"{self._session}:{self._offset}", "rows", piece),)
 
     def close(self) -> None:
         """Nothing is open between two looks."""
@@ -124,12 +122,21 @@ class Rows:
 def _read(asked: ReadRecords) -> Recorded:
     from roost.operations.envelope import envelopes  # numpy: 25 MB that a server without curves is spared
 
-    folder = packages.path_of(asked.run) / "records"
+    folder = _records(packages.path_of(asked.run))
     return envelopes(folder, asked.name, from_step=asked.from_step, to_step=asked.to_step, width=asked.width)
 
 
 def _follow(asked: FollowRecords) -> Stream:
-    return Rows(packages.path_of(asked.run), asked)
+    package = packages.path_of(asked.run)
+    _records(package)
+    return Rows(package, asked)
+
+
+def _records(package: Path) -> Path:
+    found = package / "records"
+    if found.is_symlink():
+        raise Answered(403, "no_rights", "the folder of the records is a link, and none is followed")
+    return found
 
 
 ROUTES: Sequence[Route] = (

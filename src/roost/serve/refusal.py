@@ -8,13 +8,14 @@ import sys
 import traceback
 from typing import Any
 
-import msgspec
-
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+from roost.operations.answers import Problem
+from roost.operations.intact import DamagedPackage
 
 _MOST_CHARACTERS = 4000
 """Of a message: what was sent is not sent back by the megabyte."""
 _KINDS: dict[type[RoostError], tuple[int, str]] = {
+    DamagedPackage: (409, "damaged"),
     UsageError: (400, "usage"),
     NotFound: (404, "not_found"),
     ConfigError: (422, "config"),
@@ -44,27 +45,6 @@ _OPTION = re.compile(
     r"(?<![\w-])(?:-m|--(?:after|begin|gpus|max-parallel|memory|name|opportunistic|priority|retry|strategy|whole))"
     r"(?![\w-])"
 )
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not carried out."""
-
-    code: str
-    """For programs; it stays the same from version to version."""
-    message: str
-    """What is wrong, in one sentence."""
-    fix: str | None = None
-    """What to do about it."""
-    field: str | None = None
-    """The parameter or setting at fault."""
-    where: str | None = None
-    """The file, and line, at fault."""
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """The body of every answer that is no success."""
-
-    error: Problem
 
 
 class Answered(Exception):

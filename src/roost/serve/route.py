@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Matched
 
+from roost.operations.answers import Failed, Piece
 from roost.serve import body, journal, refusal
-from roost.serve.refusal import Answered, Failed
+from roost.serve.refusal import Answered
 
-_TICK_SECONDS = 0.1
+_TICK_SECONDS, _LONGEST_TICK_SECONDS = 0.1, 0.5
+_OF_THE_SILENCE = 0.05
+"""Where nothing has come for long, it is not looked ten times a second: after so much of that time again."""
 _BEAT_SECONDS = 15.0
 """A stream on which nothing comes says so this often: what stands between does not take it for dead."""
 _PIECE_BYTES = 1 << 18
@@ -30,15 +34,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     GET, else in the body."""
 
 
-class Happened(msgspec.Struct, frozen=True):
-    """One piece of a stream."""
-
-    cursor: str
-    """Who gives it back is told what came after."""
-    kind: str
-    data: Any
-
-
 class Stream(Protocol):
     """What is followed."""
 
@@ -46,7 +41,7 @@ class Stream(Protocol):
     def has_ended(self) -> bool:
         """Whether nothing more will come."""
 
-    def new(self) -> Sequence[Happened]:
+    def new(self) -> Sequence[Piece[Any]]:
         """What has come since; it does not wait."""
 
     def close(self) -> None:
@@ -119,6 +114,18 @@ class Route:
         return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
 
 
+@dataclass(frozen=True)
+class Room:
+    """What all routes share."""
+
+    threads: anyio.CapacityLimiter
+    """For what is asked."""
+    looks: anyio.CapacityLimiter
+    """Threads for looks at what is followed; few, so that whoever asks waits for none of them."""
+    streams: anyio.CapacityLimiter
+    """Places for those who follow."""
+
+
 def plain(value: Any) -> str:
     """What msgspec cannot encode by itself.
 
@@ -146,22 +153,24 @@ def _shown(value: Any) -> Any:
     return [_shown(one) for one in value] if isinstance(value, list) else value
 
 
-def matched(route: Route, prefix: str, threads: anyio.CapacityLimiter) -> Matched:
+def matched(route: Route, prefix: str, room: Room) -> Matched:
     """The route as the application takes it."""
 
     async def endpoint(request: Request) -> Response:
         try:
             asked = _asked(route, request, await request.body())
-            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=threads)
+            if route.answer is Stream:
+                return await followed(route, asked, room)
+            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=room.threads)
             if isinstance(found, Content):
                 return _content(found)
-            if route.answer is Stream:
-                return StreamingResponse(events(found, threads), media_type="text/event-stream")
             return Response(encoded(found), status_code=route.status, media_type="application/json")
         except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
             return failed(error)
 
     made = Matched(prefix + route.path, endpoint, methods=[route.method], name=route.name)
+    # Names of tasks and of files may hold a line break, and a path that ends with one is another path.
+    made.path_regex = re.compile(made.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
     made.methods = {route.method}  # without HEAD, which would follow a stream and show nothing of it
     return made
 
@@ -211,31 +220,66 @@ def _content(found: Content) -> Response:
     return StreamingResponse(found.pieces(), media_type="application/octet-stream", headers=headers)
 
 
-def _looked(stream: Stream) -> tuple[bool, Sequence[Happened]]:
+def _looked(stream: Stream) -> tuple[bool, list[bytes]]:
+    """Whether it has ended, and what is new, as it is sent: who reads slowly holds no more than that."""
     has_ended = stream.has_ended  # asked first: what came before the end is in what is new
-    return has_ended, stream.new()
+    return has_ended, [
+        b"id: %s\nevent: %s\ndata: %s\n\n" % (one.cursor.encode(), one.kind.encode(), encoded(one.data))
+        for one in stream.new()
+    ]
 
 
-async def events(stream: Stream, threads: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """A stream as server-sent events; ``end`` is the last of one that has ended."""
-    quiet = 0.0
+class _Followed(StreamingResponse):
+    """A stream that has one of the places: at its end, however that comes, it is closed and that free."""
+
+    def __init__(self, stream: Stream, room: Room, place: object) -> None:
+        super().__init__(events(stream, room.looks), media_type="text/event-stream")
+        self._stream, self._streams, self._place = stream, room.streams, place
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.release_on_behalf_of(self._place)
+            self._stream.close()
+
+
+async def followed(route: Route, asked: Asked, room: Room) -> Response:
+    """The stream that is asked for.
+
+    Raises:
+        Answered: 503; all places are taken.
+    """
+    place = object()
     try:
-        while True:
-            has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=threads)
-            for one in found:
-                yield b"id: %s\nevent: %s\ndata: %s\n\n" % (
-                    one.cursor.encode(), one.kind.encode(), encoded(one.data)
-                )  # fmt: skip
-            if found:
-                quiet = 0.0
-                continue
-            if has_ended:
-                yield b"event: end\ndata: {}\n\n"
-                return
-            await asyncio.sleep(_TICK_SECONDS)
-            quiet += _TICK_SECONDS
-            if quiet >= _BEAT_SECONDS:
-                quiet = 0.0
-                yield b": \n\n"
-    finally:
-        stream.close()
+        room.streams.acquire_on_behalf_of_nowait(place)
+    except anyio.WouldBlock:
+        fix = "end some, or ask for pages from a cursor on"
+        raise Answered(503, "busy", "too many streams are followed at once", fix=fix) from None
+    try:
+        found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=room.threads)
+        return _Followed(found, room, place)
+    except BaseException:
+        room.streams.release_on_behalf_of(place)
+        raise
+
+
+async def events(stream: Stream, looks: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    """A stream as server-sent events; ``end`` is the last of one that has ended."""
+    quiet = since_beat = 0.0
+    while True:
+        has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=looks)
+        for one in found:
+            yield one
+        if found:
+            quiet = since_beat = 0.0
+            continue
+        if has_ended:
+            yield b"event: end\ndata: {}\n\n"
+            return
+        pause = min(max(_TICK_SECONDS, quiet * _OF_THE_SILENCE), _LONGEST_TICK_SECONDS)
+        await asyncio.sleep(pause)
+        quiet, since_beat = quiet + pause, since_beat + pause
+        if since_beat >= _BEAT_SECONDS:
+            since_beat = 0.0
+            yield b": \n\n"

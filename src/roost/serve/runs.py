@@ -6,16 +6,15 @@ import contextlib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
 from roost.operations import order
+from roost.operations.answers import Entry, LogPage, OrderedRun, Project, Queued, Run, RunPage, Submitted
 from roost.operations.commands import submit_command
 from roost.operations.continue_ import ContinueRequest
 from roost.operations.list_packages import entries
 from roost.operations.new_project import new_project
-from roost.operations.row import Row
 from roost.operations.search import Found, search
 from roost.operations.show import CheckpointShown, Shown, show
 from roost.operations.submit import SubmitRequest, submit, submit_continue
@@ -30,40 +29,6 @@ Line = Annotated[str, Meta(max_length=1000)]
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 Lines = Annotated[tuple[Line, ...], Meta(max_length=1000)]
 MOST_ROWS = 1000
-
-
-class Run(msgspec.Struct, frozen=True):
-    """One run in a list."""
-
-    id: str
-    path: str
-    summary: Row
-
-
-class RunPage(msgspec.Struct, frozen=True):
-    """Some of the runs."""
-
-    total: int
-    """How many are meant, on all pages."""
-    runs: list[Run]
-
-
-class Queued(msgspec.Struct, frozen=True):
-    """A task that waits, and its package, which stands."""
-
-    task: str
-    run: str
-    name: str
-    path: str
-
-
-class Submitted(msgspec.Struct, frozen=True):
-    """What waits now."""
-
-    queued: list[Queued]
-    array: str | None
-    """The sweep that they are of."""
-    notes: list[str]
 
 
 class OfRun(Asked, frozen=True, kw_only=True):
@@ -129,19 +94,15 @@ class NewProject(Asked, frozen=True, kw_only=True):
     template: Line = "digits"
 
 
-class Project(msgspec.Struct, frozen=True):
-    """What was made."""
-
-    path: str
-    files: list[str]
-
-
 def _list(asked: ListRuns) -> RunPage:
     found = [Found(folder, *one) for folder in packages.folders() for one in entries(folder).items()]
     found.sort(key=lambda one: (one.entry.row.started or 0.0, one.name), reverse=True)
     found = search(found, asked.query)
-    paths = [(one.folder / one.name, one.entry.row) for one in found[asked.offset :][: asked.limit]]
-    return RunPage(len(found), [Run(packages.id_of(path), str(path), row) for path, row in paths])
+    runs = [
+        Run(packages.id_in(one.folder, one.name), str(one.folder / one.name), one.entry.row)
+        for one in found[asked.offset : asked.offset + asked.limit]
+    ]
+    return RunPage(len(found), runs)
 
 
 def _show(asked: OfRun) -> Shown:
@@ -189,16 +150,16 @@ def _continue(asked: Continue) -> Submitted:
 
 def _queued(found: Any) -> Submitted:
     queued = [Queued(task.id, packages.id_of(task.package), task.name, task.package) for task in found.tasks]
-    return Submitted(queued, found.tasks[0].array, list(found.notes))
+    return Submitted(queued, found.tasks[0].sweep, list(found.notes))
 
 
-def _stop(asked: Stop) -> OfRun:
+def _stop(asked: Stop) -> OrderedRun:
     path = packages.path_of(asked.run)
     with contextlib.closing(order.end([path], now=asked.now)) as told:  # type: ignore[type-var]
         first = next(told)
     if first.task is None and not getattr(first.event, "was_running", True):
         raise Refused("the run does not run, and waits for nothing", received=str(path))
-    return OfRun(run=asked.run)
+    return OrderedRun(asked.run)
 
 
 def _project(asked: NewProject) -> Project:
@@ -206,7 +167,7 @@ def _project(asked: NewProject) -> Project:
     return Project(str(made.path), made.files)
 
 
-def _log(asked: following.Log) -> following.Page:
+def _log(asked: following.Log) -> LogPage:
     return following.page(Package.open(packages.path_of(asked.run)), asked)
 
 
@@ -214,7 +175,7 @@ def _follow_log(asked: following.FollowLog) -> Stream:
     return following.Output(packages.path_of(asked.run), asked)
 
 
-def _files(asked: OfRun) -> list[files.Entry]:
+def _files(asked: OfRun) -> list[Entry]:
     return files.listed(packages.path_of(asked.run))
 
 
@@ -235,15 +196,15 @@ ROUTES: Sequence[Route] = (
     Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue its next session.",
           asked=Continue, answer=Submitted, run=_continue, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask it to save and end.", asked=Stop,
-          answer=OfRun, run=_stop, status=202),
+          answer=OrderedRun, run=_stop, status=202),
     Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="Its checkpoints.", asked=OfRun,
           answer=list[CheckpointShown], run=_checkpoints),
     Route(name="read_log", path=f"{_RUN}/log", summary="What it printed, from an offset on.",
-          asked=following.Log, answer=following.Page, run=_log),
+          asked=following.Log, answer=LogPage, run=_log),
     Route(name="follow_log", path=f"{_RUN}/log/follow", summary="What it prints, as it comes.",
           asked=following.FollowLog, answer=Stream, run=_follow_log),
     Route(name="list_files", path=f"{_RUN}/files", summary="Its files.", asked=OfRun,
-          answer=list[files.Entry], run=_files),
+          answer=list[Entry], run=_files),
     Route(name="read_file", path=f"{_RUN}/files/{{path:path}}", summary="One of its files.",
           asked=files.Named, answer=Content, run=_file),
     Route(name="new_project", method="POST", path="/projects", summary="Make a project from a template.",

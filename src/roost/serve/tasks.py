@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from roost.lab.task import Task
 from roost.operations import order
-from roost.operations.list_tasks import TaskRow, list_tasks
+from roost.operations.answers import Ordered, TaskPage
+from roost.operations.list_tasks import list_tasks
 from roost.operations.why import Why, why
 from roost.serve.route import Asked, Route
 from roost.serve.wanting import Priority, TaskText
@@ -31,13 +30,6 @@ class ListTasks(Asked, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class TaskPage(msgspec.Struct, frozen=True):
-    """Some of the tasks."""
-
-    total: int
-    tasks: list[TaskRow]
-
-
 class OfTask(Asked, frozen=True, kw_only=True):
     """A task: its id, the beginning of one, a name; or a sweep."""
 
@@ -51,12 +43,6 @@ class SetPriority(Asked, frozen=True, kw_only=True):
     priority: Priority
 
 
-class Ordered(msgspec.Struct, frozen=True):
-    """The tasks to which an order was given."""
-
-    tasks: list[str]
-
-
 def _list(asked: ListTasks) -> TaskPage:
     found = list_tasks(all_of_them=asked.all, states=asked.state, user=asked.user)
     return TaskPage(len(found), found[asked.offset : asked.offset + asked.limit])
@@ -67,17 +53,11 @@ def _why(asked: OfTask) -> list[Why]:
 
 
 def _stop(asked: OfTask) -> Ordered:
-    return _ended(asked, now=False)
+    return _ordered(order.ask_to_end(asked.task))
 
 
 def _kill(asked: OfTask) -> Ordered:
-    return _ended(asked, now=True)
-
-
-def _ended(asked: OfTask, *, now: bool) -> Ordered:
-    with contextlib.closing(order.end([asked.task], now=now)) as told:  # type: ignore[type-var]
-        next(told)
-    return Ordered([one.id for one in why(asked.task)])
+    return _ordered(order.ask_to_end(asked.task, now=True))
 
 
 def _hold(asked: OfTask) -> Ordered:
@@ -96,7 +76,7 @@ def _ordered(tasks: Sequence[Task]) -> Ordered:
     return Ordered([task.id for task in tasks])
 
 
-_TASK = "/tasks/{task}"
+_TASK = "/tasks/{task:path}"
 ROUTES: Sequence[Route] = (
     Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", asked=ListTasks,
           answer=TaskPage, run=_list),

@@ -23,6 +23,8 @@ class Resources(Asked, frozen=True, kw_only=True):
 
     gpus: Count | None = None
     """Cards; None: as its config says, or one where there is one."""
+    cpus: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    """Cores, of a task without cards; None: it counts as one."""
     memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
     """Of each card, which it then shares."""
     whole: bool = False
@@ -30,8 +32,10 @@ class Resources(Asked, frozen=True, kw_only=True):
     priority: Priority = 0
     after: Annotated[tuple[TaskText, ...], Meta(max_length=1000)] = ()
     """Tasks that must have succeeded before."""
+    after_any: Annotated[tuple[TaskText, ...], Meta(max_length=1000)] = ()
+    """Tasks that must have ended before, however."""
     begin: Annotated[str, Meta(max_length=64)] | None = None
-    """Not before: ``22:00``, ``2026-11-22T08:00`` or ``+2h``."""
+    """Not before: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
     time_limit: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """Seconds."""
     opportunistic: bool = False
@@ -50,6 +54,7 @@ def of(asked: Resources) -> Wanted:
         cards=asked.gpus or 0,
         memory_mb=asked.memory_mb,
         whole=asked.whole,
+        cores=asked.cpus,
         time_limit=asked.time_limit,
         opportunistic=asked.opportunistic,
     )
@@ -61,7 +66,8 @@ def of(asked: Resources) -> Wanted:
         begin=parse_begin(asked.begin, now=time.time()) if asked.begin is not None else None,
         retries=asked.retries,
         most_parallel=asked.max_parallel,
-        after=found_tasks(asked.after),
+        after=found_tasks(asked.after, setting="after"),
+        after_any=found_tasks(asked.after_any, setting="after_any"),
     )
 
 
