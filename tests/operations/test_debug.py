@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,6 +12,8 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused
+from roost.devices import held, leases, providers
+from roost.devices.leases import Holder
 from roost.operations.debug import DebugRequest, Program, debug
 from roost.package import blackbox, checkpoint
 from roost.package.blackbox import Note, Visit
@@ -114,3 +119,37 @@ def test_no_package(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Refused):
         debug(DebugRequest(package=tmp_path / "file"))
+
+
+def test_it_holds_a_card_that_nobody_else_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it has ended itself: it inherits the lease."""
+    monkeypatch.setenv("ROOST_DEVICES", "sim:2x24GB")
+    monkeypatch.setenv(held.VARIABLE, str(tmp_path / "leases"))
+    made = package(tmp_path / "runs")
+    box(made, 12)
+    first, other = providers.look()
+    taken = leases.take([first], None, Holder.own())
+    program, _ = asked(made)
+    assert program.env["ROOST_LEASE"] == program.leases.token
+    (lease,) = held.live_leases(other.id)
+    assert (lease.token, lease.said.package) == (program.leases.token, str(made.path))
+    with pytest.raises(leases.Busy, match="To mend it: wait, or compute on the CPU: -CPU"):
+        asked(made)
+    assert asked(made, device="cpu")[0].leases.fds == ()
+    (read_fd, ready_fd), (go_fd, write_fd) = os.pipe(), os.pipe()
+    code = f"import os; os.write({ready_fd}, b'1'); os.read({go_fd}, 1)"
+    child = os.fork()
+    if child == 0:
+        os.close(write_fd)
+        for fd in (ready_fd, go_fd):
+            os.set_inheritable(fd, True)
+        replace(program, argv=[sys.executable, "-c", code]).take_place()
+    for fd in (ready_fd, go_fd):
+        os.close(fd)
+    program.leases.close()
+    taken.close()
+    assert os.read(read_fd, 1) == b"1" and len(held.live_leases(other.id)) == 1
+    os.close(write_fd)
+    os.waitpid(child, 0)
+    os.close(read_fd)
+    assert held.live_leases(other.id) == []

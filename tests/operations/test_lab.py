@@ -151,8 +151,11 @@ def test_a_folder_with_other_rights_is_refused_and_left(here: Lab, rights: int) 
 
 def test_a_daemon_that_cannot_start_says_why(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOST_DEVICES", "nonsense")
-    with pytest.raises(RoostError, match=r"did not start: ROOST_DEVICES: nobody provides.*daemon\.log"):
+    with pytest.raises(
+        RoostError, match=r"did not start: ROOST_DEVICES: nobody provides.*daemon\.log"
+    ) as caught:
         lab.start()
+    assert str(caught.value).count("To mend it: ") == 1 and "write nvml" in str(caught.value.fix)
     assert lab.status().daemon is None
 
 
@@ -263,7 +266,7 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     ]
     whole = rebuilding.rebuild
 
-    def slowly(folder: Path, more: Sequence[Path] = (), **other: Any) -> rebuilding.Rebuilt:
+    def slowly(folder: Path, more: Sequence[Path] = (), **other: Any) -> rebuilding.Made:
         for thread in late:
             thread.start()
         made = whole(folder, more, **other)

@@ -89,6 +89,10 @@ def test_a_free_card_is_taken_and_held_ones_are_told(here: Lab) -> None:
     with pytest.raises(Busy, match=r"2 GPUs are asked for, and 1 of 2 is free: GPU 0: .*: the whole card"):
         taken(count=2)
     mine.close()
+    both = taken(count=2)
+    with pytest.raises(Busy, match=r"none of 2 is free: GPU 0, GPU 1: [^;]*: the whole card[^;]*To mend"):
+        taken()
+    both.leases.close()
 
 
 def test_parts_of_a_card_are_shared_but_not_what_stays_free(here: Lab) -> None:
@@ -149,7 +153,7 @@ def test_who_waits_says_so_once_and_gets_it_when_it_is_free(
         found.append(event)
         others.close()
     first, last = found
-    assert isinstance(first, Waits) and "none of 2 is free: GPU 0: " in first.why
+    assert isinstance(first, Waits) and "none of 2 is free: GPU 0, GPU 1: " in first.why
     assert isinstance(last, Taken) and ids(last) == ["SIM-0"]
     last.leases.close()
 

@@ -15,7 +15,7 @@ import pytest
 from roost.devices import providers
 from roost.lab import database
 from roost.lab.store import Store
-from roost.lab.task import FAILED, PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.lab.task import ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Need, Task
 from roost.operations import list_tasks as listing
 from roost.operations.list_tasks import (
     Sweep,
@@ -71,7 +71,7 @@ def test_only_some(lab: Lab) -> None:
 
 
 def test_a_sweep_is_one_row_and_shown_whole(lab: Lab) -> None:
-    before, *tasks = [task(name="first"), *(task(name=f"s{n}", array="7sweep") for n in range(9))]
+    before, *tasks = [task(name="first"), *(task(name=f"s{n}", sweep="7sweep") for n in range(9))]
     with lab.store() as store:
         store.submit([before, *tasks, task(name="last")])
         for one in tasks[:7]:
@@ -85,7 +85,7 @@ def test_a_sweep_is_one_row_and_shown_whole(lab: Lab) -> None:
 
 
 def test_of_a_sweep_that_has_ended_other_tasks_are_not_crowded_out(lab: Lab) -> None:
-    alone, tasks = task(), [task(array="7sweep") for _ in range(9)]
+    alone, tasks = task(), [task(sweep="7sweep") for _ in range(9)]
     with lab.store() as store:
         store.submit([alone, *tasks])
         for one in (alone, *tasks):
@@ -118,7 +118,7 @@ def test_nobody_looks_after_what_waits(lab: Lab) -> None:
 
 
 def test_of_those_that_wait_the_first_ones_and_whole_sweeps(lab: Lab) -> None:
-    first, *sweep = [task(), *(task(array="7sweep") for _ in range(4))]
+    first, *sweep = [task(), *(task(sweep="7sweep") for _ in range(4))]
     runs, *others = [task(), *(task(user="bob") for _ in range(3))]
     with lab.store() as store:
         store.submit([first, *sweep, runs, *others])
@@ -198,7 +198,7 @@ def test_many_sweeps_are_asked_for_together_and_found_by_an_index(
 ) -> None:
     monkeypatch.setattr(listing, "_SWEEPS_AT_ONCE", 10)
     with lab.store() as store:
-        store.submit([task(array=f"7s{number % 25:02}") for number in range(50)])
+        store.submit([task(sweep=f"7s{number % 25:02}") for number in range(50)])
     asked: list[dict[str, Any]] = []
     real = Store.tasks
 
@@ -208,9 +208,12 @@ def test_many_sweeps_are_asked_for_together_and_found_by_an_index(
 
     monkeypatch.setattr(Store, "tasks", tasks)
     assert len(list_tasks(most_waiting=25)) == 50
-    assert [len(given["arrays"]) for given in asked if "arrays" in given] == [10, 10, 5]
+    assert [len(given["sweeps"]) for given in asked if "sweeps" in given] == [10, 10, 5]
+    asked.clear()
+    assert len(list_tasks()) == 50
+    assert [given["states"] for given in asked if "sweeps" in given] == [ENDED] * 3, "the others are there"
     queue = sqlite3.connect(lab.state / database.NAME)
-    plan = "EXPLAIN QUERY PLAN SELECT seq FROM task WHERE array IN (?, ?) AND user = ?"
+    plan = "EXPLAIN QUERY PLAN SELECT seq FROM task WHERE sweep IN (?, ?) AND user = ?"
     (row,) = queue.execute(plan, ("7s00", "7s01", "ada")).fetchall()
     queue.close()
-    assert "task_array" in row[-1]
+    assert "task_sweep" in row[-1]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.base.errors import Refused
 from roost.config import layers
 from roost.operations import making
 from roost.package.package import Package
@@ -28,6 +29,17 @@ def test_all_of_them_in_their_order(tmp_path: Path) -> None:
     assert [package.args["seed"] for package in made] == list(range(20))
     assert made[19].request["command"] == ["roost"] and made[19].changed() == []
     assert heard == [f"{n} of 20 packages made" for n in range(2, 21)]
+
+
+def test_a_taken_name_is_refused_to_one_and_gets_a_suffix_in_a_sweep(tmp_path: Path) -> None:
+    asked = plans(tmp_path / "p", 2)
+    for _ in range(2):
+        list(making.packages(asked, command=[]))
+    assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=0-2", "seed=1", "seed=1-2"]
+    with pytest.raises(Refused, match="there is a package of this name"):
+        list(making.packages(asked[:1], command=[]))
+    (unnamed,) = making.packages([(asked[0][0], None)], command=[])
+    assert len(names(tmp_path / "p" / "runs")) == 5 and unnamed.changed() == []
 
 
 def test_what_nobody_takes_does_not_stay(tmp_path: Path) -> None:

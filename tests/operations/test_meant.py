@@ -39,7 +39,7 @@ def test_a_path_goes_before_what_a_task_is_called(lab: Lab) -> None:
 
 
 def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab) -> None:
-    tasks = [queued.task(array="7sweep") for _ in range(3)]
+    tasks = [queued.task(sweep="7sweep") for _ in range(3)]
     with lab.store() as store:
         store.submit(tasks)
     assert [one.id for one in meant.tasks("7sw")] == [one.id for one in tasks]

@@ -55,6 +55,19 @@ def test_a_template_is_understood_and_named_whole(tmp_path: Path, template: str)
         assert said.endswith(f"roost analyze runs/NAME -s {script.stem}") and script.name in readme
 
 
+def test_of_two_who_found_it_empty_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_new = module.durable.write_new
+
+    def after_another(path: Path, data: list[bytes]) -> None:
+        path.write_text("theirs")
+        write_new(path, data)
+
+    monkeypatch.setattr(module.durable, "write_new", after_another)
+    with pytest.raises(Refused, match="not empty"):
+        new_project(tmp_path / "a")
+    assert {path.read_text() for path in (tmp_path / "a").rglob("*") if path.is_file()} == {"theirs"}
+
+
 def test_templates_that_show_the_same_show_it_in_the_same_words() -> None:
     for script in (SOURCE / "digits" / "AnalyzeScripts").glob("*.py"):
         assert script.read_text() == (SOURCE / "mnist" / "AnalyzeScripts" / script.name).read_text()

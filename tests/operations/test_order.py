@@ -13,7 +13,7 @@ from roost.base.errors import NotFound, Refused
 from roost.lab import presence, ticket
 from roost.lab.task import KILL, PENDING, RUNNING, STOPPED, Need, Task
 from roost.operations import order
-from roost.operations.order import Told, change, end
+from roost.operations.order import Told, ask_to_end, change, end
 from roost.operations.stop import Ended, Waiting
 from tests.lab.labs import Lab
 from tests.operations.packages import package
@@ -72,7 +72,7 @@ def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
 
 
 def test_a_sweep_ends_as_one_and_what_has_ended_is_left(lab: Lab) -> None:
-    first, *others = [queued(lab, array="7sweep") for _ in range(3)]
+    first, *others = [queued(lab, sweep="7sweep") for _ in range(3)]
     list(end([first.id]))
     version = lab.one(first.id).version
     assert list(ended(list(end(["7sweep"])))) == [task.id for task in others]
@@ -146,3 +146,15 @@ def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab)
             ordered()
     assert lab.one(blocker).priority == 0 and not lab.one(blocker).stop_asked
     about.write_bytes(own)
+
+
+def test_who_does_not_wait_asks_tasks_alone(lab: Lab) -> None:
+    first, *others = [queued(lab, sweep="7sweep", name=f"a/{n}") for n in range(3)]
+    assert [task.id for task in ask_to_end("a/0")] == [first.id]
+    assert [task.id for task in ask_to_end("7sweep")] == [task.id for task in others]
+    assert {task.state for task in lab.tasks()} == {STOPPED}
+    for text in (first.id, first.package, "7sweep"):
+        with pytest.raises(Refused, match=r"ended|stopped"):
+            ask_to_end(text)
+    with pytest.raises(NotFound):
+        ask_to_end(str(package(lab.folder / "other")))

@@ -50,9 +50,9 @@ def test_a_value_that_one_of_them_has_not_is_none_of_the_group() -> None:
 
 
 def test_a_group_is_what_differs_in_the_seed_alone(tmp_path: Path) -> None:
-    def group(name: str, array: str | None, **values: object) -> str | None:
+    def group(name: str, sweep: str | None, **values: object) -> str | None:
         made = package(tmp_path / "runs", name, checkpoints=False, values={**VALUES, **values})
-        ticket.write(queued.task(package=str(made.path), array=array), tmp_path / "lab")
+        ticket.write(queued.task(package=str(made.path), sweep=sweep), tmp_path / "lab")
         return summarize(made.path).group
 
     first = group("a", "7sweep", seed=0)

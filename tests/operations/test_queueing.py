@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,10 @@ from roost.operations import lab
 from roost.operations.commands import submit_command
 from roost.operations.queueing import require_unqueued
 from roost.operations.wanted import Wanted
+from tests.cli.programs import ROOST
 from tests.lab.labs import Lab
 from tests.lab.queued import task
+from tests.operations.packages import project
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +98,20 @@ def test_many_that_wait_are_asked_for_once_and_their_folder_is_read_once(
     monkeypatch.setattr(os, "scandir", scandir)
     require_unqueued(tmp_path / "runs" / "mine")
     assert looked == [str(tmp_path / "runs")]
+
+
+@pytest.mark.parametrize("what", ["command", pytest.param("training", marks=pytest.mark.soak)])
+def test_of_many_who_ask_for_a_name_at_the_same_time_one_has_it(here: Lab, tmp_path: Path, what: str) -> None:
+    """No daemon lives: each has looked whether the name is free long before the first one has it."""
+    asked = ["--", "true"] if what == "command" else [str(project(tmp_path / "project"))]
+    line = [*ROOST, "submit", "--name", "mine", "--begin", "+1h", *asked]
+    several = [
+        subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    ended = [(one.communicate()[1], one.returncode) for one in several]
+    assert sorted(code for _, code in ended) == [0, Refused.exit_code, Refused.exit_code], ended
+    refused = [said for said, code in ended if code == Refused.exit_code]
+    assert all("--name: there is a package of this name" in said for said in refused), refused
+    (task,) = here.tasks()
+    found = [one.name for one in Path(task.package).parent.iterdir() if not one.name.startswith(".")]
+    assert (task.name, found) == ("mine", ["mine"])

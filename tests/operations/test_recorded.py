@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from roost.operations import recorded
 from roost.operations.recorded import Lines, Part, joined, part_of, repeated, whole
 from roost.package import records
 
@@ -46,6 +47,7 @@ BODIES = [
     '{"step":%d,"epoch":0,"time":1.5,"a":%r,"b":1}',
     '{"step":%d,"epoch":0,"time":1.5,"a":%r,"b":null,"nonfinite":{"b":"nan"}}',
     '{"step":%d,"a":%r}',
+    '{"step":%d,"a":%r,"b":null,"\\u006eonfinite":{"b":"inf"}}',
     '{"step":%d,"a":%r,"perf/x_ms":3.0,"stats/n":2}',
 ]
 STRANGE = [
@@ -61,20 +63,33 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_as_one_by_one(seed: int) -> None:
+def test_as_one_by_one(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = random.Random(seed)
     lines, step = [], 0
     for _ in range(120):
         step += draw.choice([0, 1, 1, 1, 5])
-        body = draw.choice(STRANGE) if draw.random() < 0.05 else draw.choice(BODIES[: 1 + seed % 4])
+        body = draw.choice(STRANGE) if draw.random() < 0.05 else draw.choice(BODIES[: 1 + seed % 5])
         line = body % (step, draw.random()) if "%" in body else body
         lines += [line] * draw.choice([1] * 20 + [2])
     data = ("\n".join(lines) + "\n").encode()
+    monkeypatch.setattr(recorded, "_FIRST_BYTES", len(data))
     expected, slow = taken(data, 1)
-    for pieces in (2, 7, 40):
+    monkeypatch.setattr(recorded, "_FIRST_BYTES", 1000)
+    for pieces in (1, 2, 7, 40):
         found, quick = taken(data, pieces)
         assert content(found) == content(expected)
         assert (quick.torn, quick.before) == (slow.torn, slow.before)
+
+
+def test_lines_that_look_alike_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first ones, however much is read at once, and whatever some of the others lack."""
+    one_by_one = []
+    decode_row = records.decode_row
+    monkeypatch.setattr(records, "decode_row", lambda line: one_by_one.append(line) or decode_row(line))
+    rows = [BODIES[step % 4 != 0] % (step, float(step)) for step in range(2000)]
+    (part,) = (joined(found) for found, _ in [taken("".join(f"{row}\n" for row in rows).encode(), 1)])
+    assert len(part.steps) == 2000 and part.column("b").rows is None
+    assert 0 < len(one_by_one) < 200
 
 
 def test_the_first_way_is_that_of_records() -> None:

@@ -45,17 +45,17 @@ def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
 def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    made = environment(seed=2**40 + 7, cpu=False)
-    assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "7" and made["CUDA_VISIBLE_DEVICES"] == "3"
+    made = environment(cpu=False)
+    assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "0" and made["CUDA_VISIBLE_DEVICES"] == "3"
     assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
-    assert environment(seed=0, cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
-    assert environment(seed=0, cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert environment(cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment(cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
-    assert environment(seed=0, cpu=False)["CUDA_VISIBLE_DEVICES"] == "", "or torch would find those behind"
-    assert "ROOST_DEADLINE" not in environment(seed=0, cpu=True)
+    assert environment(cpu=False)["CUDA_VISIBLE_DEVICES"] == "", "or torch would find those behind"
+    assert "ROOST_DEADLINE" not in environment(cpu=True)
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
-    assert environment(seed=0, cpu=True)["ROOST_DEADLINE"] == "1795271400"
-    assert environment(seed=0, cpu=True, deadline=5.0)["ROOST_DEADLINE"] == "5.000"
+    assert environment(cpu=True)["ROOST_DEADLINE"] == "1795271400"
+    assert environment(cpu=True, deadline=5.0)["ROOST_DEADLINE"] == "5.000"
 
 
 def test_what_is_awaited_is_ended_by_whoever_waits() -> None:
@@ -72,10 +72,10 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
     monkeypatch.setenv("PYTHONHASHSEED", "9")
     body = {**CPU, "kind": "train"}
-    made = planned(body, with_values(seed=2**32 + 7, limits={"wall_time": "90s", "grace": "5s"}))
+    made = planned(body, with_values(seed=7, limits={"wall_time": "90s", "grace": "5s"}))
     assert made.env["MINE"] == "1" and not {"RANK", "ROOST_DEADLINE"} & made.env.keys()
     assert made.own_env == {
-        "PYTHONHASHSEED": "7",
+        "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_VISIBLE_DEVICES": "",

@@ -35,6 +35,11 @@ def two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("2026-11-22T08:00", 20),
         (" 2026-11-21 13:00 ", 1),
         (str(NOON + HOUR), 1),
+        ("tomorrow", 12),
+        ("Tomorrow 08:00", 20),
+        ("today 22:30", 10.5),
+        ("today 11:00", -1),
+        ("+ 2h", 2),
     ],
 )
 def test_moments(text: str, hours: float) -> None:
@@ -42,10 +47,26 @@ def test_moments(text: str, hours: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "tomorrow", "+", "+tomorrow", "25:00", "12:60", "+0h", "nan", "2026-13-01"]
+    "text",
+    [
+        "",
+        "tomorow",
+        "next week",
+        "tomorrow 25:00",
+        "22h",
+        "+",
+        "+tomorrow",
+        "25:00",
+        "12:60",
+        "+0h",
+        "nan",
+        "2026-13-01",
+    ],
 )
 def test_what_is_no_moment(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--begin: is no moment.*write 22:00, 2026-11-22T08:00 or"):
+    with pytest.raises(
+        UsageError, match=r"--begin: is no moment.*write 22:30, tomorrow, tomorrow 08:00, \+2h, or 2026-11"
+    ):
         parse_begin(text, now=NOON)
 
 
@@ -89,7 +110,7 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
 
 def test_a_sweep_stands_for_all_its_tasks() -> None:
     with lab.opened() as store:
-        store.submit([task(id=f"0c{n}", array="0s1") for n in (1, 2)])
+        store.submit([task(id=f"0c{n}", sweep="0s1") for n in (1, 2)])
     assert found_tasks(["0s1", "0c1"]) == ("0c1", "0c2")
     with lab.opened() as store:
         store.ask("0c2", "stop")

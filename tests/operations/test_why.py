@@ -39,6 +39,10 @@ def test_it_is_never_empty(state: str) -> None:
         ({"state": CRASHED, "exit_code": -9}, "crashed: exit code -9"),
         ({"state": STOPPED}, "stopped: somebody asked it to"),
         ({"state": SUCCEEDED, "exit_code": 0, "started": 10.0, "ended": 15.0}, "it ran for 5.0s"),
+        (
+            {"id": "7a", "state": PENDING, "reason": "dependency: x has failed, so it never starts"},
+            "so it never starts (`roost stop 7a` takes it out of the queue)",
+        ),
     ],
 )
 def test_what_is_said(given: dict[str, Any], said: str) -> None:
@@ -74,7 +78,7 @@ def test_what_happened_and_that_nobody_looks_after_it(lab: Lab) -> None:
 
 def test_each_of_a_sweep(lab: Lab) -> None:
     with lab.store() as store:
-        store.submit([task(name="a", array="7sweep"), task(name="b", array="7sweep")])
+        store.submit([task(name="a", sweep="7sweep"), task(name="b", sweep="7sweep")])
     assert [one.name for one in why("7sweep")] == ["a", "b"]
 
 

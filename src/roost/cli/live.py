@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ from roost.base.handover import OUT_OF_MEMORY, TIME_LIMIT
 from roost.cli import terminal
 from roost.cli.plain import Plain
 from roost.lab.orders import ask
+from roost.lab.start import Guard
 from roost.operations.running import Running, follow
 from roost.operations.starting import Started
 from roost.package import checkpoint, lineage, progress, sessions, skipped
@@ -61,7 +61,7 @@ class Awaited(Protocol[T_co]):
         """What runs."""
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Guard:
         """To be waited for."""
 
     @property

@@ -20,9 +20,10 @@ import os
 import pwd
 import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, unquote
@@ -33,6 +34,7 @@ from roost.base.errors import Refused
 from roost.base.harmless import harmless
 from roost.base.moment import clock
 from roost.base.size import memory
+from roost.devices import listing
 
 VARIABLE = "ROOST_LEASES"
 USAGE, WANTS = "usage", "wants"
@@ -45,6 +47,9 @@ _RIGHTS = 0o1777
 _MADE_SECONDS = 1.0
 _TICK_SECONDS = 0.005
 _MOST_BYTES = 1 << 16
+_MOST_LEASES = 2048
+"""Of one user on one card: more of his count for nobody."""
+_MOST_CARDS = 1024
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,10 +128,9 @@ def make_shared(path: Path) -> Path:
         Refused: It cannot be made, or stands with other rights.
     """
     try:
-        path.mkdir()
-        path.chmod(_RIGHTS)
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):  # whoever has made it, its rights are looked at below
+            path.mkdir()
+            path.chmod(_RIGHTS)
     except OSError as error:
         what = f"the folder of the leases cannot be made: {error.strerror or error}"
         raise Refused(what, where=path, fix=f"name another folder in {VARIABLE}") from error
@@ -209,7 +213,8 @@ def leases_in(fd: int, card: str) -> list[Held]:
         fd: Its folder's, `locked`: else the look itself could keep somebody from taking what is free.
         card: Its id.
     """
-    found = [held for name in os.listdir(fd) if (held := _held(fd, name, card)) is not None]
+    names = listing.names_in(fd, most=_MOST_LEASES)
+    found = [held for name in names if (held := _held(fd, name, card)) is not None]
     return sorted(found, key=lambda held: held.said.since)
 
 
@@ -219,16 +224,24 @@ def live_leases(card: str) -> list[Held]:
     return [held for held in _looked(card_folder(folder(), card), card, deadline) if held.is_live]
 
 
-def all_leases(root: Path) -> list[Held]:
+def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[Held]:
     """Those of all cards, as `leases_in` gives them; for each card at which nobody can look one that says so.
+
+    Args:
+        root: The folder of the leases.
+        first: Ids of the cards that are there. Where somebody has made very many folders, these come before
+            what nobody knows, and not all the rest is looked at.
 
     Raises:
         OSError: The folder cannot be read.
     """
     if not root.is_dir():
         return []
-    names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
-    cards = [(name, unquote(name)) for name in names if name not in (USAGE, WANTS)]
+    names = [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
+    if len(names) > _MOST_CARDS:
+        known = {card_folder(root, card).name for card in first}
+        names = [*known.intersection(names), *nsmallest(_MOST_CARDS, set(names) - known)]
+    cards = [(name, unquote(name)) for name in sorted(names) if name not in (USAGE, WANTS)]
     deadline = time.monotonic() + LOOK_SECONDS
     return [
         held

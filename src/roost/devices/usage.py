@@ -14,6 +14,7 @@ import errno
 import fcntl
 import math
 import os
+import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ import msgspec
 
 from roost.base import durable, regular
 from roost.base.errors import Refused
-from roost.devices import held
+from roost.devices import held, listing
 from roost.devices.held import USAGE, Held
 
 HALF_LIFE_SECONDS = 7 * 86400.0
@@ -31,6 +32,8 @@ _MOST_BYTES = 2**20
 _LARGEST_BYTES = 4 * _MOST_BYTES
 """That is read: in memory its rows take ten times as much, in the daemon of each user."""
 _COUNTED_HALF_LIVES = 20
+_MOST_FILES = 16
+"""Under the number of one user: his ledger, and what a kill has left of writing one."""
 _LATEST, _MOST_CARDS = 1e12, 4096
 _JOINED_SECONDS = (3600, 86400, 7 * 86400)
 
@@ -224,14 +227,18 @@ def _row(lease: Held, end: float) -> Row | None:
 def _ledgers(folder: Path) -> Iterator[tuple[int, Path]]:
     """(uid, file) of each that belongs to whom its name says."""
     try:
-        entries = list(os.scandir(folder))
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # nobody has used anything yet, or somebody keeps all others from it
         return
-    for entry in entries:
+    try:
+        names = listing.names_in(fd, most=_MOST_FILES)
+    finally:
+        os.close(fd)
+    for path in (folder / name for name in names):
         with suppress(OSError):  # what somebody has just renamed
-            owner = entry.stat(follow_symlinks=False).st_uid
-            if entry.name == f"{owner}.jsonl" and entry.is_file(follow_symlinks=False):
-                yield owner, Path(entry.path)
+            found = path.lstat()
+            if path.name == f"{found.st_uid}.jsonl" and stat.S_ISREG(found.st_mode):
+                yield found.st_uid, path
 
 
 def _rows(path: Path) -> dict[str, Row]:

@@ -16,7 +16,6 @@ import fcntl
 import os
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from roost.base import durable
-from roost.devices import held
+from roost.devices import held, listing
 from roost.devices.held import WANTS
 
 MOST = 64
@@ -151,15 +150,11 @@ def look(*, but: str = "") -> list[Posted]:
 
 
 def _posted(folder_fd: int, but: str) -> Iterator[Posted]:
-    files: Counter[str] = Counter()
-    for name in sorted(os.listdir(folder_fd)):
+    for name in listing.names_in(folder_fd, most=_MOST_FILES):
         uid, _, token = name.removesuffix(".json").partition("-")
         if token == but or (opened := held.open_own_of_name(folder_fd, name)) is None:
             continue
-        files[uid] += 1  # those that are his, and not merely called so
-        if files[uid] > _MOST_FILES:
-            os.close(opened[0])
-        elif (told := _told(*opened)) is not None:
+        if (told := _told(*opened)) is not None:
             yield Posted(int(uid), token, told)
 
 
@@ -179,6 +174,8 @@ def _told(fd: int, found: os.stat_result) -> Told | None:
 def _remove_dead(root: Path) -> None:
     """Files of ours that nobody holds any more, and what a kill has left of writing one."""
     for entry in os.scandir(root):
+        if f"{os.geteuid()}-" not in entry.name:
+            continue
         with suppress(OSError):
             found = entry.stat(follow_symlinks=False)
             if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _LEFT_SECONDS:

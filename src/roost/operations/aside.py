@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roost.lab.orders import ask
+from roost.lab.start import Guard
 from roost.operations import holding
 from roost.operations.holding import Needed
 from roost.operations.running import Running, session_of
@@ -24,7 +24,7 @@ class Aside(NamedTuple):
     """What runs there."""
 
     running: Running
-    process: subprocess.Popen[bytes]
+    process: Guard
     """To be waited for."""
 
 
@@ -101,7 +101,6 @@ def _start(
         process = supervise(
             running,
             task,
-            plan.settings,
             token=token,
             lock_fd=lock_fd,
             cpu=device == "cpu",

@@ -65,7 +65,6 @@ def start(
         process = supervise(
             running,
             str(place),
-            settings,
             token=token,
             lock_fd=lock_fd,
             cpu=device == "cpu",

@@ -91,7 +91,7 @@ class Shown(msgspec.Struct, frozen=True):
     keep_free_mb: int
     """Of each card, at least 2 %."""
     cores: int
-    """How many tasks of the CPU run at once."""
+    """For tasks of the CPU; each takes one unless it says how many."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 from roost.base import durable
 from roost.config import layers
 from roost.config.settings import Settings
+from roost.lab.start import Guard
 from roost.operations.aside import aside
 from roost.operations.estimate import Estimate, estimated
 from roost.operations.holding import needed_of_one
@@ -41,7 +41,7 @@ class Checking:
     """A check that runs."""
 
     running: Running
-    process: subprocess.Popen[bytes]
+    process: Guard
     settings: Settings
     root: Path
     """Where the packages of the run would go."""

@@ -79,6 +79,7 @@ def of_command(
         command, wanted, name, description, folder: As of `submit_command`.
 
     Raises:
+        Refused: The name is taken.
         OSError: It cannot be written.
     """
     folder = folder or Path.cwd()
@@ -86,6 +87,7 @@ def of_command(
     package = Package.create(
         folder / RUNS,
         name=name,
+        exactly=name is not None,
         values={},
         request={
             "kind": "command",

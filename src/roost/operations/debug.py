@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
+from typing import NoReturn
 
 import msgspec
 
 from roost.analysis import checks
 from roost.base.errors import NotFound
-from roost.operations import intact
+from roost.devices.leases import Leases
+from roost.operations import holding, intact
 from roost.operations.ranks import said_of_several
 from roost.operations.starting import environment
 from roost.package import blackbox, lineage, progress
@@ -49,10 +52,20 @@ class Program:
     """To be its working folder."""
     notes: list[str] = field(default_factory=list)
     """What a person should hear first, one line each."""
+    leases: Leases = field(default_factory=lambda: Leases("", ()))
+    """Of its card. It is to inherit their descriptors: nobody else watches over it."""
+
+    def take_place(self) -> NoReturn:
+        """Becomes it."""
+        for fd in self.leases.fds:
+            os.set_inheritable(fd, True)
+        os.chdir(self.folder)
+        os.execve(self.argv[0], self.argv, self.env)
 
 
 def debug(request: DebugRequest) -> Program:
-    """Finds the step. It takes no lock and changes nothing: the package may be running, or be read-only.
+    """Finds the step, and takes a lease of the card on which it is to compute. It takes no lock and changes
+    nothing in the package, which may be running, or be read-only.
 
     Raises:
         NotFound: There is no such package, checkpoint or project, or no step of it failed.
@@ -60,6 +73,7 @@ def debug(request: DebugRequest) -> Program:
         CheckpointError: The checkpoint was not written by roost.
         Refused: The package is a file, or has no Runner.
         ConfigError: The package's settings do not fit this version.
+        Busy: Others hold all cards.
     """
     package = checks.opened(request.package, by=functools.partial(intact.opened, to_go_on=True))
     project = checks.project_of(package, request.project)
@@ -70,7 +84,7 @@ def debug(request: DebugRequest) -> Program:
     assert step is not None
     _require_own(package, step)
     session = box.note.session if box is not None else _session(package, step)
-    settings = intact.checked_settings(package, project)
+    intact.checked_settings(package, project)
     device = request.device or _device(package, session)
     visit = Visit(
         step=step,
@@ -83,11 +97,15 @@ def debug(request: DebugRequest) -> Program:
         project=str(project),
     )
     words = msgspec.json.encode(visit).decode()
+    needed = holding.needed_of_one(device)
+    leases = holding.hold(needed.cards, package.path)
+    env = environment(cpu=device == "cpu", cards=needed.ids)
     return Program(
         [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
-        environment(seed=settings.seed, cpu=device == "cpu"),
+        {**env, **(leases.environment() if leases.fds else {})},
         package.path,
-        _notes(package, step, session),
+        [*_notes(package, step, session), *needed.notes],
+        leases,
     )
 
 

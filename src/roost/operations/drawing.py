@@ -12,7 +12,7 @@ from roost.base.harmless import harmless
 from roost.operations.curves import SPLITS, Curve, Panel, Picture, Run
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
-_INK, _FAINT, _BAD = "#1f2937", "#d1d5db", "#dc2626"
+_INK, _BAD = "#1f2937", "#dc2626"
 _PANEL_INCHES = (5.2, 3.1)
 _STYLE: dict[Any, Any] = {
     "font.size": 9,

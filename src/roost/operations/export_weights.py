@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from roost.analysis import checks, folder
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.lab.start import Guard
 from roost.operations import intact
 from roost.operations.beside import beside, chosen_of
 from roost.operations.running import Running
@@ -75,7 +75,7 @@ class Exporting:
     """An export that goes on."""
 
     running: Running
-    process: subprocess.Popen[bytes]
+    process: Guard
     output: Path
     notes: list[str]
     """What a person should hear about it, one line each."""

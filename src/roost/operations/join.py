@@ -54,7 +54,6 @@ def join(package: Path | str) -> Started:
             process = supervise(
                 running,
                 task,
-                settings,
                 token=secrets.token_hex(16),
                 lock_fd=None,
                 cpu=request.get("device") == "cpu",

@@ -129,7 +129,8 @@ class _Turn:
     def comes_first(self) -> bool:
         """Whether what is free, if anything is, is not for others who wait."""
         self._neighbours.watch()
-        cards, found, now = providers.look(), held.all_leases(held.folder()), time.time()
+        cards, now = providers.look(), time.time()
+        found = held.all_leases(held.folder(), first=[card.id for card in cards])
         state = State(
             now=now,
             pending=[self._want],
@@ -274,7 +275,11 @@ def _too_few(cards: Sequence[Card], large: Sequence[Card], request: LeaseRequest
 
 def _busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> Busy:
     found = {card.id: held.live_leases(card.id) for card in cards if card not in free}
-    each = [f"GPU {card.number}: {_by_whom(card, found[card.id])}" for card in cards if card not in free]
+    numbers: dict[str, list[str]] = {}
+    for card in cards:
+        if card not in free:
+            numbers.setdefault(_by_whom(card, found[card.id]), []).append(f"GPU {card.number}")
+    each = [f"{listed(named)}: {whom}" for whom, named in numbers.items()]
     are = f"{len(free) or 'none'} of {len(cards)} {'are' if len(free) > 1 else 'is'} free"
     return Busy(
         f"{_wanted(request)} asked for, and {are}: {'; '.join(each)}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ _SWEEPS_AT_ONCE = 500
 """In one question to the queue."""
 
 
-class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One task."""
 
     id: str
@@ -40,9 +41,14 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     held: bool
     after: tuple[str, ...]
-    array: str | None
+    """Those that must have succeeded before."""
+    after_any: tuple[str, ...]
+    """Those that must have ended before, however."""
+    sweep: str | None
     """The sweep that it is one of."""
     num_cards: int
+    cores: int | None
+    """Of the CPU, of a task without cards; None: it counts as one."""
     memory_mb: int | None
     """Of each card: that it has, or asks for; None: the whole."""
     whole: bool
@@ -118,7 +124,7 @@ def list_tasks(
             found = store.tasks(states=states or None, user=user)
         else:
             found = _newer(store, user, most_waiting)
-        ids = [id for task in found for id in (task.id, task.array) if id]
+        ids = [id for task in found for id in (task.id, task.sweep) if id]
         short = store.beginnings([*ids, *told.ids_in(task.reason for task in found)])
     now = time.time()
     return [_row(task, short, now) for task in found]
@@ -165,18 +171,18 @@ def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     """
     sweeps: dict[str, list[TaskRow]] = {}
     for row in rows:
-        if row.array is not None:
-            sweeps.setdefault(row.array, []).append(row)
+        if row.sweep is not None:
+            sweeps.setdefault(row.sweep, []).append(row)
     if not sweeps:
         return list(rows)
     with Store.open() as store:
         short = store.beginnings(sweeps)
     found: list[TaskRow | Sweep] = []
     for row in rows:
-        if row.array is None:
+        if row.sweep is None:
             found.append(row)
-        elif row is sweeps[row.array][0]:
-            found.append(Sweep(id=row.array, short=short[row.array], tasks=tuple(sweeps[row.array])))
+        elif row is sweeps[row.sweep][0]:
+            found.append(Sweep(id=row.sweep, short=short[row.sweep], tasks=tuple(sweeps[row.sweep])))
     return found
 
 
@@ -190,12 +196,13 @@ def _newer(store: Store, user: str | None, most_waiting: int | None) -> list[Tas
     last: dict[str, Task] = {}
     for task in sorted(ended, key=lambda task: task.ended or 0.0, reverse=True):
         if len(last) < _MOST_ENDED:
-            last.setdefault(task.array or task.id, task)
+            last.setdefault(task.sweep or task.id, task)
     waiting = store.tasks(states=[PENDING], user=user, oldest=most_waiting)
     found = {task.id: task for task in (*waiting, *store.tasks(states=LIVE, user=user), *last.values())}
-    arrays = sorted({task.array for task in found.values() if task.array is not None})
-    for start in range(0, len(arrays), _SWEEPS_AT_ONCE):
-        some = store.tasks(arrays=arrays[start : start + _SWEEPS_AT_ONCE], user=user)
+    sweeps = sorted({task.sweep for task in found.values() if task.sweep is not None})
+    left = ENDED if most_waiting is None else None  # of a sweep, if all that wait and live are there already
+    for start in range(0, len(sweeps), _SWEEPS_AT_ONCE):
+        some = store.tasks(states=left, sweeps=sweeps[start : start + _SWEEPS_AT_ONCE], user=user)
         found |= {task.id: task for task in some}
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
@@ -205,13 +212,14 @@ def _row(task: Task, short: Mapping[str, str], now: float) -> TaskRow:
     return TaskRow(
         short=short[task.id],
         num_cards=need.cards,
+        cores=need.cores,
         memory_mb=task.reserved_mb if task.cards else need.memory_mb,
         reason=told.shortened(task.reason, short) if task.reason else "",
         whole=need.whole,
         time_limit=need.time_limit,
         opportunistic=need.opportunistic,
         **(_progress(task, now) if task.state in (RUNNING, STOPPING) else {}),
-        **{name: getattr(task, name) for name in _SAME},
+        **dict(zip(_SAME, _same(task), strict=True)),
     )
 
 
@@ -231,3 +239,4 @@ def _progress(task: Task, now: float) -> dict[str, Any]:
 
 
 _SAME = [name for name in TaskRow.__struct_fields__ if name in Task.__struct_fields__ and name != "reason"]
+_same = attrgetter(*_SAME)

@@ -22,7 +22,8 @@ def packages(
     """Makes them. Whoever takes fewer than all of them is left with those alone that were taken.
 
     Args:
-        plans: What each is made of, of one project, and its name.
+        plans: What each is made of, of one project, and its name. That of a single one is refused if it is
+            taken; those of several get suffixes.
         command: As it was typed.
         tell: Hears how far it is.
 
@@ -30,10 +31,11 @@ def packages(
         Each, in their order.
 
     Raises:
+        Refused: The name is taken.
         OSError: One cannot be written.
     """
     (plan, name), *others = plans
-    first = plan.create(name, command=command)
+    first = plan.create(name, exactly=name is not None and not others, command=command)
     yield first
     if not others:
         return
@@ -56,5 +58,5 @@ def _remove(making: Sequence[Future[Package]]) -> None:
         one.cancel()
     for one in making:
         if not one.cancelled() and one.exception() is None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it stays: nobody runs it
                 durable.remove_folder(one.result().path)

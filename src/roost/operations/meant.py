@@ -54,15 +54,26 @@ def unended(package: Path) -> Task | None:
         UsageError: There are several.
         Refused: The queue cannot be opened.
     """
+    found = all_unended(package)
+    if len(found) > 1:
+        what = f"{len(found)} tasks are meant by it: {listed([one.id for one in found], _MOST_TOLD)}"
+        raise UsageError(what, received=str(package), fix="give the id of one")
+    return found[0] if found else None
+
+
+def all_unended(package: Path) -> list[Task]:
+    """The tasks of a package that wait or run, by whatever path the package is named.
+
+    Raises:
+        Refused: The queue cannot be opened.
+    """
     # Most packages have never been a task: whatever is the matter with the queue is nothing to them.
-    if not any((package / "sessions").glob("task-*.json")) or not has_queue():
-        return None
-    try:
-        with Store.open() as store:
-            found = store.find(str(package))
-    except NotFound:  # it is a copy
-        return None
-    return found if found.state not in ENDED else None
+    ids = [path.stem.removeprefix("task-") for path in (package / "sessions").glob("task-*.json")]
+    if not ids or not has_queue():
+        return []
+    with Store.open() as store:
+        left = [store.task(id) for id, state in store.states(ids).items() if state not in ENDED]
+    return [task for task in left if _is_same(Path(task.package), package)]
 
 
 def package_of(text: str | Path) -> Path:
@@ -97,3 +108,11 @@ def _require_no_path(text: str) -> None:
         from roost.package.package import Package  # whoever lists tasks does not wait for it
 
         Package.open(text)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether both are one folder; a copy has the tickets of what it was copied from."""
+    try:
+        return one.samefile(other)
+    except OSError:  # one was removed
+        return False

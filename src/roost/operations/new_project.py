@@ -58,9 +58,7 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
             fix=f"{proposal(template, TEMPLATES)}there are {', '.join(TEMPLATES)}",
         )
     if directory.is_dir() and any(directory.iterdir()):
-        raise Refused(
-            "the folder is not empty", where=directory, fix="choose a new one; nothing is overwritten"
-        )
+        raise _not_empty(directory)
     source = _FOLDER / template
     durable.make_folders(directory)
     files = []
@@ -69,11 +67,23 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
         if path.is_dir():
             durable.make_folder(directory / relative, exist_ok=True)
         else:
-            durable.write_new(directory / relative, [path.read_bytes()])
+            _write(directory, relative, path.read_bytes())
             files.append(relative.as_posix())
     missing = _missing([source / name for name in files if name.endswith(".py")])
     commands = list(_next_commands(directory, files, missing))
     return Created(directory.absolute(), template, files, missing, commands)
+
+
+def _write(directory: Path, relative: Path, data: bytes) -> None:
+    try:
+        durable.write_new(directory / relative, [data])
+    except FileExistsError:  # of all who found it empty at once, the one who wrote the first file goes on
+        raise _not_empty(directory) from None
+
+
+def _not_empty(directory: Path) -> Refused:
+    fix = "choose a new one; nothing is overwritten"
+    return Refused("the folder is not empty", where=directory, fix=fix)
 
 
 def _missing(files: Sequence[Path]) -> list[str]:

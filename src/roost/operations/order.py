@@ -4,8 +4,8 @@ the lab."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +67,16 @@ def end(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Told]:
         yield from (Told(path, None, event) for event in run)
 
 
+def ask_to_end(named: str, *, now: bool = False) -> list[Task]:
+    """Asks a task, or those of a sweep that have not ended, to save and end; waits for nobody. Gives whom.
+    For the arguments and what it raises see `end`; a package that is no task is not found.
+    """
+    found = _unended(meant.tasks(named), named)
+    with closing(_end_tasks(found, KILL if now else STOP)) as told:
+        next(told)
+    return found
+
+
 def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> list[Task]:
     """Holds tasks back, lets them go, or gives them another priority; gives them as they are then.
 
@@ -120,7 +130,7 @@ def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
     return left
 
 
-def _end_tasks(tasks: Sequence[Task], how: str) -> Iterator[Told]:
+def _end_tasks(tasks: Sequence[Task], how: str) -> Generator[Told, None, None]:
     _require_fitting_daemon()
     with lab.changed() as store:
         left: dict[str, float] = {}

@@ -26,11 +26,17 @@ class Output:
     Args:
         path: The file; it need not exist yet.
         offset: Where to begin, in bytes.
+        most: So many bytes are in a piece.
     """
 
-    def __init__(self, path: Path, *, offset: int = 0) -> None:
-        self._path, self.offset = path, offset
+    def __init__(self, path: Path, *, offset: int = 0, most: int = _CHUNK) -> None:
+        self._path, self.offset, self._most = path, offset, most
         self._fd = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes, of the file that is open; 0 before the first is read."""
+        return os.fstat(self._fd).st_size if self._fd >= 0 else 0
 
     def new(self) -> Iterator[bytes]:
         """What was added since the last call, in pieces; in the place of a hole a line that says so.
@@ -48,7 +54,7 @@ class Output:
             if start > self.offset:
                 left_out, self.offset = start - self.offset, start
                 yield b"\n" + left_out_line(left_out)
-            piece = os.pread(self._fd, _before_hole(self._fd, start), start)
+            piece = os.pread(self._fd, _before_hole(self._fd, start, self._most), start)
             if not piece:
                 return
             self.offset += len(piece)
@@ -89,14 +95,14 @@ def _data_from(fd: int, offset: int) -> int:
         return offset  # a disk that does not know holes has none
 
 
-def _before_hole(fd: int, offset: int) -> int:
-    """How many bytes to read at most from ``offset`` on, none of a hole among them."""
+def _before_hole(fd: int, offset: int, most: int) -> int:
+    """How many bytes to read from ``offset`` on, none of a hole among them, and not more than ``most``."""
     if not hasattr(os, "SEEK_HOLE"):
-        return _CHUNK
+        return most
     try:
-        return min(_CHUNK, os.lseek(fd, offset, os.SEEK_HOLE) - offset)
+        return min(most, os.lseek(fd, offset, os.SEEK_HOLE) - offset)
     except OSError:  # the end, or no holes here
-        return _CHUNK
+        return most
 
 
 def tail_offset(path: Path, lines: int) -> int:

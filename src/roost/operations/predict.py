@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from roost.analysis import checks, folder
 from roost.base import durable
 from roost.base.errors import Refused, UsageError
+from roost.lab.start import Guard
 from roost.operations import intact
 from roost.operations.beside import beside, chosen_of
 from roost.operations.holding import needed_of_one
@@ -67,7 +67,7 @@ class Predicting:
     """A prediction that goes on."""
 
     running: Running
-    process: subprocess.Popen[bytes]
+    process: Guard
     notes: list[str]
     """What a person should hear about it, one line each."""
 

@@ -139,7 +139,7 @@ def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Sta
         where=plan.config.where,
     )
     needed = require_possible(decided.request, plan.settings)
-    package = plan.create(name, command=request.command)
+    package = plan.create(name, exactly=request.name is not None, command=request.command)
     lock_fd = take(package)
     try:
         started = begin(package, lock_fd, _session(request, plan, decided), plan.settings, needed=needed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import msgspec
 
 from roost.config import layers
 from roost.config.layers import Config, Layer
+from roost.lab.start import Guard
 from roost.operations import intact
 from roost.operations.aside import aside
 from roost.operations.ranks import in_one_process
@@ -64,7 +64,7 @@ class Looking:
     """A look at the data that goes on."""
 
     running: Running
-    process: subprocess.Popen[bytes]
+    process: Guard
     notes: list[str] = field(default_factory=list)
     """What a person should hear about it, one line each."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -26,6 +25,7 @@ from roost.lab.abandoned import end_abandoned
 from roost.lab.limits import Limits
 from roost.lab.plan import Plan
 from roost.lab.spec import Spec
+from roost.lab.start import Guard
 from roost.operations import holding, nodes, ranks
 from roost.operations.callers import callers_environment
 from roost.operations.deadline import SessionEnd, deadline_of
@@ -43,7 +43,7 @@ class Started:
     package: Path
     running: Running | None = None
     """None when the run had ended before."""
-    process: subprocess.Popen[bytes] | None = None
+    process: Guard | None = None
     """For whoever stays: to be waited for, or a zombie remains. Its end is that of everything it started."""
     is_new: bool = False
     """Whether the package was made by this call."""
@@ -150,7 +150,7 @@ def planned(body: Mapping[str, Any], settings: Settings) -> Plan:
         request=dict(body),
         argv=list(_WORKER),
         env=callers_environment(),
-        own_env=own_environment(seed=settings.seed, cpu=body.get("device") == "cpu"),
+        own_env=own_environment(cpu=body.get("device") == "cpu"),
         limits=limits(settings.limits)._asdict(),
         ranks=ranks.environments(body, settings),
         restart=int(body.get("restart", 0)),
@@ -170,7 +170,6 @@ def size_of(path: Path) -> int:
 def supervise(
     running: Running,
     task: str,
-    settings: Settings | None,
     *,
     token: str,
     lock_fd: int | None,
@@ -181,13 +180,12 @@ def supervise(
     argv: Sequence[str] | None = None,
     added: Mapping[str, str] | None = None,
     **spec: Any,
-) -> subprocess.Popen[bytes]:
+) -> Guard:
     """Starts a worker that adds no session to its package, under a supervisor; gives the process to wait for.
 
     Args:
         running: What it is, and where it writes.
         task: Tells the worker what to do, after the package.
-        settings: Those in effect; None where no code of the project runs.
         token: As in what was asked.
         lock_fd: Holds the package's lock, or None for what takes none.
         cpu: Whether it must not see a GPU.
@@ -206,7 +204,7 @@ def supervise(
         argv=[*(argv or _WORKER), package, task],
         cwd=package,
         env={
-            **environment(seed=settings.seed if settings else 0, cpu=cpu, cards=cards, deadline=deadline),
+            **environment(cpu=cpu, cards=cards, deadline=deadline),
             **(leases.environment() if leases is not None and leases.fds else {}),
             **(added or {}),
         },
@@ -254,26 +252,29 @@ def _seconds(duration: str | None, setting: str) -> float | None:
 
 
 def environment(
-    *, seed: int, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
+    *, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
 ) -> dict[str, str]:
     """The worker's environment: the caller's, with its own. Without a deadline it has the caller's."""
     by = f"{deadline:.3f}" if deadline is not None else os.environ.get(DEADLINE_VARIABLE)
     return {
         **callers_environment(),
-        **own_environment(seed=seed, cpu=cpu, cards=cards),
+        **own_environment(cpu=cpu, cards=cards),
         **({DEADLINE_VARIABLE: by} if by else {}),
     }
 
 
-def own_environment(*, seed: int, cpu: bool, cards: Sequence[str] | None = None) -> dict[str, str]:
+def own_environment(*, cpu: bool, cards: Sequence[str] | None = None) -> dict[str, str]:
     """What makes a run repeatable, and which GPUs it sees.
+
+    One hash seed for all: the order of a set must be the same again, and a template for warm starts, which
+    has begun with one, can serve runs of every seed.
 
     No bytecode is written, so none lands in the package. PYTHONPYCACHEPREFIX would send it elsewhere, but
     would have torch compiled anew too: 1.3 s more, and at every start where bytecode is switched off.
     """
     seen = [] if cpu or providers.has_none() else cards
     return {
-        "PYTHONHASHSEED": str(seed % 2**32),
+        "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         **({visible.VARIABLE: ",".join(seen)} if seen is not None else {}),

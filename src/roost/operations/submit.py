@@ -202,11 +202,11 @@ def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
 def _made(
     prepared: Sequence[Prepared], command: Sequence[str], tell: Callable[[str], None]
 ) -> Iterator[Task]:
-    array = new_id(time.time()) if len(prepared) > 1 else None
+    sweep_id = new_id(time.time()) if len(prepared) > 1 else None
     plans = [(one.plan, one.name) for one in prepared]
     with contextlib.closing(making.packages(plans, command=command, tell=tell)) as packages:
         for one, package in zip(prepared, packages, strict=True):
-            yield task_of(package, one.session, one.wanted, array=array)
+            yield task_of(package, one.session, one.wanted, sweep=sweep_id)
 
 
 def _name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:

@@ -62,11 +62,11 @@ def _row(path: Path) -> Row:
 
 
 def _group(path: Path) -> str | None:
-    arrays = [one.task.array for one in ticket.read_all(path) if one.task.array is not None]
-    if not arrays:
+    sweeps = [one.task.sweep for one in ticket.read_all(path) if one.task.sweep is not None]
+    if not sweeps:
         return None
     values = {name: value for name, value in intact.load(path, "args.json").items() if name != "seed"}
-    return f"{arrays[-1]}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
+    return f"{sweeps[-1]}-{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
 def _started(session: Session) -> float | None:

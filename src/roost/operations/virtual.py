@@ -11,7 +11,7 @@ import msgspec
 
 from roost.devices.card import Card
 from roost.devices.usage import HALF_LIFE_SECONDS
-from roost.lab.policy.decide import decide
+from roost.lab.policy.decide import Policy
 from roost.lab.policy.room import capacity_mb
 from roost.lab.policy.state import Decision, Placement, Rules, State
 from roost.lab.task import RUNNING, SUCCEEDED, Task
@@ -70,7 +70,7 @@ class Lab:
         jobs: Whatever their order.
         cards: Of the machine.
         rules: Of the machine.
-        decide: The policy.
+        decide: The policy; None: the real one.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Lab:
         cards: Sequence[Card],
         rules: Rules,
         *,
-        decide: Callable[[State], Decision] = decide,
+        decide: Callable[[State], Decision] | None = None,
     ) -> None:
         self.jobs = {job.task.id: job for job in jobs}
-        self.cards, self.rules, self._decide = cards, rules, decide
+        self.cards, self.rules, self._decide = cards, rules, decide or Policy().decide
         self._capacities = {card.id: capacity_mb(card, rules) for card in cards}
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 HIGHEST_PRIORITY = 1_000_000
 _FARTHEST_DAYS = 366
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+_CLOCK = re.compile(r"(?:(today|tomorrow)\s*)?(?:(\d{1,2}):(\d{2}))?")
+_EXAMPLES = "write 22:30, tomorrow, tomorrow 08:00, +2h, or 2026-11-22T08:00"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,8 @@ class Wanted:
     priority: int = 0
     after: Sequence[str] = ()
     """Tasks, by their ids, that must have succeeded before."""
+    after_any: Sequence[str] = ()
+    """Tasks, by their ids, that must have ended before, however."""
     begin: float | None = None
     """Unix seconds before which it does not start."""
     retries: int = 0
@@ -66,7 +69,8 @@ class Wanted:
         now = time.time()
         if self.begin is not None and self.begin < now - 1:
             what = f"was {duration(now - self.begin)} ago"
-            raise UsageError(what, setting="--begin", received=_shown(self.begin), fix="leave it out")
+            fix = f"leave it out, or {_EXAMPLES}"
+            raise UsageError(what, setting="--begin", received=_shown(self.begin), fix=fix)
         if self.begin is not None and self.begin > now + _FARTHEST_DAYS * 86400:
             fix = "give a moment within a year"
             raise UsageError("is too far away", setting="--begin", received=_shown(self.begin), fix=fix)
@@ -109,6 +113,9 @@ class Wanted:
         if about_cards and not cards:
             what = f"{' and '.join(about_cards)} is about cards, and this task has none"
             raise UsageError(what, fix="leave it out, or ask for cards: --gpus 1")
+        if need.cores is not None and cards:
+            what = "counts for tasks without a card alone, and this one has one"
+            raise UsageError(what, setting="--cpus", received=need.cores, fix="leave it out, or add -CPU")
         return replace(self, need=need, cards_as_usual=False)
 
 
@@ -119,7 +126,8 @@ def require_possible(needs: Sequence[Need]) -> None:
         Refused: A task could never start; or the driver does not tell.
     """
     with lab.opened() as store:
-        if not store.settings().get(RULES) and not any(need.cards for need in needs):
+        asks = any(need.cards or need.cores for need in needs)
+        if not store.settings().get(RULES) and not asks:
             return  # usual rules let every such task run, and reading them takes 20 ms
         from roost.lab.policy.waiting import impossible
         from roost.lab.rules import rules_in
@@ -129,9 +137,9 @@ def require_possible(needs: Sequence[Need]) -> None:
     for need in dict.fromkeys(needs):
         why = impossible(need, cards, rules)
         if why is not None:
-            raise Refused(
-                f"the task could never start: it {why}", fix="ask for less; `roost devices` lists all"
-            )
+            listed = "roost devices" if need.cards else "roost devices --cores N` or `any"
+            verb = "lists all" if need.cards else "gives tasks of the CPU more"
+            raise Refused(f"the task could never start: it {why}", fix=f"ask for less; `{listed}` {verb}")
 
 
 def with_memory_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]]:
@@ -158,7 +166,7 @@ def with_memory_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]
     return replace(wanted, need=need), [f"{asked}, as the task before; {other} says otherwise"]
 
 
-def found_tasks(texts: Sequence[str]) -> tuple[str, ...]:
+def found_tasks(texts: Sequence[str], *, setting: str = "--after") -> tuple[str, ...]:
     """The ids of the tasks that a person means, each once; of a sweep, those of all its tasks.
 
     Raises:
@@ -168,21 +176,22 @@ def found_tasks(texts: Sequence[str]) -> tuple[str, ...]:
     if not texts:
         return ()
     with lab.opened() as store:
-        return tuple(dict.fromkeys(task.id for text in texts for task in _found(store, text)))
+        return tuple(dict.fromkeys(task.id for text in texts for task in _found(store, text, setting)))
 
 
-def _found(store: Store, text: str) -> list[Task]:
+def _found(store: Store, text: str, setting: str) -> list[Task]:
     try:
         return store.find_all(text)
     except NotFound as error:
         if "," not in text:
             raise
-        fix = f"name one at a time: {' '.join(f'--after {one}' for one in text.split(','))}"
-        raise NotFound(error.message, setting="--after", received=text, fix=fix) from None
+        fix = f"name one at a time: {' '.join(f'{setting} {one}' for one in text.split(','))}"
+        raise NotFound(error.message, setting=setting, received=text, fix=fix) from None
 
 
 def parse_begin(text: str, *, now: float, setting: str = "--begin") -> float:
-    """Unix seconds of ``22:00``, the next one; of ``2026-11-22T08:00``; or of ``+2h`` from now on.
+    """Unix seconds of ``22:30``, the next one; of ``tomorrow``, as it begins, or ``tomorrow 08:00``; of
+    ``2026-11-22T08:00``; or of ``+2h`` from now on.
 
     Args:
         text: What was typed.
@@ -192,22 +201,31 @@ def parse_begin(text: str, *, now: float, setting: str = "--begin") -> float:
     Raises:
         UsageError: It is none of these.
     """
-    typed = text.strip()
+    typed = text.strip().lower()
     try:
         if typed.startswith("+"):
-            return now + parse_duration(typed[1:], setting=setting)
-        if clock := _CLOCK.fullmatch(typed):
-            return _next(int(clock[1]), int(clock[2]), now)
-        return parse_moment(typed, setting=setting)
+            return now + parse_duration(typed[1:].strip(), setting=setting)
+        if typed and (said := _CLOCK.fullmatch(typed)):
+            return _at(said[1], int(said[2] or 0), int(said[3] or 0), now)
+        return parse_moment(text, setting=setting)
     except (ConfigError, UsageError, ValueError, OverflowError):
-        fix = "write 22:00, 2026-11-22T08:00 or +2h"
-        raise UsageError("is no moment", setting=setting, received=text, fix=fix) from None
+        raise UsageError("is no moment", setting=setting, received=text, fix=_EXAMPLES) from None
 
 
-def _next(hour: int, minute: int, now: float) -> float:
-    today = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
-    moment = today if today.timestamp() > now else today + timedelta(days=1)
+def _at(day: str | None, hour: int, minute: int, now: float) -> float:
+    """When the clock shows this on a day, or next."""
+    moment = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
+    if day == "tomorrow" or (day is None and moment.timestamp() <= now):
+        moment += timedelta(days=1)
     return moment.timestamp()
+
+
+def begin_note(begin: float | None) -> list[str]:
+    """What is said back of the time before which a task does not start, with the whole date."""
+    if begin is None:
+        return []
+    when = time.strftime("%A %Y-%m-%d %H:%M:%S", time.localtime(begin))
+    return [f"begins not before {when}, in {duration(max(0.0, begin - time.time()))}"]
 
 
 def _shown(moment: float) -> str:

@@ -12,6 +12,7 @@ from roost.base.listed import listed
 from roost.base.moment import clock
 from roost.base.size import memory
 from roost.lab import place, presence
+from roost.lab.policy.words import is_hopeless
 from roost.lab.remembered import Event
 from roost.lab.store import Store
 from roost.lab.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
@@ -83,7 +84,8 @@ def _of(
 
 def _line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.state == PENDING:
-        return task.reason or "the lab has not looked at it yet"
+        hint = f" (`roost stop {task.id}` takes it out of the queue)" if is_hopeless(task.reason) else ""
+        return f"{task.reason}{hint}" if task.reason else "the lab has not looked at it yet"
     if task.state in ENDED:
         return _end(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]

@@ -88,7 +88,7 @@ def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[
 
 def test_ctrl_c_before_torch_is_there(failed: Package, tmp_path: Path, terminals: list[Terminal]) -> None:
     (tmp_path / "torch.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
-    terminal = Terminal("debug", failed.path, PYTHONPATH=str(tmp_path))
+    terminal = Terminal("debug", failed.path, "-CPU", PYTHONPATH=str(tmp_path))
     terminals.append(terminal)
     terminal.wait_for("importing")
     terminal.press_ctrl_c()

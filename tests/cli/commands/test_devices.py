@@ -90,7 +90,7 @@ def test_nonsense_is_refused(options: tuple[str, str]) -> None:
 def test_a_machine_without_gpus() -> None:
     done = roost("devices", ROOST_DEVICES="cpu")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("no GPUs; tasks of the CPU at once: ")
+    assert done.stderr.startswith("no GPUs; cores for tasks of the CPU: ")
     done = roost("devices", "--cores", "3", ROOST_DEVICES="cpu")
-    assert done.stderr == "no GPUs; tasks of the CPU at once: 3\n"
-    assert "of the CPU at once: 3\n" in roost("devices").stderr
+    assert done.stderr == "no GPUs; cores for tasks of the CPU: 3\n"
+    assert "for tasks of the CPU: 3\n" in roost("devices").stderr

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from roost import __version__
+from roost.lab import presence as lab_presence
 from roost.serve import presence
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
@@ -54,15 +56,29 @@ def test_a_port_that_is_taken(here: Lab) -> None:
         port = taken.getsockname()[1]
         for more in ([], ["--detach"]):
             found = roost("server", "--port", port, *more)
-            assert found.returncode != 0 and "in use" in found.stderr and "Traceback" not in found.stderr
+            assert found.returncode != 0 and "Traceback" not in found.stderr
+            assert found.stderr.startswith("error: --port: this port is in use"), "and nothing before that"
+            assert found.stderr.count(" (at ") == 0 and found.stderr.count("\n") == 1
+    assert lab_presence.about(here.state) is None, "what is refused leaves nothing behind"
     for wrong in ("0", "65536", "x"):
         assert roost("server", "--port", wrong).returncode == 2
+
+
+def test_without_its_lab_there_is_no_server(here: Lab) -> None:
+    about = here.start()
+    (here.state / "daemon.json").write_bytes(
+        msgspec.json.encode(msgspec.structs.replace(about, version="0.0.1"))
+    )
+    found = roost("server", "--detach")
+    assert found.returncode == 5 and found.stderr.startswith("error: the lab's daemon (pid")
+    assert presence.about(here.state) is None
+    (here.state / "daemon.json").write_bytes(msgspec.json.encode(about))
 
 
 def test_at_a_terminal_ctrl_c_ends_it(here: Lab) -> None:
     terminal = Terminal("server", cwd=here.folder)
     try:
-        terminal.wait_for("serving; Ctrl-C ends it")
+        terminal.wait_for("serving http://localhost:")
         terminal.wait_for("\n")
         from tests.waiting import wait_for
 

@@ -28,3 +28,8 @@ def test_only_what_is_not_finished_can_go_on(
 def test_a_run_that_was_stopped_before_it_could_begin(capsys: pytest.CaptureFixture[str]) -> None:
     _tell(Ended(1, "stopped", None, True), "runs/one")
     assert capsys.readouterr().err == "stopped; to go on: roost continue runs/one\n"
+
+
+def test_a_task_that_was_to_go_on_later(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell(Ended(2, "stopped", 30, False), "runs/one", "one: ", is_task=True)
+    assert capsys.readouterr().err == "one: stopped while it waited to go on\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,10 @@ def test_one_task_is_one_line(here: Lab, capsys: pytest.CaptureFixture[str]) -> 
     options = ["--name", "one", "-m", "4GB", "--whole", "--priority", "-3", "--retry", "2", "--opportunistic"]
     assert submit("p/config.yaml", "max_epochs=1", *options, "--time-limit", "1h30m") == 0
     (task,) = here.tasks()
-    assert capsys.readouterr().out == f"{task.id}  p/runs/one\n"
+    told = capsys.readouterr()
+    assert told.out == f"{task.id}  p/runs/one\n"
+    when = time.strftime("%A %Y-%m-%d %H:%M:%S", time.localtime(task.begin))
+    assert f"begins not before {when}, in " in told.err
     need = task.need
     assert (need.cards, need.memory_mb, need.whole, need.opportunistic) == (1, 4096, True, True)
     assert (need.time_limit, task.priority, task.retries) == (5400.0, -3, 2)
@@ -45,7 +49,7 @@ def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.Capture
     assert submit("-c", "p/config.yaml", "seed=0..6", "-CPU", "--max-parallel", "2") == 0
     tasks = here.tasks()
     first, *lines, last = capsys.readouterr().out.splitlines()
-    assert first == f"{tasks[0].array}  a sweep of 7 tasks" and last == "and 2 more: roost tasks"
+    assert first == f"{tasks[0].sweep}  a sweep of 7 tasks" and last == "and 2 more: roost tasks"
     assert lines == [f"{task.id}  p/runs/seed-{seed}" for seed, task in enumerate(tasks[:5])]
     assert {(task.need.cards, task.most_parallel) for task in tasks} == {(0, 2)}
 
@@ -54,9 +58,25 @@ def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit("--json", "--gpus", "2", "--", "sh", "-c", "true", "--json") == 0
     (task,) = here.tasks()
     (told,) = json.loads(capsys.readouterr().out)
-    assert told == {"id": task.id, "name": task.name, "package": task.package, "array": None}
+    without_sweep = {"sweep": None, "begin": task.begin}
+    assert told == {"id": task.id, "name": task.name, "package": task.package, **without_sweep}
     assert task.plan == {} and task.need.cards == 2
     assert here.one(task.id).plan["argv"] == ["sh", "-c", "true", "--json"]
+
+
+def test_cores_and_the_end_of_others(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit("--name", "first", "-CPU", "--", "true") == 0
+    assert submit("--name", "second", "-CPU", "--cpus", "1", "--after-any", "first", "--", "true") == 0
+    first, second = here.tasks()
+    assert (second.after, second.after_any) == ((), (first.id,))
+    assert (first.need.cores, second.need.cores) == (None, 1)
+    with pytest.raises(NotFound, match=r"no such task.*nowhere"):
+        submit("-CPU", "--after-any", "nowhere", "--", "true")
+    with pytest.raises(UsageError, match=r"--cpus: counts for tasks without a card.*add -CPU"):
+        submit("--cpus", "1", "--", "true")
+    with pytest.raises(Refused, match="could never start: it needs 100000 cores, and tasks may have"):
+        submit("-CPU", "--cpus", "100000", "--", "true")
+    assert len(here.tasks()) == 2
 
 
 def test_a_package_goes_on_after_another_task(here: Lab) -> None:

@@ -32,7 +32,7 @@ def cells(text: str) -> list[list[str]]:
 
 def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
     sweep = [
-        task(name=f"lr={n}", array="7sweep", need=Need(cards=1), reason="cards: none") for n in (1, 2, 3)
+        task(name=f"lr={n}", sweep="7sweep", need=Need(cards=1), reason="cards: none") for n in (1, 2, 3)
     ]
     gang = task(name="b\x1b[2Jb", need=Need(cards=4, memory_mb=9216), priority=3, reason="memory: too little")
     with lab.store() as store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,5 +47,4 @@ def command(**options: Any) -> NoReturn:
     program = debug(DebugRequest(device=device, **options))
     for note in program.notes:
         terminal.say(note)
-    os.chdir(program.folder)
-    os.execve(program.argv[0], program.argv, program.env)
+    program.take_place()

@@ -39,7 +39,7 @@ class _Most(click.IntRange):
     "--cores",
     type=_Most(0),
     metavar="N",
-    help="So many tasks of the CPU run at once; any: as there are cores.",
+    help="Cores for tasks of the CPU, one each without --cpus; any: all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def command(
@@ -54,7 +54,7 @@ def command(
     roost devices -d 0,2            # the lab uses these two
     roost devices -d all --most-per-card 2 --foreign avoid
     roost devices --keep-free 2GB   # for drivers and desktops
-    roost devices --cores 4         # so many tasks without a card at once
+    roost devices --cores 4         # so many cores for tasks without a card
     """
     from roost.operations import cards
 
@@ -68,7 +68,7 @@ def command(
     if as_json:
         terminal.print_json(shown)
         return 0
-    of_cpu = f"tasks of the CPU at once: {shown.cores}"
+    of_cpu = f"cores for tasks of the CPU: {shown.cores}"
     if not shown.cards:
         terminal.say(f"no GPUs; {of_cpu}")
         return 0

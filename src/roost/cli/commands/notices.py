@@ -12,7 +12,7 @@ from roost.cli import terminal
 @click.command("notices")
 @click.option("--test", is_flag=True, help="Send one to each, and say what came of it.")
 def command(test: bool) -> int:
-    """Shows who is told when tasks of the lab end, fail or stall; what is secret is not shown.
+    """Shows who is told when tasks and runs end, fail or stall; what is secret is not shown.
 
     They stand in ~/.config/roost/notices.yaml, which you alone may read (chmod 600):
 
@@ -26,9 +26,9 @@ def command(test: bool) -> int:
     roost notices
     roost notices --test
     """
-    from roost.operations.notices import notices
+    from roost.operations.notices import notices, try_notices
 
-    found = notices(test=test)
+    found = try_notices() if test else notices()
     least = f", after {found.least_minutes:g} minutes at least" if found.least_minutes else ""
     terminal.say(f"{terminal.short(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}")
     rows = [(one.name, one.kind, one.place, _told(one.why_not)) for one in found.receivers]

@@ -36,19 +36,28 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
     from roost.operations import lab
     from roost.serve import control
 
-    lab.ensure()
+    def begins(port: int) -> None:
+        lab.ensure()
+        terminal.say(f"serving http://localhost:{port}/api/v1; Ctrl-C ends it, and what runs goes on")
+
     if detach:
         found = control.start(port, roots)
+        try:
+            lab.ensure()
+        except BaseException:
+            control.stop()
+            raise
         terminal.say(f"the server runs: http://localhost:{found.port}/api/v1 (pid {found.pid})")
         return 0
     from roost.lab import place
-    from roost.serve.process import main
+    from roost.serve import packages
+    from roost.serve.process import serve
 
     folder = place.folder()
-    arguments = control.command(folder, port, roots)[4:]
-    terminal.say("serving; Ctrl-C ends it, and what runs goes on")
+    packages.give(roots)
     os.chdir("/")
-    return main(arguments)
+    serve(folder, port, begins=begins)
+    return 0
 
 
 @command.command("stop")

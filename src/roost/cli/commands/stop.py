@@ -45,7 +45,8 @@ def end(named: tuple[str, ...], *, now: bool) -> int:
         name = f"{told.task.name}: " if told.task is not None else f"{_shown(told)}: " if named[1:] else ""
         if not isinstance(event, Waiting):
             began = told.task is None or told.task.attempt > 0
-            _tell(event, _shown(told), name, began=began, can_go_on=told.can_go_on)
+            is_task = told.task is not None
+            _tell(event, _shown(told), name, began=began, can_go_on=told.can_go_on, is_task=is_task)
         elif told.package not in said or event.seconds - said[told.package] >= _SAID_EVERY_SECONDS:
             said[told.package] = event.seconds
             trains = told.can_go_on
@@ -59,13 +60,23 @@ def _shown(told: Told) -> str:
     return terminal.typed(told.package)
 
 
-def _tell(event: Ended, shown: str, name: str = "", *, began: bool = True, can_go_on: bool = True) -> None:
+def _tell(
+    event: Ended,
+    shown: str,
+    name: str = "",
+    *,
+    began: bool = True,
+    can_go_on: bool = True,
+    is_task: bool = False,
+) -> None:
     state = terminal.state(event.state)
     step = "" if event.step is None else f" at step {event.step}"
     if not began:
         terminal.say(f"{name}{state} before it began")
     elif not event.was_running:
-        terminal.say(f"{shown} does not run: {state}")
+        terminal.say(
+            f"{name}{state} while it waited to go on" if is_task else f"{shown} does not run: {state}"
+        )
     elif event.state == "succeeded":
         terminal.say(f"{name}{state}{step}, before it could be stopped")
     else:

@@ -66,6 +66,7 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option("-m", "memory", metavar="MB", help="Memory of each card, as 20000 or 20GB; it may be shared.")
 @click.option("--whole", is_flag=True, help="Share the cards with nobody.")
 @click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
+@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Cores, of a task without cards; else one.")
 @strategy_options
 @click.option("--priority", type=int, default=0, metavar="N", help="Higher comes first; 0 without it.")
 @click.option(
@@ -74,7 +75,8 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
     metavar="TASK",
     help="Once it, or all of a sweep, has succeeded; may come again.",
 )
-@click.option("--begin", metavar="TIME", help="Not before 22:00, 2026-11-22T08:00, or +2h from now on.")
+@click.option("--after-any", multiple=True, metavar="TASK", help="Likewise, once it has ended, however.")
+@click.option("--begin", metavar="TIME", help="Not before 22:30, tomorrow 08:00, 2026-11-22T08:00, or +2h.")
 @click.option("--opportunistic", is_flag=True, help="Make room for others: save, end, and wait to go on.")
 @click.option("--retry", type=click.IntRange(0, 1000), default=0, metavar="N", help="When it fails, again.")
 @click.option(
@@ -94,16 +96,18 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     roost submit config.yaml optimizers.main.lr=1e-3,1e-4 seed=0..4 --max-parallel 4   # a sweep of ten
     roost submit config.yaml --gpus 2 -DDP --time-limit 11h30m
     roost submit config.yaml -m 20GB --begin 22:00 --priority 1 --check
-    roost submit continue runs/NAME max_epochs=20 --after 06f3
+    roost submit continue runs/NAME max_epochs=20 --after 06f3 --begin "tomorrow 08:00"
     roost submit --gpus 1 --retry 2 -- python train.py --epochs 3
     """
     found = _submitted(ctx.meta.get(_COMMAND), arguments, options)
     if isinstance(found, int):
         return found
-    for note in found.notes:
+    from roost.operations.wanted import begin_note
+
+    for note in (*found.notes, *begin_note(found.tasks[0].begin)):
         terminal.say(note)
     if as_json:
-        keys = ("id", "name", "package", "array")
+        keys = ("id", "name", "package", "sweep", "begin")
         terminal.print_json([{key: getattr(task, key) for key in keys} for task in found.tasks])
     else:
         for line in _lines(found):
@@ -199,6 +203,7 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
         cards=gpus or 0,
         memory_mb=parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None,
         whole=options["whole"],
+        cores=options["cpus"],
         time_limit=seconds,
         opportunistic=options["opportunistic"],
     )
@@ -211,6 +216,7 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
         retries=options["retry"],
         most_parallel=options["max_parallel"],
         after=found_tasks(options["after"]),
+        after_any=found_tasks(options["after_any"], setting="--after-any"),
     )
 
 
@@ -246,6 +252,6 @@ def _lines(found: Submitted) -> list[str]:
     more = len(tasks) - _MOST_SHOWN
     shown = tasks[:_MOST_SHOWN] if more > 1 else tasks
     lines = [f"{task.id}  {terminal.short(Path(task.package))}" for task in shown]
-    if tasks[0].array is not None:
-        lines.insert(0, f"{tasks[0].array}  a sweep of {len(tasks)} tasks")
+    if tasks[0].sweep is not None:
+        lines.insert(0, f"{tasks[0].sweep}  a sweep of {len(tasks)} tasks")
     return [*lines, *([f"and {more} more: roost tasks"] if more > 1 else [])]
