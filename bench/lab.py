@@ -6,10 +6,11 @@
    that queues a task whose package stands, to the same; beside a bare `subprocess`. And from the recorded end
    of a task to the start of the next process, in a queue with one slot.
 2. ``--tasks`` times ``true``: packages made, all queued at once, and until all of them are recorded as
-   succeeded, per task; so many at once as ``--slots`` says. Beside task-spooler (``tsp``, if it is on the
-   PATH), which never waits for the disk; a bare `subprocess`, one after the other; and one small file after
-   the other that is written and synced, by one thread and by 16. gflow (``runqd`` 0.4.18) is not beside: it
-   runs each task in a tmux session, and told of none within 20 s that it had ended.
+   succeeded, per task; so many at once as ``--slots`` says; and the processor time of the daemon, and of the
+   template with all that comes from it, which tells on a busy machine, too. Beside task-spooler (``tsp``, if
+   it is on the PATH), which never waits for the disk; a bare `subprocess`, one after the other; and one small
+   file after the other that is written and synced, by one thread and by 16. gflow (``runqd`` 0.4.18) is not
+   beside: it runs each task in a tmux session, and told of none within 20 s that it had ended.
 3. Memory of daemon, template, guard and supervisor, and the processor time of each while nothing happens.
 4. With ``--rows`` tasks that wait: `roost tasks`, the daemon's memory and processor time, the queue's size.
 """
@@ -129,33 +130,42 @@ def gaps(rounds: int) -> list[float]:
 
 def thousand(count: int, slots: Sequence[int]) -> None:
     print(
-        "| true, times each | at once | made | queued | run | all, ms per task |\n|---|---|---|---|---|---|"
+        "| true, times each | at once | made | queued | run | all, ms per task "
+        "| CPU ms of the daemon | of the rest |\n|---|---|---|---|---|---|---|---|"
     )
     for most in slots:
         with laboratory(cores=most), lab.opened() as store:
-            lab.ensure()
+            daemon = lab.ensure().pid
             moments = [time.perf_counter()]
             tasks = [made("true") for _ in range(count)]
+            before = spent_ms(daemon)
             moments.append(time.perf_counter())
             lab.enqueue(tasks)
             moments.append(time.perf_counter())
             wait_for(lambda store=store: have_ended(store))
             moments.append(time.perf_counter())
+            spent = [(b - a) / count for a, b in zip(before, spent_ms(daemon), strict=True)]
             assert {task.state for task in store.tasks()} == {SUCCEEDED}
         parts = [(b - a) / count * 1e3 for a, b in pairwise(moments)]
-        told = " | ".join(f"{part:.2f}" for part in parts)
-        print(f"| roost, {count} | {most} | {told} | {sum(parts):.2f} |", flush=True)
+        told = " | ".join(f"{part:.2f}" for part in (*parts, sum(parts), *spent))
+        print(f"| roost, {count} | {most} | {told} |", flush=True)
         if shutil.which("tsp"):
-            print(f"| tsp, {count} | {most} | | {spooled(count, most)} |", flush=True)
+            print(f"| tsp, {count} | {most} | | {spooled(count, most)} | | |", flush=True)
     if not shutil.which("tsp"):
-        print("| tsp | is not installed | | | | |")
+        print("| tsp | is not installed | | | | | | |")
     began = time.perf_counter()
     for _ in range(count):
         subprocess.run(["true"], check=True)
-    print(f"| subprocess, {count} | 1 | | | | {(time.perf_counter() - began) / count * 1e3:.2f} |")
+    print(f"| subprocess, {count} | 1 | | | | {(time.perf_counter() - began) / count * 1e3:.2f} | | |")
     for threads in (1, 16):
-        print(f"| a file that is synced, 320 | {threads} | | | | {synced(320, threads):.2f} |")
+        print(f"| a file that is synced, 320 | {threads} | | | | {synced(320, threads):.2f} | | |")
     print(flush=True)
+
+
+def spent_ms(daemon: int) -> tuple[float, float]:
+    """Of a daemon itself, and of those that it has started, with all of theirs that have ended."""
+    ms = 1e3 / os.sysconf("SC_CLK_TCK")
+    return ticks(daemon) * ms, sum(ticks(pid, of_children=True) for pid in children(daemon)) * ms
 
 
 def spooled(count: int, slots: int) -> str:
@@ -234,9 +244,10 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def ticks(pid: int) -> int:
+def ticks(pid: int, *, of_children: bool = False) -> int:
+    """Its processor time; with that of all its children that have ended, if that is asked for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return sum(map(int, fields[11 : 15 if of_children else 13]))
 
 
 def memory_mb(pid: int, field: str) -> float:

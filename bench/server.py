@@ -9,7 +9,8 @@
    for the metric alone.
 2. A package with ``--rows`` rows of two values: one curve at 1,000 pixels, exact. Wholly cold (nothing in
    the cache), from the cache, and after a thousand more rows. Beside the fold in Python (`records.fold`),
-   MLflow's sample of the history, and TensorBoard's reader, which keeps a sample of 10,000 points.
+   MLflow's sample of the history, and TensorBoard's reader and its data server, which keep a sample of
+   10,000 points.
 3. The server's memory before and after all of that, and its processor time while nothing happens.
 
 Medians, wall clock, over the unix socket; the files are in the page cache.
@@ -248,6 +249,38 @@ def read_events(folder: Path) -> None:
     assert len(found.Scalars(METRIC)) <= 10_000
 
 
+def data_server(folder: Path) -> Callable[[int], list[Any]]:
+    """TensorBoard's data server over a folder; gives what asks it for points, of its sample."""
+    from tensorboard.context import RequestContext
+    from tensorboard.data import server_ingester
+    from tensorboard.data.provider import RunTagFilter
+    from tensorboard.util.grpc_util import ChannelCredsType
+
+    server = server_ingester.SubprocessServerDataIngester(
+        server_binary=server_ingester.get_server_binary(),
+        logdir=str(folder),
+        reload_interval=0,
+        channel_creds_type=ChannelCredsType.LOCAL,
+        samples_per_plugin={"scalars": 10_000},
+    )
+    server.start()
+
+    def points(most: int) -> list[Any]:
+        meant = RunTagFilter(runs=["."], tags=[METRIC])
+        found = server.data_provider.read_scalars(
+            RequestContext(), experiment_id="", plugin_name="scalars", downsample=most, run_tag_filter=meant
+        )
+        return list(found.get(".", {}).get(METRIC, []))
+
+    return points
+
+
+def loaded(points: Callable[[int], list[Any]], rows: int) -> None:
+    """Waits until the data server has read to the last row."""
+    while not (found := points(10_000)) or found[-1].step < rows:
+        time.sleep(0.01)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=15)
@@ -325,11 +358,16 @@ def curves(asking: Asking, long: Path, store: Any, one: str, events: Path, given
     }
     if store is not None:
         once["TensorBoard's reader, a sample"] = seconds(lambda: read_events(events))
+        began = time.perf_counter()
+        points = data_server(events)
+        loaded(points, given.rows)
+        once["TensorBoard's data server, started, a sample"] = time.perf_counter() - began
     cases: dict[str, Callable[[], object]] = {"from the cache": asked, "wholly cold": cold}
     if store is not None:
         cases["MLflow: a sample of 1,000"] = lambda: store.get_metric_history_bulk_interval_from_steps(
             one, METRIC, list(range(0, given.rows, max(1, given.rows // PIXELS))), PIXELS
         )
+        cases["TensorBoard's data server: 1,000 of its sample"] = lambda: points(PIXELS)
     table("a curve", once, cases, max(3, given.rounds // 3))
     with (long / "records" / "1.jsonl").open("a") as file:
         file.writelines(many_rows(given.rows + 1, 1000))

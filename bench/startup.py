@@ -4,8 +4,11 @@
 
 1. Commands: `roost --help` and `roost ls` over many packages (index cached, and the first time), beside bare
    `python -c pass` and a bare click program of the same interpreter.
-2. A run: from the call of `run` to its package, to the recorded session with a running worker, and to the
-   first training step, beside a cold hand-written script that takes one step of the same optimizer.
+2. A run, cold (ROOST_COLD=1) and warm (forked from the template that the lab's daemon keeps): from the call
+   of `run` to the recorded session with a running worker, and to the first training step; and from the moment
+   at which a task of the lab is queued, its package made, to the same. Beside `python train.py`, which takes
+   one step of the same optimizer, to its end.
+3. Memory of what stands ready, and of one session: private and shared, MB.
 
 Medians of whole processes, in turn; wall clock.
 """
@@ -13,7 +16,10 @@ Medians of whole processes, in turn; wall clock.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,8 +27,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from roost.lab.task import ENDED
+from roost.operations import lab
 from roost.operations.run import RunRequest, run
+from roost.operations.submit import SubmitRequest, submit
+from roost.operations.wanted import Wanted
 from roost.package import progress
 from roost.package.package import Package
 from roost.package.records import Writer
@@ -89,33 +100,90 @@ def commands(rounds: int, count: int) -> None:
     table(rows, "python -c pass")
 
 
-def one_run(root: Path, project: Path) -> tuple[float, float]:
-    """(seconds to the running worker, seconds to the first step)."""
-    began = time.perf_counter()
-    overrides = [f"save_root={root}", "max_steps=1"]
-    started = run(RunRequest(config=project / "config.yaml", overrides=overrides))
-    running = time.perf_counter() - began
+def first_step(package: Path) -> float:
+    """When it was taken, in unix seconds."""
     while True:
-        seen = progress.read(started.package / "progress")
+        seen = progress.read(package / "progress")
         if seen is not None and seen.step >= 1:
-            first_step = time.perf_counter() - began
-            break
-        time.sleep(0.001)
+            return time.time()
+        time.sleep(0.0005)
+
+
+def session(package: Path, *, is_warm: bool) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((package / "sessions" / "1.json").read_bytes())
+    assert found.get("warm", False) == is_warm, "it has not started as it should have"
+    return found
+
+
+def called(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
+    """(seconds to the running worker, seconds to the first step)."""
+    began = time.time()
+    overrides = [f"save_root={root}", "max_steps=1"]
+    started = run(RunRequest(config=project / "config.yaml", overrides=overrides, device="cpu"))
+    running, step = time.time(), first_step(started.package)
     assert started.process is not None and started.process.wait() == 0
-    return running, first_step
+    session(started.package, is_warm=is_warm)
+    return running - began, step - began
+
+
+def queued(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
+    """Likewise, of a task, since it was queued."""
+    overrides = [f"save_root={root}", "max_steps=1"]
+    wanted = Wanted()
+    [task] = submit(SubmitRequest(config=project / "config.yaml", overrides=overrides, wanted=wanted)).tasks
+    step = first_step(Path(task.package))
+    with lab.opened() as store:
+        while store.task(task.id).state not in ENDED:
+            time.sleep(0.01)
+    started = session(Path(task.package), is_warm=is_warm)["started"]
+    return started - task.submitted, step - task.submitted
 
 
 def first_steps(rounds: int) -> None:
     project = Path(__file__).parents[1] / "src" / "roost" / "templates" / "clean"
-    script, worker, step = "hand-written script, one step", "run: worker running", "run: first step"
-    rows: dict[str, list[float]] = {script: [], worker: [], step: []}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(rounds + 1):
-            rows[script].append(seconds([sys.executable, "-c", COLD]))
-            running, first_step = one_run(Path(folder), project)
-            rows[worker].append(running)
-            rows[step].append(first_step)
-    table({name: values[1:] for name, values in rows.items()}, script)
+    ways = {"run": called, "queued": queued}
+    rows: dict[str, list[float]] = {"python train.py": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ |= {"ROOST_STATE": name, "ROOST_LEASES": f"{name}/leases", "ROOST_DEVICES": "cpu"}
+        (folder / "train.py").write_text(COLD)
+        os.environ["ROOST_COLD"] = ""
+        try:
+            queued(folder, project, is_warm=False)  # with this the daemon starts a template
+            while not any(not file.suffix for file in (folder / "lab" / "warm").glob("*")):
+                time.sleep(0.1)
+            for _ in range(rounds + 1):
+                rows["python train.py"].append(seconds([sys.executable, str(folder / "train.py")]))
+                for (way, measure), is_warm in itertools.product(ways.items(), (False, True)):
+                    os.environ["ROOST_COLD"] = "" if is_warm else "1"
+                    running, step = measure(folder, project, is_warm=is_warm)
+                    how = f"{way}, {'warm' if is_warm else 'cold'}"
+                    rows.setdefault(f"{how}: worker running", []).append(running)
+                    rows.setdefault(f"{how}: first step", []).append(step)
+            memory(folder, project)
+        finally:
+            lab.stop()
+    table({name: values[1:] for name, values in rows.items()}, "python train.py")
+
+
+def memory(root: Path, project: Path) -> None:
+    overrides = [f"save_root={root}", "max_epochs=100000"]
+    started = run(RunRequest(config=project / "config.yaml", overrides=overrides, device="cpu"))
+    first_step(started.package)
+    time.sleep(1)
+    found = session(started.package, is_warm=True)
+    lines = subprocess.run(["pgrep", "-f", f"{root}/lab/warm/"], stdout=subprocess.PIPE, check=True).stdout
+    pids = {"template": lines.split()[0].decode(), "guard": found["guard_pid"], "supervisor": found["pid"]}
+    print("| process | private MB | shared MB |\n|---|---|---|")
+    for name, pid in {**pids, "worker": found["worker_pid"]}.items():
+        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+        used = {row.split(":")[0]: int(row.split()[1]) / 1024 for row in rows}
+        private = used["Private_Clean"] + used["Private_Dirty"]
+        print(f"| {name} | {private:.1f} | {used['Rss'] - private:.0f} |")
+    print(flush=True)
+    os.kill(found["pid"], signal.SIGQUIT)
+    assert started.process is not None
+    started.process.wait()
 
 
 if __name__ == "__main__":
@@ -123,7 +191,8 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--packages", type=int, default=10_000)
+    parser.add_argument("--packages", type=int, default=10_000, help="0: no commands, only runs")
     asked = parser.parse_args()
-    commands(asked.rounds, asked.packages)
+    if asked.packages:
+        commands(asked.rounds, asked.packages)
     first_steps(min(asked.rounds, 7))

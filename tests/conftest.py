@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from roost.lab import cgroup
+from tests import warming
 
 IN_CI = os.environ.get("ROOST_CI") == "1"
 
@@ -107,4 +109,9 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("MPLBACKEND", "Agg")
         patch.setenv("ROOST_LEASES", str(home / "leases"))
         patch.setenv("ROOST_STATE", str(home / "state" / "roost"))
-        yield
+        with contextlib.ExitStack() as stack:
+            if (
+                "PYTEST_XDIST_WORKER" in os.environ
+            ):  # in the whole suite hundreds of runs need not import torch
+                stack.enter_context(warming.templates(home / "warm", waits=False))
+            yield

@@ -87,7 +87,8 @@ def test_also_when_another_session_came_in_between(tmp_path: Path) -> None:
         {"state": "running"},  # it runs: this very process
         {"state": "running", "start_ticks": 1, "guard_pid": os.getpid()},  # the guard will end everything
         {"state": "running", "start_ticks": 1, "boot_id": "before"},
-        {"state": "running", "start_ticks": 1, "host": "elsewhere"},
+        {"state": "running", "start_ticks": 1, "boot_id": "before", "host": "elsewhere"},
+        {"state": "running", "start_ticks": 1, "boot_id": "", "host": "elsewhere"},
         {"state": "crashed"},
     ],
 )
@@ -97,6 +98,17 @@ def test_what_somebody_watches_over_is_left_alone(
     made = package(tmp_path / "runs", **{"guard_pid": 2**22 + 1, **record})  # type: ignore[arg-type]
     monkeypatch.setattr("roost.lab.leftovers.end_leftovers", lambda *_: pytest.fail("swept"))
     end_abandoned(made)
+
+
+def test_a_machine_that_was_called_otherwise_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"state": "running", "start_ticks": 1, "host": "elsewhere", "guard_pid": 2**22 + 1}
+    made = package(tmp_path / "runs", **given)
+    swept = []
+    monkeypatch.setattr("roost.lab.leftovers.end_leftovers", lambda *given: swept.append(given))
+    end_abandoned(made)
+    assert len(swept) == 1
 
 
 def test_one_that_is_only_starting_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

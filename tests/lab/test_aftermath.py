@@ -97,6 +97,19 @@ def test_accidents_in_vain_come_to_an_end_unless_retries_are_left() -> None:
     assert (state, changes["retries"]) == (PENDING, 1)
 
 
+@pytest.mark.parametrize(("attempt", "pause"), [(1, None), (2, 10.0), (3, 60.0), (9, 60.0)])
+def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: float | None) -> None:
+    begin = None if pause is None else 1003.0 + pause
+    accident = Seen(CRASHED, 1, reason="gone", is_accident=True, in_vain=1, started=1000.0, ended=1003.0)
+    assert after(live(attempt=attempt), accident)[1].get("begin") == begin
+    failed = Seen(FAILED, 1, reason="no", started=1000.0, ended=1003.0)
+    assert after(live(attempt=attempt, retries=3), failed)[1].get("begin") == begin
+    assert "begin" not in after(live(attempt=attempt, retries=3), failed._replace(ended=1061.0))[1]
+    assert "begin" not in after(live(attempt=attempt), failed)[1], "it never starts again"
+    evicted = Seen(STOPPED, 1, started=1000.0, ended=1003.0)
+    assert "begin" not in after(live(attempt=attempt, stop_asked=EVICT), evicted)[1]
+
+
 @pytest.mark.parametrize(
     ("asked", "state", "follows"),
     [(STOP, FAILED, FAILED), (STOP, PENDING, STOPPED), (EVICT, STOPPED, PENDING), ("", SUCCEEDED, SUCCEEDED)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from roost.base.errors import NotFound, Refused
@@ -59,3 +60,14 @@ def test_a_path_that_is_no_utf8_is_refused() -> None:
 def test_a_new_one_waits() -> None:
     with pytest.raises(ValueError, match="the new task a is running"):
         arrival.require_sound([task(id="a", state=RUNNING)], {})
+
+
+def test_the_end_of_another_one_may_be_waited_for_however_it_came() -> None:
+    first, second = task(), task()
+    later = task(after_any=(first.id, second.id))
+    arrival.require_sound([later], {first.id: "failed", second.id: "running"})
+    with pytest.raises(NotFound, match="--after-any: there is no such task"):
+        arrival.require_sound([later], {first.id: "failed"})
+    circle = msgspec.structs.replace(first, after_any=(later.id,))
+    with pytest.raises(Refused, match="wait for each other for ever"):
+        arrival.require_sound([circle, later], {second.id: "running"})

@@ -71,12 +71,12 @@ def test_of_several_models_it_is_the_most_and_more_than_any_card_has_is_a_whole_
 
 def test_how_long_the_rest_of_a_sweep_takes(store: Store) -> None:
     expectations = Expectations(store)
-    rest = waiting("rest", array="s")
-    store.submit([waiting(f"{n}", array="s") for n in range(3)] + [waiting("own"), rest])
+    rest = waiting("rest", sweep="s")
+    store.submit([waiting(f"{n}", sweep="s") for n in range(3)] + [waiting("own"), rest])
     for number, name in enumerate(["own", "0", "1", "2"]):
         assert expectations.of([rest], CARDS, RULES) == {}
         begun = store.move(store.start(store.task(name), [], None), RUNNING, started=100.0)
         store.move(begun, SUCCEEDED, ended=110.0 + number)
-    others = [rest, waiting("alone"), waiting("else", array="other")]
+    others = [rest, waiting("alone"), waiting("else", sweep="other")]
     assert expectations.of(others, CARDS, RULES) == {"rest": Expected(None, 13.0)}
     assert remembered.Span("s", "p", 8.0, 11.0) in store.spans_since(0)[1]

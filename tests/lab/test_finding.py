@@ -82,7 +82,7 @@ def test_of_one_packages_ended_tasks_it_is_the_newest(store: Store) -> None:
 
 
 def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
-    tasks = [task(id=f"01ab{number}", name=f"s{number}", array="01aa") for number in range(3)]
+    tasks = [task(id=f"01ab{number}", name=f"s{number}", sweep="01aa") for number in range(3)]
     store.submit([*tasks, task(id="02cd", name="alone")])
     for text in ("01aa", "01AA", " 01aa "):
         assert [one.id for one in store.find_all(text)] == [one.id for one in tasks], text
@@ -94,7 +94,7 @@ def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
 
 
 def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store) -> None:
-    store.submit([task(id="01ab", array="01aa"), task(id="03", name="n", array="04a"), task(array="04b")])
+    store.submit([task(id="01ab", sweep="01aa"), task(id="03", name="n", sweep="04a"), task(sweep="04b")])
     with pytest.raises(UsageError, match="2 tasks and sweeps are meant by it: the sweep 01aa, 01ab; rec"):
         store.find_all("01a")
     with pytest.raises(UsageError, match="the sweep 04a, the sweep 04b"):
@@ -105,7 +105,7 @@ def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store) -> None:
 
 def test_as_much_of_an_id_as_tells_it_from_the_others(store: Store) -> None:
     ids = ["0123456789", "012345678a", "0123456xyz", "7"]
-    store.submit([task(id=id, array="0123456789ab") for id in ids])
+    store.submit([task(id=id, sweep="0123456789ab") for id in ids])
     expected = dict(zip(ids, ["0123456789", "012345678a", "0123456x", "7"], strict=True))
     assert store.beginnings(ids) == expected
     assert store.beginnings(["0123456789ab"]) == {"0123456789ab": "0123456789a"}
@@ -115,7 +115,7 @@ def test_as_much_of_an_id_as_tells_it_from_the_others(store: Store) -> None:
 
 def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
     def sweep(id: str, *names: str) -> None:
-        store.submit([task(name=name, array=id) for name in names])
+        store.submit([task(name=name, sweep=id) for name in names])
 
     sweep("7one", *(f"try_lr-{lr}_seed-{seed}" for lr in ("1e-3", "2") for seed in (10, 11)))
     sweep("7two", "seed-0", "seed-1")
@@ -131,6 +131,6 @@ def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
     sweep("8two", "seed-0", "seed-2")
     with pytest.raises(UsageError, match="are meant by it: the sweep 7two, the sweep 8two"):
         store.find_all("seed")
-    for one in store.tasks(arrays=["7two"]):
+    for one in store.tasks(sweeps=["7two"]):
         store.ask(one.id, STOP)
-    assert {one.array for one in store.find_all("seed")} == {"8two"}
+    assert {one.sweep for one in store.find_all("seed")} == {"8two"}

@@ -114,6 +114,9 @@ def test_it_ends_as_its_session_does_and_leaves_no_descriptor(session: Session, 
     coming = fork(session, template, "end('succeeded', 0)")
     assert isinstance(coming.child, Forked)
     coming.finish()
+    assert (
+        coming.child.wait() == 1 and coming.child.poll() == 1
+    )  # it is the daemon's: how it ended is not told
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     wait_for(lambda: not session.locked())
     assert session.record()["state"] == "succeeded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.lab import place
+from tests.mounting import may_mount
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,54 @@ def test_alone_keeps_others_out_until_the_end(tmp_path: Path) -> None:
         assert child.stdout.readline() == "asks\n"
         (tmp_path / "x").touch()
     assert child.communicate()[0] == "True\n"
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        Refused, match=r"state cannot be written: Not a directory.*at .*To mend it: .*ROOST_STATE"
+    ):
+        place.prepare(tmp_path / "file" / "state" / "lab")
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [(errno.ENOSPC, "make room on that disk"), (errno.EROFS, "make sure that you may write")],
+)
+def test_a_disk_that_takes_no_more(tmp_path: Path, number: int, fix: str) -> None:
+    inside, outside = tmp_path / "lab" / "roots.jsonl", tmp_path / "package" / "request.json"
+    said = f"state cannot be written: .*at {inside}.*To mend it: {fix}"
+    with pytest.raises(Refused, match=said), place.writable(tmp_path / "lab"):
+        raise OSError(number, os.strerror(number), str(inside))
+    for other in (
+        OSError(number, "x", str(outside)),
+        OSError(number, "x"),
+        FileNotFoundError(2, "x", inside),
+    ):
+        with pytest.raises(OSError, match="x"), place.writable(tmp_path / "lab"):
+            raise other
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may mount a disk")
+def test_a_state_on_a_read_only_disk(tmp_path: Path) -> None:
+    """Both where there is a lab and where there is none; what is read is read."""
+    code = (
+        "from roost.lab import place, rebuild\nfrom roost.base.errors import Refused\n"
+        "for _ in range(2):\n"
+        "    try:\n        with rebuild.undisturbed(place.folder()): pass\n"
+        "    except Refused as error: print(error)\n"
+        "    import os; os.environ['ROOST_STATE'] += '/none'\n"
+    )
+    script = f"""
+    mount -t tmpfs -o size=1m,mode=700 tmpfs {tmp_path} && mkdir -m 700 {tmp_path}/lab &&
+    mount -o remount,ro {tmp_path} && exec {sys.executable} -c "{code}"
+    """
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", script],
+        env={**os.environ, "ROOST_STATE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stdout + done.stderr
+    assert all(line.startswith("the lab's state cannot be written: Read-only file system") for line in lines)

@@ -103,7 +103,7 @@ def test_the_listing_is_as_it_was(lab: Lab, damage: Callable[[Path], None]) -> N
     """Fault F21."""
     store = lab.store
     lab.submit("first", need=Need(cards=2, memory_mb=5), priority=1)
-    lab.submit("after", after=("first",), array="sweep")
+    lab.submit("after", after=("first",), sweep="sweep")
     store.change(lab.submit("held").id, held=True)
     store.change(lab.submit("urgent").id, priority=9)
     store.ask(lab.submit("stopped").id, STOP)

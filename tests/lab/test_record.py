@@ -25,6 +25,7 @@ def test_a_session_s_record(tmp_path: Path) -> None:
         "stopped", 75, "SIGKILL", 1.235
     )  # fmt: skip
     assert said["peak_memory_mb"] >= 0
+    assert len(path.read_text().splitlines()) == len(said), "a field a line"
 
 
 def test_none_that_can_be_read(tmp_path: Path) -> None:

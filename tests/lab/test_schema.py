@@ -80,25 +80,30 @@ def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytes
 
 def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
     """Its plans hold their environments, also after the end, and what was moved stands where it was."""
-    before, like = task(name="before"), task(name="like")
+    before, like = task(name="before"), task(name="like", sweep="s")
     ended = task(name="ended", state=FAILED, plan=SECRET)
     large = {**PLAN, "env": {"TOKEN": random.Random(1).randbytes(50_000).hex()}}
     with Store.open(tmp_path / "lab"):
         pass
     connection = sqlite3.connect(tmp_path / "lab" / "lab.db")
     connection.execute("PRAGMA secure_delete = OFF")
-    marks = ", ".join("?" * (len(rows.COLUMNS) + 1))
+    columns = [name for name in rows.COLUMNS if name != "after_any"]
+    names = ", ".join(f'"{name}"' for name in columns).replace("sweep", "array")
+    marks = ", ".join("?" * (len(columns) + 1))
     with connection:
         for line in (
-            "DROP INDEX task_array",
+            "DROP INDEX task_sweep",
+            'ALTER TABLE task RENAME COLUMN "sweep" TO "array"',
             "DROP INDEX task_environment",
             "ALTER TABLE task DROP COLUMN environment",
+            "ALTER TABLE task DROP COLUMN after_any",
             "DROP TABLE environment",
         ):
             connection.execute(line)
         for one in (before, like, ended, task(name="moved", plan=large)):
-            values = (*rows.values(one).values(), rows.packed(one.plan))
-            connection.execute(f'INSERT INTO task ({rows.SELECTED}, "plan") VALUES ({marks})', values)
+            known = rows.values(one)
+            values = (*(known[name] for name in columns), rows.packed(one.plan))
+            connection.execute(f'INSERT INTO task ({names}, "plan") VALUES ({marks})', values)
         connection.execute("PRAGMA user_version = 1")
     with connection:
         connection.execute("DELETE FROM task WHERE name = 'moved'")
@@ -107,8 +112,11 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
     with Store.open(tmp_path / "lab") as store:
         assert not any(stands_in(tmp_path / "lab", rows.packed(plan)) for plan in (SECRET, large))
         assert [store.find(one.name).plan for one in (before, like, ended)] == [PLAN, PLAN, TOLD]
-        store.submit([task(name="after")])
-        assert store.find("after").plan == PLAN
+        assert [one.name for one in store.tasks(sweeps=["s"])] == ["like"]
+        first = store.find("before")
+        assert first.after_any == ()
+        store.submit([task(name="after", after_any=(first.id,))])
+        assert store.find("after").plan == PLAN and store.find("after").after_any == (first.id,)
         assert ask(store.path, "SELECT count(*) FROM environment") == [(1,)]
 
 

@@ -14,6 +14,7 @@ from roost.devices import leases, providers
 from roost.devices.leases import Holder
 from roost.lab import session
 from roost.lab.plan import Plan
+from roost.lab.spec import Spec
 from roost.package.package import Package
 from tests.lab.labs import Lab
 
@@ -89,3 +90,19 @@ def test_a_worker_is_told_its_package_and_session(lab: Lab, is_command: bool) ->
     package = begin(lab.folder, plan)
     _, _, told = json.loads((package.path / "shown").read_text())
     assert told == ([] if is_command else [str(package.path), "1"])
+
+
+@pytest.mark.parametrize(
+    ("env", "terminal", "is_noticed"),
+    [({}, "", True), ({"ROOST_REPORT_FD": "5"}, "", False), ({}, "/dev/pts/7", False)],
+)
+def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], terminal: str, is_noticed: bool
+) -> None:
+    asked: list[Spec] = []
+    monkeypatch.setattr("roost.lab.start.start", lambda spec, lock_fd: asked.append(spec))
+    package = Package.create(tmp_path, values={}, request={})
+    plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
+    session.begin(package, -1, plan)
+    assert [spec.is_noticed for spec in asked] == [is_noticed]
+    assert not session.add(package, plan).is_noticed, "the lab tells of its own tasks"

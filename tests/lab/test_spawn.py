@@ -114,3 +114,21 @@ def test_the_worker_s_cgroup(session: Session, wanted: bool) -> None:
     is_in = f"roost-{session.token}" in session.output.read_text()
     assert is_in == wanted == (record["cgroup"] is not None)
     assert record["scope"] == ("cgroup" if is_in else "walk")
+
+
+def test_a_command_is_looked_for_as_a_shell_does(session: Session) -> None:
+    """What lies in its own folder counts where the PATH names that; folders and files that nobody can start
+    are passed over."""
+    folders = [session.folder / name for name in ("first", "second", "own")]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "told").mkdir()
+    (folders[1] / "told").write_text("no program")
+    for folder, mode in ((folders[2], 0o755), (session.folder, 0o755)):
+        (folder / "told").write_text(f"#!/bin/sh\necho {folder.name}")
+        (folder / "told").chmod(mode)
+    for path, expected in ((folders, "own"), (["", *folders], session.folder.name), (["own"], "own")):
+        spec = session.spec("", PATH=":".join(map(str, path)))
+        spec = spec._replace(is_command=True, argv=["told"], cwd=str(session.folder))
+        session.end_spec(spec)
+        assert session.output.read_text().splitlines()[-1] == expected

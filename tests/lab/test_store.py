@@ -57,7 +57,7 @@ def running(store: Store, *numbers: int, mb: int | None = None, **given: Any) ->
 
 def test_what_was_submitted_is_there_for_whoever_opens_it(store: Store) -> None:
     need = Need(cards=2, memory_mb=8000, time_limit=60.0)
-    given = [task(need=need, priority=3, array="s", begin=9.0), task(held=True, profile="p", scale=2.0)]
+    given = [task(need=need, priority=3, sweep="s", begin=9.0), task(held=True, profile="p", scale=2.0)]
     given.append(task(after=(given[0].id,)))
     store.submit(given)
     with Store.open(store.folder) as other:
@@ -72,7 +72,7 @@ def test_the_usual_folder_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_tasks_are_chosen(store: Store) -> None:
-    ids = [queued(store, user="ada" if n % 2 else "bob", array="s" if n < 3 else None).id for n in range(6)]
+    ids = [queued(store, user="ada" if n % 2 else "bob", sweep="s" if n < 3 else None).id for n in range(6)]
     store.ask(ids[1], STOP)
 
     def of(**chosen: Any) -> list[int]:
@@ -82,7 +82,7 @@ def test_tasks_are_chosen(store: Store) -> None:
     assert of(user="ada") == [1, 3, 5]
     assert of(states=[PENDING], user="ada") == [3, 5]
     assert of(states=[]) == []
-    assert of(arrays=["s"]) == [0, 1, 2] and of(arrays=["s", "none"]) == [0, 1, 2]
+    assert of(sweeps=["s"]) == [0, 1, 2] and of(sweeps=["s", "none"]) == [0, 1, 2]
     assert of(newest=2) == [4, 5]
     assert of(newest=9, states=[PENDING], user="bob") == [0, 2, 4]
 
@@ -408,7 +408,7 @@ def test_of_two_who_start_tasks_on_one_card_one_wins(tmp_path: Path) -> None:
 
 
 def test_the_oldest_and_of_a_sweep_its_first(store: Store) -> None:
-    tasks = [task(array="s1"), task(), task(array="s1"), task(array="s2"), task()]
+    tasks = [task(sweep="s1"), task(), task(sweep="s1"), task(sweep="s2"), task()]
     store.submit(tasks)
     assert [one.id for one in store.tasks(oldest=3)] == [tasks[n].id for n in (0, 1, 3)]
     store.start(tasks[0], [], None)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_it_has_one_thread_and_all_that_a_supervisor_loads() -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})\n"
-        "from roost.lab import guard, template; template._load()\n"
+        "from roost.lab import guard, template; template.load()\n"
         "names = ['base.durable', 'lab.watch', 'lab.capture', 'lab.restart']\n"
         "loaded = all(f'roost.{name}' in sys.modules for name in names)\n"
         "print(loaded, open('/proc/self/status').read())"

@@ -28,9 +28,17 @@ def of(folder: Path) -> list[Task]:
 def test_all_but_what_it_holds_is_read_again(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     need = Need(cards=2, memory_mb=4000, time_limit=60.0)
-    given = task(package=str(folder), need=need, after=("a",), begin=5.0, held=True, array="s", scale=2.0)
+    given = task(package=str(folder), need=need, after=("a",), begin=5.0, held=True, sweep="s", scale=2.0)
     ticket.write(msgspec.structs.replace(given, cards=("GPU-0",), reserved_mb=9), LAB)
     assert of(folder) == [without_environment(given)]
+
+
+def test_the_sweep_of_one_of_the_first_queue_has_another_name(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    ticket.write(task(package=str(folder), sweep="s"), LAB)
+    (path,) = (folder / "sessions").glob("task-*")
+    path.write_text(path.read_text().replace('"sweep"', '"array"'))
+    assert [one.sweep for one in of(folder)] == ["s"]
 
 
 def test_it_is_its_owners_alone_never_holds_the_environment_and_no_plan_in_the_end(tmp_path: Path) -> None:

@@ -34,13 +34,13 @@ def parse_moment(text: str, *, setting: str) -> float:
     )
 
 
-def clock(seconds: float) -> str:
-    """The time of day of a moment in this machine's time zone: ``14:30``; the number itself where no calendar
-    has it."""
+def clock(moment: float, *, seconds: bool = False) -> str:
+    """The time of day of a moment in this machine's time zone: ``14:30``, with seconds ``14:30:05``; the
+    number itself where no calendar has it."""
     try:
-        return time.strftime("%H:%M", time.localtime(seconds))
+        return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(moment))
     except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}"
+        return f"{moment:g}"
 
 
 def dated_clock(seconds: float, *, now: float) -> str:

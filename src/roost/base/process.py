@@ -7,6 +7,7 @@ its pid, and the clock tick at which it started (field 22 of ``/proc/<pid>/stat`
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from typing import NamedTuple
@@ -47,6 +48,7 @@ def start_ticks(pid: int) -> int | None:
     return None if stat is None else stat.start_ticks
 
 
+@functools.cache
 def boot_id() -> str:
     """Names this boot of this machine; empty where the kernel does not tell (macOS)."""
     try:

@@ -31,6 +31,8 @@ def _is_abandoned(session: Session) -> bool:
     record = session.record or {}
     if record.get("state") != "running" or record.get("guard_pid") is None:
         return False
-    if (record.get("host"), record.get("boot_id")) != (socket.gethostname(), process.boot_id()):
+    boot = record.get("boot_id")
+    # A name tells nothing of a machine whose kernel names its boot: containers share it, and names change.
+    if boot != process.boot_id() or (not boot and record.get("host") != socket.gethostname()):
         return False
     return session.state == "crashed" and not session.guard_lives

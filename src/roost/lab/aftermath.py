@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -15,9 +16,14 @@ from roost.lab.transitions import why_stopped
 MOST_IN_VAIN = 3
 """So many attempts in a row may end by no fault of their own without having saved anything. More often it is
 no accident: whatever it does takes the machine down, or somebody does not want it."""
+_PAUSES = (0.0, 10.0, 60.0)
+"""Seconds before the second, third and each later attempt after one that ended by itself right after its
+start: what is wrong with the machine or the script is still so a moment later."""
+_SHORT_SECONDS = 60.0
+"""What is right after the start."""
 
-
-_IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
+IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
+"""What a session tells of its end, for people."""
 
 
 def after(task: Task, seen: Seen) -> tuple[str, dict[str, Any]]:
@@ -39,23 +45,32 @@ def after(task: Task, seen: Seen) -> tuple[str, dict[str, Any]]:
     was_unlucky = seen.is_accident or (ran_out is not None and not ran_out.own_fault)
     if was_unlucky and seen.in_vain >= MOST_IN_VAIN:
         what = f"{seen.in_vain} attempts in a row ended by no fault of their own and saved nothing"
-        return _again_if_asked(task, seen.state, f"{what}; the last: {seen.reason}")
+        return _again_if_asked(task, seen, f"{what}; the last: {seen.reason}")
     if ran_out is not None:
         return _after_out_of_memory(task, seen, ran_out)
     if seen.is_accident:
-        return PENDING, {"reason": f"attempt {task.attempt}: {seen.reason}"}
-    return _again_if_asked(task, seen.state, _in_words(seen))
+        return PENDING, {"reason": f"attempt {task.attempt}: {seen.reason}", **_pause(task, seen)}
+    return _again_if_asked(task, seen, _in_words(seen))
 
 
 def _in_words(seen: Seen) -> str:
-    return "" if seen.state == SUCCEEDED else _IN_WORDS.get(seen.reason, seen.reason)
+    return "" if seen.state == SUCCEEDED else IN_WORDS.get(seen.reason, seen.reason)
 
 
-def _again_if_asked(task: Task, state: str, reason: str) -> tuple[str, dict[str, Any]]:
+def _again_if_asked(task: Task, seen: Seen, reason: str) -> tuple[str, dict[str, Any]]:
+    state = seen.state
     if state in (FAILED, CRASHED) and task.retries:
         why = f"attempt {task.attempt} {state}: {reason}"
-        return PENDING, {"reason": why, "retries": task.retries - 1}
+        return PENDING, {"reason": why, "retries": task.retries - 1, **_pause(task, seen)}
     return state, {"reason": reason}
+
+
+def _pause(task: Task, seen: Seen) -> dict[str, float]:
+    """The time before which the next attempt does not begin, if this one was short."""
+    ended = time.time() if seen.ended is None else seen.ended
+    is_short = seen.started is None or ended - seen.started < _SHORT_SECONDS
+    seconds = _PAUSES[min(task.attempt, len(_PAUSES)) - 1] if is_short else 0.0
+    return {"begin": ended + seconds} if seconds else {}
 
 
 def _after_out_of_memory(task: Task, seen: Seen, ran_out: OutOfMemory) -> tuple[str, dict[str, Any]]:

@@ -32,6 +32,9 @@ def require_sound(tasks: Sequence[Task], known: Mapping[str, str]) -> None:
         for other in task.after:
             if other not in new:
                 require_hope(other, known.get(other))
+        for other in task.after_any:
+            if other not in new and other not in known:
+                raise _not_there("--after-any", other)
     if circle := _circle(tasks):
         fix = "take one of these away from the tasks that come before"
         what = f"tasks would wait for each other for ever: {circle}"
@@ -59,7 +62,7 @@ def hopeless(tasks: Sequence[Task]) -> list[str]:
 def _circle(tasks: Sequence[Task]) -> str:
     """``a → b → a``; empty if none of them waits for itself."""
     try:
-        TopologicalSorter({task.id: task.after for task in tasks}).prepare()
+        TopologicalSorter({task.id: task.others for task in tasks}).prepare()
     except CycleError as error:
         return " → ".join(reversed(error.args[1]))
     return ""
@@ -77,11 +80,16 @@ def require_hope(other: str, state: str | None) -> None:
         Refused: It did not succeed.
     """
     if state is None:
-        fix = "look with `roost tasks`"
-        raise NotFound("there is no such task to wait for", setting="--after", received=other, fix=fix)
+        raise _not_there("--after", other)
     if state in ENDED and state != SUCCEEDED:
         what = f"that task did not succeed ({state}), so what waits for it would never begin"
-        raise Refused(what, setting="--after", received=other, fix="leave --after out, or name another task")
+        fix = "leave --after out, name another task, or write --after-any: it begins however that one ended"
+        raise Refused(what, setting="--after", received=other, fix=fix)
+
+
+def _not_there(option: str, other: str) -> NotFound:
+    fix = "look with `roost tasks`"
+    return NotFound("there is no such task to wait for", setting=option, received=other, fix=fix)
 
 
 def _require_utf8(task: Task) -> None:

@@ -109,12 +109,24 @@ def kill(path: str, *, timeout_seconds: float = 10.0) -> None:
     and when it is not there, it just returns. Zombies do not count."""
     deadline = time.monotonic() + timeout_seconds
     try:
+        fd = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if _is_populated(fd):
+            _kill_all(path, deadline)
+            _wait_until_empty(fd, deadline)
+    finally:
+        os.close(fd)
+
+
+def _kill_all(path: str, deadline: float) -> None:
+    try:
         _write(f"{path}/cgroup.kill", b"1")
-    except FileNotFoundError:  # a kernel before 5.14, or no such group
+    except FileNotFoundError:  # a kernel before 5.14
         kill_listed(path, deadline=deadline)
     except OSError:
         return
-    _wait_until_empty(path, deadline)
 
 
 def kill_listed(path: str, *, deadline: float) -> None:
@@ -139,6 +151,15 @@ def pids(path: str) -> list[int]:
 
 def remove(path: str) -> None:
     """Removes an empty group with those that the run made inside; one that is not empty stays."""
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except FileNotFoundError:
+        return
+    except OSError:  # there are others inside
+        _remove_each(path)
+
+
+def _remove_each(path: str) -> None:
     for group in _groups(path):
         try:
             os.rmdir(group)  # noqa: PTH106
@@ -151,19 +172,16 @@ def _groups(path: str) -> Iterator[str]:
     return (folder for folder, _, _ in os.walk(path, topdown=False))
 
 
-def _wait_until_empty(path: str, deadline: float) -> None:
+def _is_populated(events_fd: int) -> bool:
+    return b"populated 1" in os.pread(events_fd, 4096, 0)
+
+
+def _wait_until_empty(events_fd: int, deadline: float) -> None:
     """The kernel raises POLLPRI at each change of ``cgroup.events``."""
-    try:
-        fd = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        poller = select.poll()
-        poller.register(fd, select.POLLPRI)
-        while b"populated 1" in os.pread(fd, 4096, 0) and (left := deadline - time.monotonic()) > 0:
-            poller.poll(left * 1000)
-    finally:
-        os.close(fd)
+    poller = select.poll()
+    poller.register(events_fd, select.POLLPRI)
+    while _is_populated(events_fd) and (left := deadline - time.monotonic()) > 0:
+        poller.poll(left * 1000)
 
 
 def _own() -> str | None:
@@ -182,6 +200,7 @@ def _own() -> str | None:
     return None
 
 
+@functools.cache
 def _mount() -> tuple[str, str] | None:
     """Where the cgroup2 file system is mounted, and which of its folders is seen there."""
     try:

@@ -21,13 +21,14 @@ from types import FrameType
 
 from roost.base.errors import RoostError
 from roost.devices import providers
-from roost.lab import presence, safety, scheduler, wake
+from roost.lab import background, presence, safety, scheduler, wake
 from roost.lab.attempts import Attempts
 from roost.lab.executors.local import Local
 from roost.lab.forked import Template
 from roost.lab.notices.errand import Errand
 from roost.lab.scheduler import Scheduler
 from roost.lab.store import Store
+from roost.lab.warm import Kept
 
 _UNWATCHED_SECONDS = 0.5
 """How often tasks are looked at that cannot be waited for."""
@@ -66,7 +67,7 @@ class Daemon:
         lock_fd = presence.lock(self._folder)  # first: what is opened before may be made anew meanwhile
         try:
             with Store.open(self._folder) as store:
-                presence.tell(self._folder, now=time.time())
+                presence.tell(self._folder)
                 queue = presence.identity(store.path)
                 is_in_place = functools.partial(presence.is_in_place, self._folder, lock_fd, queue)
                 self._run(store, is_in_place, ready_fd)
@@ -79,9 +80,10 @@ class Daemon:
             closing(wake.listen(self._folder)) as bell,
             providers.watching() as ask,
             closing(Template()) as template,
+            closing(Kept()) as kept,
         ):
             template.open()  # it loads itself while what stands is adopted
-            executor = Local(template)
+            executor = Local(template, kept)
             capacities = functools.partial(scheduler.capacities, store, ask)
             with (
                 closing(Attempts(store, executor, capacities)) as attempts,
@@ -90,10 +92,7 @@ class Daemon:
             ):
                 attempts.settle()
                 if ready_fd is not None:
-                    os.dup2(1, 2)  # whoever started us hears no more; from now on it is the log
-                    with suppress(BrokenPipeError):
-                        os.write(ready_fd, b"ready\n")
-                    os.close(ready_fd)
+                    background.ready(ready_fd)
                 longest = functools.partial(safety.longest_sleep, store)
                 self._serve(_Sleep(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
 

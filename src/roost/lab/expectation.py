@@ -54,7 +54,7 @@ class Expectations:
         for task in tasks:
             if not task.profile:
                 continue
-            key = (task.profile, task.scale, task.need.cards, task.array)
+            key = (task.profile, task.scale, task.need.cards, task.sweep)
             if key not in known:
                 known[key] = self._expected(*key)
             expected = known[key]
@@ -68,14 +68,14 @@ class Expectations:
             self._peaks[peak.key].append(peak)
         self._event_seq, spans = self._remembered.spans_since(self._event_seq)
         for span in spans:
-            self._spans[span.array, span.profile, span.scale].append(span.seconds)
+            self._spans[span.sweep, span.profile, span.scale].append(span.seconds)
         if peaks or spans or models != self._models:
             self._known.clear()
             self._models = models
 
-    def _expected(self, profile: str, scale: float | None, cards: int, array: str | None) -> Expected | None:
+    def _expected(self, profile: str, scale: float | None, cards: int, sweep: str | None) -> Expected | None:
         memory_mb = self._memory_mb(profile, scale, cards) if profile in self._peaks else None
-        seconds = self._seconds(profile, scale, array) if array is not None else None
+        seconds = self._seconds(profile, scale, sweep) if sweep is not None else None
         return Expected(memory_mb, seconds) if (memory_mb, seconds) != (None, None) else None
 
     def _memory_mb(self, profile: str, scale: float | None, ranks: int) -> int | None:
@@ -91,8 +91,8 @@ class Expectations:
             return None
         return max(known) if max(known) <= max(self._models.values()) else 0
 
-    def _seconds(self, profile: str, scale: float | None, array: str) -> float | None:
+    def _seconds(self, profile: str, scale: float | None, sweep: str) -> float | None:
         """As long as the longest of its sweep so far that is like it; a profile alone does not tell how many
         epochs there are. Whoever is thought too quick would hold up the head of the queue."""
-        spans = self._spans.get((array, profile, scale), [])
+        spans = self._spans.get((sweep, profile, scale), [])
         return max(spans) if len(spans) >= _FEW else None

@@ -56,7 +56,7 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
     *exactly, beginning = _questions(typed)
     if not typed or any(_ids(connection, *question) for question in exactly):
         return None
-    sql = "SELECT DISTINCT array FROM task WHERE substr(array, 1, ?) = ?"
+    sql = "SELECT DISTINCT sweep FROM task WHERE substr(sweep, 1, ?) = ?"
     sweeps = [sweep for (sweep,) in connection.execute(sql, beginning[1])]
     tasks = _ids(connection, *beginning)
     if not sweeps and not tasks:
@@ -79,8 +79,8 @@ def _called(connection: sqlite3.Connection, typed: str) -> list[str]:
     name = typed.removesuffix("…")
     marks = ", ".join("?" * len(ENDED))
     sql = (
-        f"SELECT array, min(name), max(name), sum(state NOT IN ({marks})) FROM task "
-        "WHERE array IS NOT NULL GROUP BY array"
+        f"SELECT sweep, min(name), max(name), sum(state NOT IN ({marks})) FROM task "
+        "WHERE sweep IS NOT NULL GROUP BY sweep"
     )
     found = []
     for sweep, first, last, unended in connection.execute(sql, ENDED):
@@ -93,13 +93,17 @@ def _called(connection: sqlite3.Connection, typed: str) -> list[str]:
 def beginnings(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
     """What suffices of each of these ids of tasks and sweeps to tell it from all others, `SHORTEST` at
     least."""
-    sql = "SELECT id FROM task UNION SELECT array FROM task WHERE array IS NOT NULL ORDER BY 1"
+    sql = "SELECT id FROM task UNION SELECT sweep FROM task WHERE sweep IS NOT NULL ORDER BY 1"
     known = [id for (id,) in connection.execute(sql)]
     found = {}
     for id in ids:
         place = bisect_left(known, id)
-        near = (*known[max(0, place - 1) : place], *known[place + 1 : place + 2])
-        found[id] = id[: max([SHORTEST, *(_shared(id, other) + 1 for other in near)])]
+        before, after = known[place - 1] if place else "", known[place + 1 : place + 2]
+        length = SHORTEST
+        for other in (before, *after):
+            while length < len(id) and other.startswith(id[:length]):
+                length += 1
+        found[id] = id[:length]
     return found
 
 
@@ -111,12 +115,6 @@ def require_unended(task: Task) -> None:
     """
     if task.state in ENDED:
         raise Refused(f"the task has {task.state}", received=task.id, fix="`roost why` tells how it ended")
-
-
-def _shared(one: str, other: str) -> int:
-    """How many characters they begin with in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _ids(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) -> list[str]:

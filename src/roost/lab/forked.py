@@ -18,46 +18,74 @@ from roost.lab import guard, template
 _ANSWER_SECONDS = 2.0
 """Then it is paused, or the machine has no memory left: what is to be started starts without it."""
 
+_UNKNOWN = 1
+
 COMMAND = (sys.executable, "-I", "-S", str(Path(guard.__file__).resolve()))
 """What starts a guard, and a template."""
 
 
 class Forked:
-    """A guard that is the template's child, as `subprocess.Popen` is one of ours. How it has ended is for its
-    parent to know.
+    """A guard that is the template's child, with what of `subprocess.Popen` one needs.
 
     Args:
         pid: Its process.
         pidfd: Stands for it.
         stdin: Takes what it is to run; nothing is run before.
         stderr: What it says if it cannot start.
+        told: By which the template tells how it has ended, where it does.
     """
 
-    def __init__(self, pid: int, pidfd: int, stdin: IO[bytes], stderr: IO[bytes]) -> None:
+    def __init__(
+        self, pid: int, pidfd: int, stdin: IO[bytes], stderr: IO[bytes], told: socket.socket | None = None
+    ) -> None:
         self.pid, self.stdin, self.stderr = pid, stdin, stderr
-        self._pidfd = pidfd
+        self.returncode: int | None = None
+        self._pidfd, self._told = pidfd, told
 
     def send_signal(self, signum: int) -> None:
         """Sends it a signal, if it still lives."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signum)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing is left of it."""
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
-        return bool(poller.poll(0))
+    def poll(self) -> int | None:
+        """None while it lives, then its exit code, or minus the signal that ended it; 1: nobody can tell."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(timeout=0)
+        return None
 
-    def wait(self) -> None:
-        """Waits for its end."""
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
-        poller.poll()
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end; gives the same.
+
+        Args:
+            timeout: Seconds.
+
+        Raises:
+            subprocess.TimeoutExpired: It still lives then.
+        """
+        if self.returncode is None:
+            poller = select.poll()
+            poller.register(self._pidfd, select.POLLIN)
+            if not poller.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired("a guard", timeout or 0.0)
+            self.returncode = self._code()
+            self.close()
+        return self.returncode
+
+    def _code(self) -> int:
+        if self._told is None:
+            return _UNKNOWN
+        try:
+            return int(self._told.recv(16))
+        except (OSError, ValueError):  # the template was killed, or is paused
+            return _UNKNOWN
 
     def close(self) -> None:
-        """It goes on by itself."""
-        os.close(self._pidfd)
+        """It goes on by itself, or has ended; nobody here will wait for it."""
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+        if self._told is not None:
+            self._told.close()
 
 
 class Template:
@@ -83,7 +111,6 @@ class Template:
             return
         finally:
             its.close()
-        ours.settimeout(_ANSWER_SECONDS)
         self._asked = ours
 
     def fork(self, fds: Sequence[int]) -> Forked | None:
@@ -96,18 +123,10 @@ class Template:
             OSError: There are no descriptors left.
         """
         self.open()
-        if self._asked is None or len(fds) + 2 > template.MOST_FDS:
-            return None
-        with ExitStack() as its, ExitStack() as failed:
-            stdin_fd, stdin = _pipe(its, failed, ours_writes=True)
-            stderr_fd, stderr = _pipe(its, failed, ours_writes=False)
-            try:
-                pid, pidfd = _forked(self._asked, [stdin_fd, stderr_fd, *fds])
-            except (OSError, ValueError):  # it was killed, is paused, or cannot fork
-                self.close()
-                return None
-            failed.pop_all()
-        return Forked(pid, pidfd, stdin, stderr)
+        found = ask(self._asked, fds) if self._asked is not None else None
+        if found is None:
+            self.close()
+        return found
 
     def close(self) -> None:
         """Ends it; those that it has given go on."""
@@ -117,6 +136,32 @@ class Template:
             self._process.kill()
             self._process.wait()
         self._process = self._asked = None
+
+
+def ask(asked: socket.socket, fds: Sequence[int], *, tells: bool = False) -> Forked | None:
+    """Has a template fork a guard; None: it was killed, is paused, or cannot fork.
+
+    Args:
+        asked: A connection to it.
+        fds: As for `Template.fork`.
+        tells: Whether the template will tell by this connection how the guard has ended; it is then for
+            nothing else.
+
+    Raises:
+        OSError: There are no descriptors left.
+    """
+    if len(fds) + 2 > template.MOST_FDS:
+        return None
+    asked.settimeout(_ANSWER_SECONDS)
+    with ExitStack() as its, ExitStack() as failed:
+        stdin_fd, stdin = _pipe(its, failed, ours_writes=True)
+        stderr_fd, stderr = _pipe(its, failed, ours_writes=False)
+        try:
+            pid, pidfd = _forked(asked, [stdin_fd, stderr_fd, *fds])
+        except (OSError, ValueError):
+            return None
+        failed.pop_all()
+    return Forked(pid, pidfd, stdin, stderr, asked if tells else None)
 
 
 def _pipe(its: ExitStack, failed: ExitStack, *, ours_writes: bool) -> tuple[int, IO[bytes]]:

@@ -19,7 +19,7 @@ import resource
 import signal
 import stat
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from roost.lab import cgroup, scope, signals
 from roost.lab.ending import Ending
@@ -27,36 +27,55 @@ from roost.lab.record import Record, started
 from roost.lab.spec import Spec
 from roost.lab.supervisor import Supervisor
 
+if TYPE_CHECKING:
+    from roost.lab.become import Warm
+
 _LISTENED = (signal.SIGCHLD, *signals.ORDERS)
 
 
-def main() -> int:
-    """Reads the spec, runs the session, gives its exit code. Whose stdin is a socket is a template first."""
+def main(warm: Warm | None = None) -> int:
+    """Reads the spec, runs the session, gives its exit code. Whose stdin is a socket is a template first.
+
+    Args:
+        warm: The worker that this process could become.
+    """
     try:
         if stat.S_ISSOCK(os.fstat(0).st_mode):
             from roost.lab import template
 
+            template.load()
             template.serve()  # returns in each guard that is forked
         if os.getsid(0) != os.getpid():
             os.setsid()
-        return run(Spec.from_json(sys.stdin.buffer.read()))
+        spec = Spec.from_json(sys.stdin.buffer.read())
+        code = run(spec, warm)
+        if spec.is_noticed:
+            from roost.lab.notices import alone
+
+            alone.tell_end(spec)
+        return code
     except (OSError, ValueError, TypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def run(spec: Spec) -> int:
+def run(spec: Spec, warm: Warm | None = None) -> int:
     """Runs one session under a supervisor, and those that follow it by themselves; gives the exit code of the
-    last, 1 if its supervisor was killed."""
+    last, 1 if its supervisor was killed.
+
+    Args:
+        spec: The first.
+        warm: As for `main`.
+    """
     signals.ignore()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _LISTENED)
+    signals.block(_LISTENED)
     # Some systems drop a signal whose default is to do nothing even while it is blocked.
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signals.hear([signal.SIGCHLD], lambda *_: None)
     for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds):
         if fd is not None:
             os.set_inheritable(fd, False)
     scope.adopt_orphans()
-    code = _session(spec)
+    code = _session(spec, warm)
     if spec.restart:
         from roost.lab import restart
 
@@ -65,17 +84,17 @@ def run(spec: Spec) -> int:
             if ended is not None:
                 return ended
             spec = restart.in_what_is_left(following)
-            code = _session(spec)
+            code = _session(spec, warm)
     return code
 
 
-def _session(spec: Spec) -> int:
+def _session(spec: Spec, warm: Warm | None) -> int:
     """From the start of a supervisor to the end of all that it has left behind; gives the exit code."""
     began = time.monotonic()
     group = cgroup.make(spec.token) if spec.cgroup else None
     guard_pid, supervisor_pid = os.getpid(), os.fork()
     if supervisor_pid == 0:
-        _supervise(Supervisor(spec, group=group, guard_pid=guard_pid))
+        _supervise(Supervisor(spec, group=group, guard_pid=guard_pid, warm=warm))
     if spec.ready_fd is not None:
         os.close(spec.ready_fd)
     status = _wait_for(supervisor_pid)
@@ -125,7 +144,7 @@ def _abort() -> NoReturn:
 def _wait_for(supervisor_pid: int) -> int:
     """Passes orders on until the supervisor has ended; gives its exit code, or minus its signal."""
     while True:
-        signum = signal.sigwait(_LISTENED)
+        signum = signals.wait(_LISTENED)
         if signum != signal.SIGCHLD:
             os.kill(supervisor_pid, signum)
             continue

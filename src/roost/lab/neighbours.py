@@ -26,7 +26,7 @@ from roost.devices import held, wants
 from roost.devices.card import Card
 from roost.devices.changes import Changes
 from roost.devices.wants import Posted, Told, Want
-from roost.lab.policy.decide import end_of, seconds_of
+from roost.lab.policy.living import end_of, seconds_of
 from roost.lab.policy.room import Shape, usable
 from roost.lab.policy.state import Decision, Held, Rules, State
 from roost.lab.policy.words import ROOM, word_of

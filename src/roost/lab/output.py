@@ -37,7 +37,13 @@ def open_output(path: str) -> int:
 
 def last_line(path: str, begin: int) -> str:
     """The last line that a session has printed, but for those of roost's own: of a program that failed mostly
-    why. Cut to a few words; empty if there is none.
+    why. Empty if there is none. For the arguments see `tail`."""
+    return next(reversed(tail(path, begin)), "")
+
+
+def tail(path: str, begin: int) -> list[str]:
+    """The last lines that a session has printed, but for those of roost's own and empty ones. Each is cut to
+    a few words.
 
     Args:
         path: The output.
@@ -46,19 +52,18 @@ def last_line(path: str, begin: int) -> str:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:  # removed
-        return ""
+        return []
     try:
         size = os.fstat(fd).st_size
         # What is shorter than where it began was shortened: its tail is of this session all the same.
         start = max(begin if size >= begin else 0, size - _TAIL_BYTES)
         lines = os.pread(fd, _TAIL_BYTES, start).decode(errors="replace").splitlines()
     except OSError:  # a FIFO, a terminal
-        return ""
+        return []
     finally:
         os.close(fd)
-    words = ("".join(filter(str.isprintable, line)) for line in reversed(lines) if not line.startswith(_OWN))
-    said = (line.strip() for line in words)
-    return next(filter(None, said), "")[:_LONGEST_LINE]
+    words = ("".join(filter(str.isprintable, line)) for line in lines if not line.startswith(_OWN))
+    return [line.strip()[:_LONGEST_LINE] for line in words if line.strip()]
 
 
 def say(fd: int, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from roost.base import durable, mounts
 from roost.base.errors import Refused
 
 _ELSEWHERE = "set ROOST_STATE to a folder of a local disk"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNWRITABLE = (*_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 def folder() -> Path:
@@ -31,17 +34,44 @@ def prepare(path: Path, *, listed: Path = mounts.LISTED) -> None:
         listed: As of `mounts.kind_of`.
 
     Raises:
-        Refused: It lies on a network, is another user's, or others may look into it.
-        OSError: It cannot be made.
+        Refused: It cannot be made, lies on a network, is another user's, or others may look into it.
     """
-    if not path.is_dir():
-        durable.make_folders(path.parent)
-        durable.make_folder(path, exist_ok=True, mode=0o700)
+    try:
+        if not path.is_dir():
+            durable.make_folders(path.parent)
+            durable.make_folder(path, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unwritable(error, path) from error
     kind = mounts.kind_of(path, listed=listed)
     if mounts.is_remote(kind):
         what = f"the lab's state would lie on a network file system ({kind}), where its queue can be damaged"
         raise Refused(what, where=path, fix=_ELSEWHERE)
     require_own(path, 0o700)
+
+
+@contextlib.contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Tells in words that what lies in the lab's folder cannot be written; what else goes wrong inside is
+    none of its business.
+
+    Raises:
+        Refused: The disk is full or read-only, or the rights are not there.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = error.filename if isinstance(error.filename, str | os.PathLike) else None
+        if error.errno not in _UNWRITABLE or named is None or not Path(named).is_relative_to(path):
+            raise
+        raise _unwritable(error, path) from error
+
+
+def _unwritable(error: OSError, path: Path) -> Refused:
+    fix = f"make sure that you may write there, or {_ELSEWHERE}"
+    if error.errno in _FULL:
+        fix = f"make room on that disk and try again, or {_ELSEWHERE}"
+    where = error.filename if isinstance(error.filename, str | os.PathLike) else path
+    return Refused(f"the lab's state cannot be written: {error.strerror or error}", where=where, fix=fix)
 
 
 def require_own(path: Path, rights: int) -> None:

@@ -26,8 +26,8 @@ _BESIDE = ("-wal", "-shm")
 _LOCK = "rebuild.lock"
 
 
-class Rebuilt(NamedTuple):
-    """What has become of a queue."""
+class Made(NamedTuple):
+    """A queue that was made anew."""
 
     tasks: int
     """That it has now."""
@@ -47,21 +47,22 @@ def undisturbed(folder: Path, *, alone: bool = False) -> Iterator[None]:
         alone: For whoever makes it anew: waits also for all others who are inside.
 
     Raises:
-        Refused: The folder will not do.
+        Refused: The folder will not do, or what lies in it cannot be written; also what was to be inside.
         OSError: The lock cannot be made.
     """
     import fcntl
 
     place.prepare(folder)
-    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(fd)
+    with place.writable(folder):
+        fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(fd)
 
 
-def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None) -> Rebuilt:
+def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None) -> Made:
     """Makes the queue anew. What waited waits, what runs is taken over with its cards, what has ended stays
     so. Settings and measured memory come from the old queue, as far as it can be read. No package holds an
     environment: what waits is started with that of the caller.
@@ -110,7 +111,7 @@ def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None
                 ticket.write(one.task, folder)
             except OSError as error:  # it is ours already
                 notes.append(f"{one.task.package} still names the other lab: {error}")
-    return Rebuilt(len(tasks), aside, tuple(notes))
+    return Made(len(tasks), aside, tuple(notes))
 
 
 def _packages(given: Iterable[Path]) -> Iterator[Path]:
@@ -217,9 +218,9 @@ def _remembered(path: Path) -> tuple[dict[str, Any], list[Peak]]:
         old = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         with contextlib.closing(old):
             remembered = Remembered(path, old)
-            with contextlib.suppress(RoostError):
+            with contextlib.suppress(RoostError):  # damaged: they are as nobody has set them
                 settings = remembered.settings()
-            with contextlib.suppress(RoostError):
+            with contextlib.suppress(RoostError):  # damaged: they are learned anew
                 peaks = remembered.learned()
     return settings, peaks
 

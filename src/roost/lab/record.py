@@ -86,7 +86,8 @@ class Record:
         return []
 
     def _text(self) -> bytes:
-        return json.dumps(self.fields, indent=1, allow_nan=False).encode() + b"\n"
+        # A field a line, without `indent`: with that json leaves C, for half a millisecond.
+        return json.dumps(self.fields, separators=(",\n ", ": "), allow_nan=False).encode() + b"\n"
 
 
 def started(session: int, *, worker_pid: int | None, guard_pid: int, group: str | None) -> dict[str, Any]:

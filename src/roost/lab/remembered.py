@@ -55,7 +55,7 @@ class Peak(NamedTuple):
 class Span(NamedTuple):
     """How long a task of a sweep took."""
 
-    array: str
+    sweep: str
     profile: str
     scale: float | None
     seconds: float
@@ -148,9 +148,9 @@ class Remembered:
         with self._reading() as connection:
             newest = connection.execute("SELECT max(seq) FROM event").fetchone()[0] or 0
             sql = (
-                "SELECT task.array, task.profile, task.scale, task.ended - task.started FROM event "
+                "SELECT task.sweep, task.profile, task.scale, task.ended - task.started FROM event "
                 "JOIN task ON task.id = event.task WHERE event.seq > ? AND event.kind = ? "
-                "AND task.array IS NOT NULL AND task.attempt = 1 AND task.ended > task.started"
+                "AND task.sweep IS NOT NULL AND task.attempt = 1 AND task.ended > task.started"
             )
             found = connection.execute(sql, (seq, SUCCEEDED))
             return newest, [Span(*row) for row in found]

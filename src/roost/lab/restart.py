@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import time
 from typing import Any
@@ -79,7 +78,7 @@ def _write_request(spec: Spec, guard_pid: int) -> None:
         "boot_id": process.boot_id(),
         "pid": guard_pid,
         "start_ticks": process.start_ticks(guard_pid),
-        "token": secrets.token_hex(16),
+        "token": os.urandom(16).hex(),
         "restart_of": spec.session,
         "output_offsets": _output_offsets(spec),
     }

@@ -43,5 +43,7 @@ def note(folder: Path, packages: Iterable[Path]) -> None:
         # Begins a line of its own, whatever a full disk has left of the last one.
         durable.append(fd, b"".join(b"\n" + json.dumps(str(root)).encode() + b"\n" for root in new))
         durable.sync(fd)
+    except OSError as error:  # a descriptor has no name
+        raise OSError(error.errno, error.strerror, str(folder / _NAME)) from error
     finally:
         os.close(fd)

@@ -54,7 +54,8 @@ def setting(text: str) -> Any:
 def values(task: Task) -> dict[str, Any]:
     """What the columns hold of a task."""
     found = {name: getattr(task, name) for name in COLUMNS}
-    found["need"], found["after"] = (msgspec.json.encode(value).decode() for value in (task.need, task.after))
+    for name in ("need", "after", "after_any"):
+        found[name] = msgspec.json.encode(found[name]).decode()
     found["reason"] = printable(task.reason)
     return found
 
@@ -156,7 +157,8 @@ def task(row: Sequence[Any], held: Mapping[str, list[tuple[str, int | None]]]) -
 def _task(row: Sequence[Any], held: Mapping[str, list[tuple[str, int | None]]]) -> Task:
     found = dict(zip((*COLUMNS, _ENVIRONMENT, "plan"), row, strict=False))
     found["need"] = _need(found["need"])
-    found["after"] = _after.decode(found["after"]) if found["after"] != _NOBODY else ()
+    for name in ("after", "after_any"):
+        found[name] = _after.decode(found[name]) if found[name] != _NOBODY else ()
     found["held"] = bool(found["held"])
     if cards := held.get(found["id"]):
         found["cards"], found["reserved_mb"] = tuple(card for card, _ in cards), cards[0][1]

@@ -113,7 +113,8 @@ class Scheduler:
         if wants_cards:
             try:
                 self._neighbours.watch()
-                cards, leases = self._ask(), held.all_leases(held.folder())
+                cards = self._ask()
+                leases = held.all_leases(held.folder(), first=[card.id for card in cards])
                 used = usage.decayed(now, leases=leases)
             except (RoostError, OSError) as error:  # tasks of the CPU do not wait for that
                 unseen = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}
@@ -127,7 +128,7 @@ class Scheduler:
             usage=used,
             expected=self._expectations.of([*pending, *live], cards, rules) if wants_cards else {},
             saved={task.id: at for task in live if task.need.opportunistic and (at := _saved(task))},
-            states=self._store.states([id for task in pending for id in task.after]),
+            states=self._store.states([id for task in pending for id in task.others]),
             rules=rules,
         )
         if wants_cards:

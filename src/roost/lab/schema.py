@@ -9,14 +9,15 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.lab import place, rows
 
-VERSION = 2
+VERSION = 3
 
 _ENVIRONMENT = """CREATE TABLE environment (
         number INTEGER PRIMARY KEY,
         digest BLOB NOT NULL UNIQUE,
         variables BLOB NOT NULL)"""
 _OF_A_TASK = "environment INTEGER REFERENCES environment (number)"
-_OF_A_SWEEP = 'CREATE INDEX task_array ON task ("array") WHERE "array" IS NOT NULL'
+_AFTER_ANY = "\"after_any\" TEXT NOT NULL DEFAULT '[]'"
+_OF_A_SWEEP = 'CREATE INDEX task_sweep ON task ("sweep") WHERE "sweep" IS NOT NULL'
 _WHO_HAS_IT = "CREATE INDEX task_environment ON task (environment) WHERE environment IS NOT NULL"
 
 TABLES = (
@@ -35,7 +36,8 @@ TABLES = (
         "submitted" REAL NOT NULL,
         "begin" REAL,
         "after" TEXT NOT NULL,
-        "array" TEXT,
+        {_AFTER_ANY},
+        "sweep" TEXT,
         "most_parallel" INTEGER,
         "held" INTEGER NOT NULL,
         "profile" TEXT NOT NULL,
@@ -89,9 +91,14 @@ MIGRATIONS: dict[int, _Steps] = {
         _ENVIRONMENT,
         f"ALTER TABLE task ADD COLUMN {_OF_A_TASK}",
         _WHO_HAS_IT,
-        _OF_A_SWEEP,
         rows.take_out_environments,
-    )
+    ),
+    2: (
+        f"ALTER TABLE task ADD COLUMN {_AFTER_ANY}",
+        "DROP INDEX IF EXISTS task_array",
+        'ALTER TABLE task RENAME COLUMN "array" TO "sweep"',
+        _OF_A_SWEEP,
+    ),
 }
 """What makes the tables of the next version of those of this one."""
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roost.base.handover import DEADLINE_VARIABLE, LEASE_VARIABLE
+from roost.base.handover import DEADLINE_VARIABLE, LEASE_VARIABLE, REPORT_VARIABLE
 from roost.devices.leases import Leases
 from roost.lab import start
 from roost.lab.limits import Limits
@@ -53,6 +53,8 @@ def begin(
         RoostError: The supervisor did not start.
     """
     spec = add(package, plan, cards=cards, leases=leases, deadline=deadline, token=token)
+    # What runs inside another run is a part of that; and who has a debugger's terminal sits there.
+    spec = spec._replace(is_noticed=REPORT_VARIABLE not in plan.env and not spec.terminal)
     return Begun(spec.session, start.start(spec, lock_fd=lock_fd))
 
 

@@ -7,15 +7,16 @@ import os
 import resource
 import signal
 import sys
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from roost.base.handover import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.lab import cgroup, scope, signals
 from roost.lab.ending import NOT_STARTED
 from roost.lab.spec import Spec
 
-_ALL_SIGNALS = frozenset(signal.valid_signals())
-"""Asked for once: each becomes an object of Python's, 1 ms for all."""
+if TYPE_CHECKING:
+    from roost.lab.become import Warm
+
 _NOT_FOUND = 127
 """As shells end where there is no such program."""
 
@@ -28,6 +29,8 @@ class Worker(NamedTuple):
     """Its final line."""
     joined_fd: int
     """One byte, if it could join its cgroup."""
+    is_warm: bool = False
+    """Whether it was forked ready, and started no interpreter."""
 
 
 class _Ends(NamedTuple):
@@ -40,10 +43,17 @@ class _Ends(NamedTuple):
 
 
 def start(
-    spec: Spec, env: dict[str, str], *, output_fd: int, stacks_fd: int, group: str | None, terminal: str = ""
+    spec: Spec,
+    env: dict[str, str],
+    *,
+    output_fd: int,
+    stacks_fd: int,
+    group: str | None,
+    terminal: str = "",
+    warm: Warm | None = None,
 ) -> Worker:
-    """Forks a worker. All signals are blocked from before the fork: the child must find the default actions
-    and not the copy of our handlers. The caller unblocks them.
+    """Forks a worker. The signals that we hear are blocked from before the fork: the child must find the
+    default actions and not the copy of our handlers. The caller unblocks them.
 
     Args:
         spec: The session.
@@ -52,6 +62,7 @@ def start(
         stacks_fd: Its end of the pipe for stacks.
         group: The session's cgroup, if there is one.
         terminal: What it gets instead of the output.
+        warm: What a fork of this process can become.
 
     Raises:
         OSError: There are no descriptors or processes left.
@@ -62,20 +73,25 @@ def start(
     if sys.platform == "linux":
         scope.prctl()  # loads ctypes once, here and not in the child
     supervisor_pid = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
-    forked = cgroup.fork_into(group) if group is not None else None
+    if warm is not None and (terminal or not warm.can_become(spec.argv, spec.env | env)):
+        warm = None
+    # What is made here the child need not make: each page that it touches is copied for it.
+    # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.
+    where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
+    stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
+    env = {**spec.env, TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
+    spec = spec._replace(env=env, terminal=terminal)
+    program = _found(spec.argv[0], env.get("PATH", os.defpath))
+    ends = _Ends(output_fd, its_report, stacks_fd, its_joined)
+    signals.block(signals.HEARD)
+    # Who goes on without `exec` needs all that Python and libraries do after a fork.
+    forked = cgroup.fork_into(group) if group is not None and warm is None else None
     pid = os.fork() if forked is None else forked
     if pid == 0:
-        # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.
-        where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
-        stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
-        env = {TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
-        ends = _Ends(output_fd, its_report, stacks_fd, its_joined)
-        spec = spec._replace(env=spec.env | env, terminal=terminal)
-        _become_worker(spec, supervisor_pid, ends, group, is_inside=forked is not None)
+        _become_worker(spec, program, supervisor_pid, ends, group, is_inside=forked is not None, warm=warm)
     for fd in (its_report, its_joined):
         os.close(fd)
-    return Worker(pid, report, joined)
+    return Worker(pid, report, joined, is_warm=warm is not None)
 
 
 def joined(worker: Worker) -> bool:
@@ -86,8 +102,27 @@ def joined(worker: Worker) -> bool:
         return False
 
 
+def _found(name: str, path: str) -> str:
+    """Where a program is. As it was given where that is not clear, or where nobody can start it: `exec` says
+    why."""
+    for folder in path.split(os.pathsep):
+        if "/" in name or not folder.startswith("/"):  # as it is seen from the worker's folder
+            break
+        found = f"{folder}/{name}"
+        if os.access(found, os.X_OK) and not os.path.isdir(found):  # noqa: PTH112
+            return found
+    return name
+
+
 def _become_worker(
-    spec: Spec, supervisor_pid: int, ends: _Ends, group: str | None, *, is_inside: bool
+    spec: Spec,
+    program: str,
+    supervisor_pid: int,
+    ends: _Ends,
+    group: str | None,
+    *,
+    is_inside: bool,
+    warm: Warm | None,
 ) -> NoReturn:
     try:
         scope.signal_at_parents_death(signal.SIGKILL)
@@ -105,7 +140,9 @@ def _become_worker(
         resource.setrlimit(resource.RLIMIT_CORE, (core if hard < 0 else min(core, hard), hard))
         signals.restore()
         os.chdir(spec.cwd)
-        os.execvpe(spec.argv[0], spec.argv, spec.env)
+        if warm is not None:
+            warm.become(spec.argv, spec.env)
+        os.execvpe(program, spec.argv, spec.env)
     except (OSError, ValueError) as error:
         code = _NOT_FOUND if spec.is_command else 1
         line = {"state": "failed", "exit_code": code, "reason": NOT_STARTED, "error": _why(spec, error)}

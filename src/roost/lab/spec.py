@@ -45,6 +45,8 @@ class Spec(NamedTuple):
     is_launcher: bool = False
     """Whether the worker only starts the ranks, as torchrun does, with descriptors of its own: they report by
     the path of the pipe."""
+    is_noticed: bool = False
+    """Whether the guard sends who tells of its end (`lab.notices`); of its tasks the lab tells."""
     restart: int = 0
     """How many times the guard may begin the next session by itself when one has crashed or failed."""
     restarted: int = 0
@@ -53,6 +55,7 @@ class Spec(NamedTuple):
     """Gets the supervisor's pid, as a line, when the session is recorded and the worker started."""
 
     def to_json(self) -> str:
+        """For `from_json`."""
         return json.dumps(self._asdict() | {"limits": self.limits._asdict()})
 
     @classmethod

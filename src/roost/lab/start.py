@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
-from roost.lab import cgroup, meeting
+from roost.lab import cgroup, meeting, warm
 from roost.lab.forked import COMMAND, Forked, Template
 from roost.lab.spec import Spec
 from roost.lab.template import FIRST_FD
@@ -20,12 +20,15 @@ from roost.lab.tree import kill_tree
 _PATHS = ("cwd", "package", "output", "session_file", "request_file", "progress", "stacks", "terminal")
 
 
+Guard = subprocess.Popen[bytes] | Forked
+"""A caller that stays must ``wait()`` for one of its own, or a zombie remains."""
+
+
 class Supervised(NamedTuple):
     """A session that runs by itself."""
 
-    process: subprocess.Popen[bytes]
-    """The guard. It ends last, with the exit code that the program should have. A caller that stays must
-    ``wait()`` for it, or a zombie remains."""
+    process: Guard
+    """The guard. It ends last."""
     supervisor_pid: int
     """Where signals go (`lab.supervisor`); those sent to the guard are passed on."""
 
@@ -40,9 +43,7 @@ class Coming:
         timeout_seconds: How long that may take, from now on.
     """
 
-    def __init__(
-        self, spec: Spec, child: subprocess.Popen[bytes] | Forked, ready_fd: int, timeout_seconds: float
-    ) -> None:
+    def __init__(self, spec: Spec, child: Guard, ready_fd: int, timeout_seconds: float) -> None:
         self.child = child
         self._spec, self._ready_fd = spec, ready_fd
         self._seconds, self._deadline = timeout_seconds, time.monotonic() + timeout_seconds
@@ -63,8 +64,6 @@ class Coming:
                     raise _too_late(spec, self._seconds) if line is None else _not_started(spec, child)
         finally:
             os.close(self._ready_fd)
-            if isinstance(child, Forked):
-                child.close()
         return int(line)
 
 
@@ -86,7 +85,6 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
     """
     coming = begin(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
     supervisor_pid = coming.finish()
-    assert isinstance(coming.child, subprocess.Popen)  # which only a template's is not
     return Supervised(coming.child, supervisor_pid)
 
 
@@ -99,7 +97,7 @@ def begin(
         spec: As for `start`, like the rest.
         lock_fd: Likewise.
         timeout_seconds: Likewise.
-        template: The guard is forked from it, if it can be.
+        template: The guard is forked from it, if it can be, and if there is no warm one (`lab.warm`).
 
     Raises:
         OSError: There are no processes or descriptors left.
@@ -108,7 +106,7 @@ def begin(
     spec = _absolute(spec)._replace(lock_fd=lock_fd, ready_fd=its_ready_fd)
     try:
         try:
-            child, spec = _forked(spec, template) if template is not None else (_spawn(spec), spec)
+            child, spec = _guard(spec, template)
         finally:
             os.close(its_ready_fd)
         try:
@@ -122,10 +120,10 @@ def begin(
     return Coming(spec, child, ready_fd, timeout_seconds)
 
 
-def _forked(spec: Spec, template: Template) -> tuple[subprocess.Popen[bytes] | Forked, Spec]:
+def _guard(spec: Spec, template: Template | None) -> tuple[Guard, Spec]:
     """The guard, and the session with the descriptors that this one has."""
     fds = [fd for fd in (spec.ready_fd, spec.lock_fd, *spec.lease_fds) if fd is not None]
-    child = template.fork(fds)
+    child = warm.fork(spec, fds) or (template.fork(fds) if template is not None else None)
     if child is None:
         return _spawn(spec), spec
     its = iter(range(FIRST_FD, FIRST_FD + len(fds)))
@@ -154,7 +152,7 @@ def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     )
 
 
-def _hand_over(spec: Spec, child: subprocess.Popen[bytes] | Forked) -> None:
+def _hand_over(spec: Spec, child: Guard) -> None:
     assert child.stdin is not None
     try:
         with child.stdin as pipe:
@@ -163,7 +161,7 @@ def _hand_over(spec: Spec, child: subprocess.Popen[bytes] | Forked) -> None:
         return
 
 
-def _first_line(child: subprocess.Popen[bytes] | Forked, ready_fd: int, deadline: float) -> bytes | None:
+def _first_line(child: Guard, ready_fd: int, deadline: float) -> bytes | None:
     """The supervisor's pid, which says that the session stands. Empty: it ended instead. None: it said
     nothing in time."""
     poller = select.poll()
@@ -176,10 +174,10 @@ def _first_line(child: subprocess.Popen[bytes] | Forked, ready_fd: int, deadline
         raise
 
 
-def _end(child: subprocess.Popen[bytes] | Forked, spec: Spec) -> None:
+def _end(child: Guard, spec: Spec) -> None:
     """Ends what did not come up, with all that it has started already, and waits for it."""
     child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
-    if not (isinstance(child, Forked) and child.has_ended):  # else its pid may be somebody else's by now
+    if child.poll() is None:  # else its pid may be somebody else's by now
         kill_tree(child.pid, include_root=False)
     child.send_signal(signal.SIGKILL)
     meeting.remove(spec.token)
@@ -199,7 +197,7 @@ def _too_late(spec: Spec, timeout_seconds: float) -> RoostError:
     )
 
 
-def _not_started(spec: Spec, child: subprocess.Popen[bytes] | Forked) -> RoostError:
+def _not_started(spec: Spec, child: Guard) -> RoostError:
     assert child.stderr is not None
     said = child.stderr.read().decode(errors="replace").strip()
     why = f"did not start: {said}" if said else "ended at its start and said nothing"

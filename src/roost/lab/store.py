@@ -62,6 +62,7 @@ class Store(remembered.Remembered):
         return cls(path, database.open_(path))
 
     def close(self) -> None:
+        """Lets go of the file; nothing can be asked any more."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -106,7 +107,7 @@ class Store(remembered.Remembered):
         *,
         states: Sequence[str] | None = None,
         user: str | None = None,
-        arrays: Sequence[str] | None = None,
+        sweeps: Sequence[str] | None = None,
         newest: int | None = None,
         oldest: int | None = None,
     ) -> list[Task]:
@@ -115,7 +116,7 @@ class Store(remembered.Remembered):
         Args:
             states: Those of these; of all when None, like the rest.
             user: His.
-            arrays: Those of these sweeps, at most 500.
+            sweeps: Those of these sweeps, at most 500.
             newest: So many of them, the last ones.
             oldest: So many of them, the first ones; of each sweep its first task alone.
         """
@@ -123,13 +124,13 @@ class Store(remembered.Remembered):
         if user is not None:
             terms.append('"user" = ?')
             values.append(user)
-        for name, some in (("state", states), ("array", arrays)):
+        for name, some in (("state", states), ("sweep", sweeps)):
             if some is not None:
                 terms.append(f'"{name}" IN ({", ".join("?" * len(some))})')
                 values += some
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
         if oldest is not None:
-            firsts = f"SELECT min(seq) FROM task {where} GROUP BY coalesce(array, id) ORDER BY 1"
+            firsts = f"SELECT min(seq) FROM task {where} GROUP BY coalesce(sweep, id) ORDER BY 1"
             where = f"WHERE seq IN ({firsts} LIMIT {oldest:d})"
         limit = f"DESC LIMIT {newest:d}" if newest is not None else ""
         with self._reading():
@@ -157,7 +158,7 @@ class Store(remembered.Remembered):
         with self._reading() as connection:
             sweep = finding.find_sweep(connection, text)
             if sweep is not None:
-                return self._selected("WHERE array = ? ORDER BY seq", (sweep,))
+                return self._selected("WHERE sweep = ? ORDER BY seq", (sweep,))
             return [self._task(finding.find(connection, text))]
 
     def beginnings(self, ids: Iterable[str]) -> dict[str, str]:
@@ -212,7 +213,8 @@ class Store(remembered.Remembered):
             Refused: One is there already, or waits for itself or for one that did not succeed.
         """
         with self._writing() as connection:
-            arrival.require_sound(tasks, self.states([id for task in tasks for id in (task.id, *task.after)]))
+            ids = [id for task in tasks for id in (task.id, *task.others)]
+            arrival.require_sound(tasks, self.states(ids))
             rows.insert(connection, tasks)
             self._note_all((task.id, task.state, "") for task in tasks)
 

@@ -26,10 +26,9 @@ from roost.lab.team import Team
 from roost.lab.tree import kill_tree
 
 if TYPE_CHECKING:
+    from roost.lab.become import Warm
     from roost.lab.watch import Watch
 
-_GUARD_DIED = signal.SIGUSR2
-_LISTENED = (signal.SIGCHLD, _GUARD_DIED, *signals.ORDERS)
 _RECORD_SECONDS = 5.0
 """What another machine may need to write down its end, once all of its ranks have ended."""
 
@@ -55,14 +54,15 @@ class Supervisor:
         spec: The session.
         group: Its cgroup, if there is one.
         guard_pid: Our parent, as long as it lives.
+        warm: The worker that a fork of this process can become.
     """
 
-    def __init__(self, spec: Spec, *, group: str | None, guard_pid: int) -> None:
+    def __init__(self, spec: Spec, *, group: str | None, guard_pid: int, warm: Warm | None = None) -> None:
         self.spec, self._group, self._guard_pid = spec, group, guard_pid
         self._arrived: deque[int] = deque()
         self._wakeup_fd = -1
         self._output_fd = -1
-        self._team = Team(spec)
+        self._team = Team(spec, warm)
         self._watch: Watch
         self._killed = self._are_killed = False
         self._limit: Ending | None = None
@@ -84,6 +84,8 @@ class Supervisor:
                 guard_pid=self._guard_pid,
                 group=self._group,
             )
+            if self._team.ranks[0].worker.is_warm:
+                self._record.fields["warm"] = True
             self._note_ranks()
             self._record.write_first(self.spec.request_file)
         except BaseException:
@@ -108,10 +110,9 @@ class Supervisor:
             os.set_blocking(fd, False)
         # The byte only wakes the poll; the handler keeps what came, so a full pipe loses nothing.
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        for signum in _LISTENED:
-            signal.signal(signum, self._note_signal)
-        scope.signal_at_parents_death(_GUARD_DIED)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signals.hear(signals.HEARD, self._note_signal)
+        scope.signal_at_parents_death(signals.GUARD_DIED)
+        signals.unblock()
 
     def _note_signal(self, signum: int, frame: FrameType | None) -> None:
         self._arrived.append(signum)
@@ -119,7 +120,7 @@ class Supervisor:
     def _start_workers(self) -> None:
         self._team.start(self._group)
         self._output_fd = self._team.output_fd
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signals.unblock()
 
     def _note_ranks(self) -> None:
         if self.spec.ranks:
@@ -190,7 +191,7 @@ class Supervisor:
             signum = self._arrived.popleft()
             if signum == signal.SIGCHLD:
                 self._reap()
-            elif signum == _GUARD_DIED:
+            elif signum == signals.GUARD_DIED:
                 self._note_guards_death()
             elif self._team.have_ended:
                 self._record.fields["stop_asked"] = True  # too late for this one, not for the next

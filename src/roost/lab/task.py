@@ -26,6 +26,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True)
 
     cards: int = 0
     """How many at once; 0 for a task of the CPU."""
+    cores: int | None = None
+    """Of the CPU, of a task without cards; None: it counts as one."""
     memory_mb: int | None = None
     """Of each card. None: whole cards, until it is known from earlier runs."""
     whole: bool = False
@@ -65,7 +67,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """It does not start before."""
     after: tuple[str, ...] = ()
     """Tasks that must have succeeded before."""
-    array: str | None = None
+    after_any: tuple[str, ...] = ()
+    """Tasks that must have ended before, however."""
+    sweep: str | None = None
     """The sweep that it is one of."""
     most_parallel: int | None = None
     """How many of its sweep may run at once."""
@@ -92,6 +96,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a live one: `STOP`, `KILL` or `EVICT`, until the daemon has done it. Empty: nobody has asked."""
     plan: dict[str, Any] = {}
     """What the executor starts."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """All tasks that must have ended before, well or however."""
+        return (*self.after, *self.after_any)
 
 
 def new_id(now: float) -> str:

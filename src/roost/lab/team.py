@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roost.base.handover import OUT_OF_MEMORY
 from roost.lab import spawn
 from roost.lab.ending import NOT_STARTED, PEER, STALLED, Ending, ending, final_line, status_name
-from roost.lab.output import last_line, open_output, output_of
+from roost.lab.output import open_output, output_of, tail
 from roost.lab.spawn import Worker
 from roost.lab.spec import Spec
 
+if TYPE_CHECKING:
+    from roost.lab.become import Warm
+    from roost.lab.ran_out import Kills
+
 _MAX_REPORT_BYTES = 1 << 20
+_BY_ITSELF = ("exit", "signal")
 
 
 class Rank:
@@ -73,9 +78,15 @@ class Team:
 
     Args:
         spec: The session.
+        warm: The worker that a fork of this process can become.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, warm: Warm | None = None) -> None:
+        self._warm = warm
+        self._group: str | None = None
+        self._kills: Kills | None = None
+        """What the kernel had killed for memory when a command began, and when it was killed itself."""
+        self._kills_at_end: Kills | None = None
         self.ranks: list[Rank] = []
         self.stacks_fd = self.their_stacks_fd = -1
         """One pipe takes the stacks of all, who know their end by the second of these numbers."""
@@ -97,6 +108,11 @@ class Team:
             OSError: There are no descriptors or processes left, or an output cannot be opened.
         """
         shared = self._shared_environment()
+        self._group = group
+        if self._spec.is_command:
+            from roost.lab import ran_out
+
+            self._kills = ran_out.kills(group)
         self.stacks_fd, self.their_stacks_fd = os.pipe()
         os.set_blocking(self.stacks_fd, False)
         for number, own in enumerate(self._spec.ranks or ({},)):
@@ -110,6 +126,7 @@ class Team:
                 stacks_fd=self.their_stacks_fd,
                 group=group,
                 terminal="" if number else self._spec.terminal,
+                warm=self._warm,
             )
             self.ranks.append(Rank(number, worker, output_fd, begins=begins))
         os.close(self.their_stacks_fd)
@@ -181,6 +198,11 @@ class Team:
         if rank is not None:
             rank.read_rest_of_report()
             rank.status = os.waitstatus_to_exitcode(status)
+            if self._kills is not None:
+                from roost.lab import ran_out
+
+                if ran_out.was_killed(rank.status):  # now: its group, which counts them, is gone in a moment
+                    self._kills_at_end = ran_out.kills(self._group)
         return rank
 
     def look(self, now: float) -> None:
@@ -211,9 +233,13 @@ class Team:
             overdue=overdue,
             is_command=self._spec.is_command,
         )
-        if self._spec.is_command and found.state == "failed" and found.reason == "exit":
-            line = last_line(self._spec.output, rank.output_begins)
-            return found._replace(error=f"{found.error}: {line}") if line else found
+        if self._spec.is_command and found.state in ("failed", "crashed") and found.reason in _BY_ITSELF:
+            from roost.lab import ran_out
+
+            lines = tail(self._spec.output, rank.output_begins)
+            if found.reason == "exit" and lines:
+                found = found._replace(error=f"{found.error}: {lines[-1]}")
+            return ran_out.named(found, lines, self._kills, self._kills_at_end)
         is_own = found.state in ("failed", "crashed") and found.reason != (limit.reason if limit else None)
         return found._replace(error=self._sentence(rank, found)) if is_own else found
 

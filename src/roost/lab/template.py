@@ -1,7 +1,8 @@
 """The process that guards are forked from: it has loaded all that a guard and its supervisor will need.
 
 It is a guard (`lab.guard`) whose stdin is a socket. The lab's daemon starts it (`lab.forked`), and it ends
-when nobody can ask it any more; its children go on. A message brings the descriptors of one guard, as that
+when its stdin does; its children go on. `lab.loaded` is another, which has loaded torch, too, and which
+whoever starts a session may ask. A message brings the descriptors of one guard, as that
 will have them: 0, 2, 3, 4, …; the answer is the guard's pid, with a descriptor that stands for it. What to
 run comes through the guard's own stdin, so one that nobody has heard of runs nothing.
 """
@@ -14,7 +15,9 @@ import gc
 import os
 import select
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Literal
 
 ASK = b"fork"
 FIRST_FD = 3
@@ -23,62 +26,141 @@ MOST_FDS = 250
 """In a message; the kernel takes 253."""
 
 
-def serve() -> None:
-    """Forks a guard for each message on stdin. Returns in every child, its descriptors in their places; never
-    in the template itself."""
-    _load()
-    asked = socket.socket(fileno=0)
-    poller, guards = select.poll(), dict[int, int]()
-    poller.register(0, select.POLLIN)
-    while True:
-        for fd, _ in poller.poll():
-            if fd in guards:
-                poller.unregister(fd)
-                os.close(fd)
-                os.waitpid(guards.pop(fd), 0)
-            elif _fork(asked, guards):
-                asked.detach()
-                return
-            for new in guards:
-                poller.register(new, select.POLLIN)
-
-
-def _load() -> None:
+def load() -> None:
     """What guard and supervisor would import one by one, after their start. None of it starts a thread: of
     several a fork copies one."""
-    from roost.base import durable  # noqa: F401
-    from roost.lab import capture, cgroup, peaks, restart, scope, watch  # noqa: F401
+    from roost.base import durable, process  # noqa: F401
+    from roost.lab import capture, cgroup, peaks, ran_out, restart, scope, watch  # noqa: F401
 
     scope.prctl()
     cgroup.clone3()
+    cgroup.can_make()  # which finds the mount, once for all; as that finds the boot
+    process.boot_id()
     codecs.lookup("ascii")  # a module, too: the record of a session needs it
+
+
+def serve(
+    listening: socket.socket | None = None,
+    *,
+    is_stale: Callable[[], bool] = lambda: False,
+    seconds: float | None = None,
+) -> None:
+    """Forks a guard for each message. Returns in every child, its descriptors in their places; never in the
+    template itself.
+
+    Args:
+        listening: Where others may ask than the one who holds the other end of stdin. Each is told, too, how
+            its guard has ended.
+        is_stale: Tells before each fork whether this process has become another than one that starts now. It
+            then forks no more, and ends with its last guard.
+        seconds: Ends when nothing has happened for so long; None: never.
+    """
     gc.collect()
     gc.freeze()  # else each child would copy the pages of all that is loaded
+    own = _Template(listening, is_stale)
+    while True:
+        asking = own.poller.poll(None if seconds is None else seconds * 1000)
+        if not asking and not own.has_guards:
+            os._exit(0)
+        for fd, _ in asking:
+            if own.handle(fd):
+                return
 
 
-def _fork(asked: socket.socket, guards: dict[int, int]) -> bool:
-    """Answers one message, and adds the guard by its descriptor; gives whether we are that guard."""
-    message, fds, flags, _ = socket.recv_fds(asked, len(ASK), MOST_FDS, socket.MSG_CMSG_CLOEXEC)
-    if not message:
-        os._exit(0)
-    if flags & socket.MSG_CTRUNC:
-        _close(fds)
-        asked.send(b"not all descriptors arrived")
+class _Template:
+    """Who may ask, and the guards that have not ended yet, by the descriptors that tell of them."""
+
+    def __init__(self, listening: socket.socket | None, is_stale: Callable[[], bool]) -> None:
+        self.poller = select.poll()
+        self._is_stale, self._forks = is_stale, True
+        self._listening = listening
+        self._askers: dict[int, socket.socket] = {}
+        self._guards: dict[int, tuple[int, socket.socket | None]] = {}
+        """The pid of each, and who wants to be told how it has ended."""
+        self._meet(socket.socket(fileno=0))
+        if listening is not None:
+            self.poller.register(listening, select.POLLIN)
+
+    @property
+    def has_guards(self) -> bool:
+        """Whether one lives."""
+        return bool(self._guards)
+
+    def handle(self, fd: int) -> bool:
+        """Does what a descriptor tells of; gives whether we are a guard that was forked for it."""
+        if fd in self._guards:
+            self._reap(fd)
+        elif fd in self._askers:
+            return self._answer(fd)
+        elif self._listening is not None:
+            self._meet(self._listening.accept()[0])
         return False
-    try:
-        pid = os.fork()
-    except OSError as error:
+
+    def _meet(self, asker: socket.socket) -> None:
+        self._askers[asker.fileno()] = asker
+        self.poller.register(asker, select.POLLIN)
+
+    def _gone(self, fd: int) -> int:
+        self.poller.unregister(fd)
+        return fd
+
+    def _answer(self, fd: int) -> bool:
+        asker = self._askers[fd]
+        try:
+            message, fds, flags, _ = socket.recv_fds(asker, len(ASK), MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            message = b""
+        if not message:
+            if fd == 0:
+                os._exit(0)
+            self._askers.pop(self._gone(fd)).close()
+            return False
+        self._forks = self._forks and not self._is_stale()
+        if flags & socket.MSG_CTRUNC or not self._forks:
+            _close(fds)
+            _tell(asker, b"it is stale, or not all descriptors have arrived")
+            return self._end_if_done()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _close(fds)
+            return _tell(asker, str(error).encode())
+        if pid == 0:
+            self._leave()
+            _place(fds)
+            return True
         _close(fds)
-        asked.send(str(error).encode())
+        pidfd = os.pidfd_open(pid)
+        self._guards[pidfd] = pid, asker if fd else None
+        self.poller.register(pidfd, select.POLLIN)
+        return _tell(asker, str(pid).encode(), pidfd)
+
+    def _reap(self, fd: int) -> None:
+        pid, asker = self._guards.pop(fd)
+        os.close(self._gone(fd))
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if asker is not None:
+            _tell(asker, str(code).encode())
+        self._end_if_done()
+
+    def _end_if_done(self) -> Literal[False]:
+        if not self._forks and not self._guards:
+            os._exit(0)
         return False
-    if pid == 0:
-        _close(guards)
-        _place(fds)
-        return True
-    _close(fds)
-    pidfd = os.pidfd_open(pid)
-    guards[pidfd] = pid
-    socket.send_fds(asked, [str(pid).encode()], [pidfd])
+
+    def _leave(self) -> None:
+        """In a guard: nothing of this is its."""
+        _close(self._guards)
+        self._askers.pop(0).detach()  # its number will have another meaning
+        for asker in self._askers.values():
+            asker.close()
+        if self._listening is not None:
+            self._listening.close()
+
+
+def _tell(asker: socket.socket, answer: bytes, *fds: int) -> Literal[False]:
+    with suppress(OSError):  # whoever has asked is gone: a guard whose stdin ends runs nothing
+        socket.send_fds(asker, [answer], fds)
     return False
 
 

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,9 +79,8 @@ def confirm(task: Task) -> None:
     """
     coming = _coming(task)
     try:
-        os.link(coming, _path(task))
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):  # something newer: that counts
+            os.link(coming, _path(task))
     except FileNotFoundError:  # somebody has confirmed it already
         return
     except OSError:  # a file system without second names
@@ -146,6 +146,8 @@ def _read(path: Path, package: Path) -> Ticket:
         body = json.loads(file.read(regular.SMALL))
     if body["format"] > FORMAT:
         raise ValueError("a newer roost has written it")
+    if "array" in body:  # what it was called in the first version of the queue
+        body["sweep"] = body.pop("array")
     task = msgspec.convert({**body, "package": str(package)}, Task)
     if path.name != f"task-{task.id}.json":
         raise ValueError(f"it tells of the task {task.id!r}")

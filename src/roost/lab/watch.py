@@ -124,4 +124,8 @@ class Watch:
         text = stall.sentence(found)
         say(team.output_fd, text)
         watch.pass_over_output()
+        if self._spec.is_noticed:
+            from roost.lab.notices import alone
+
+            alone.tell_stall(self._spec)
         return Ending("failed", 1, STALLED, text) if self._spec.limits.end_stalled else None

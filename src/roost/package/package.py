@@ -41,6 +41,7 @@ class Package:
         root: Path,
         *,
         name: str | None = None,
+        exactly: bool = False,
         values: Mapping[str, Any],
         provenance: Mapping[str, str] | None = None,
         request: Mapping[str, Any] | None = None,
@@ -52,6 +53,7 @@ class Package:
         Args:
             root: The save root; made if need be.
             name: The folder's name; the time when None.
+            exactly: A taken name is refused instead.
             values: All settings, interpolations unresolved (args.json).
             provenance: Which layer set which key.
             request: What was asked: kind, command line, description, … (request.json).
@@ -59,11 +61,13 @@ class Package:
             fill: Puts more into the folder, before that counts as a package.
 
         Raises:
+            Refused: The name is taken.
             OSError: It cannot be written; what was made is removed again.
             Exception: What ``fill`` raises; likewise.
         """
         root.mkdir(parents=True, exist_ok=True)
-        path = names.make_unique(root, name or names.time_name(time.time()))
+        make = names.make_exactly if exactly else names.make_unique
+        path = make(root, name or names.time_name(time.time()))
         try:
             manifest = (
                 snapshot.copy(selection, path) if selection else {"files": {}, "links": {}, "left_out": []}

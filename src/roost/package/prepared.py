@@ -33,17 +33,24 @@ class Prepared:
     description: str | None
 
     def create(
-        self, name: str | None, *, command: Sequence[str] = (), like: Package | None = None
+        self,
+        name: str | None,
+        *,
+        exactly: bool = False,
+        command: Sequence[str] = (),
+        like: Package | None = None,
     ) -> Package:
         """Makes the package; a taken name gets a suffix, None is the time.
 
         Args:
             name: The package's.
+            exactly: A taken name is refused instead.
             command: As it was typed.
             like: One that was just made of the same project: git is not asked again.
 
         Raises:
             UsageError: The description makes no folder name.
+            Refused: The name is taken.
             OSError: It cannot be written; what was made is removed.
         """
         if self.description:
@@ -51,6 +58,7 @@ class Prepared:
         package = Package.create(
             self.root,
             name=name,
+            exactly=exactly,
             values=self.config.values,
             provenance=self.config.provenance,
             request={

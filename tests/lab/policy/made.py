@@ -30,6 +30,7 @@ def task(
     """Submitted ten minutes ago; of cards, whole ones unless ``gb`` says otherwise."""
     need = Need(
         cards=gpus,
+        cores=other.pop("cores", None),
         memory_mb=None if gb is None else int(gb * GB),
         whole=other.pop("whole", False),
         time_limit=limit,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from roost.base.moment import dated_clock
+from roost.base.moment import clock, dated_clock
 from roost.devices.card import User
 from roost.lab.policy.state import Expected, Held, Placement, Rules, Window
 from roost.lab.policy.waiting import about
@@ -190,10 +190,20 @@ def test_what_must_wait_waits() -> None:
         task("e", after=("z",)),
         task("f", after=("w", "v")),
         task("g", begin=NOW, after=("w",)),
+        task("h", after_any=("x",)),
+        task("i", after_any=("y", "z", "w")),
+        task("j", after_any=("d",)),
+        task("k", begin=NOW + 10, attempt=2),
         cards=cards(9),
-        states={"x": "running", "y": "failed", "w": SUCCEEDED, "v": "pending"},
+        states={"d": "pending", "x": "running", "y": "failed", "w": SUCCEEDED, "v": "pending"},
     )
-    assert list(placed(found)) == ["g"]
+    assert list(placed(found)) == ["g", "i"]
+    assert found.reasons["h"] == "dependency: waits until x has ended (running)"
+    assert found.reasons["j"] == (
+        "dependency: y has failed, so d never starts; this one does once it is stopped"
+    )
+    again = clock(NOW + 10, seconds=True)
+    assert found.reasons["k"] == f"begin: not before {again}, because attempt 2 ended right after its start"
     assert found.reasons["a"] == "held: until somebody releases it (roost release a)"
     assert found.reasons["b"] == f"begin: not before {dated_clock(NOW + 7200, now=NOW)}"
     assert found.reasons["c"] == "dependency: waits until x has succeeded (running)"
@@ -204,12 +214,12 @@ def test_what_must_wait_waits() -> None:
 
 
 def test_a_sweep_keeps_its_limit_and_delays_nobody() -> None:
-    sweep = [task(f"{n}", array="s", most_parallel=2) for n in range(3)]
+    sweep = [task(f"{n}", sweep="s", most_parallel=2) for n in range(3)]
     found = decided(*sweep, task("z", submitted=NOW), cards=cards(3), live=[running(sweep[0], 0)])
     # Itself is live and pending here, but it is only counted.
     assert placed(found) == {"0": (1,), "z": (2,)}
     assert found.reasons["1"] == "sweep: 2 of its sweep run already, as many as may at once"
-    on_cpu = [task(f"{n}", gpus=0, array="s", most_parallel=1) for n in range(2)]
+    on_cpu = [task(f"{n}", gpus=0, sweep="s", most_parallel=1) for n in range(2)]
     assert list(placed(decided(*on_cpu, rules=Rules(cores=4)))) == ["0"]
 
 
@@ -220,7 +230,7 @@ def test_tasks_of_the_cpu_wait_for_cores_only() -> None:
     assert list(placed(found)) == ["0", "1"] and found.reasons["gpu"].startswith("cards: ")
     assert found.reasons["2"] == "cores: 2 tasks of the CPU run already, as many as may at once"
     none = decided(task("c", gpus=0), rules=Rules(cores=0))
-    assert none.reasons["c"] == "impossible: this machine runs no tasks of the CPU"
+    assert none.reasons["c"] == "impossible: needs no card, and this machine runs no tasks of the CPU"
 
 
 def test_what_is_learned_goes_before_what_was_asked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from roost.devices.card import Card, User
-from roost.lab.policy.keep import Kept, keep
+from roost.lab.policy.keep import Kept, Leaving, keep
 from roost.lab.policy.room import Room, Shape
 from roost.lab.policy.state import Held, State
 from roost.lab.task import STOPPING, Task
@@ -21,17 +21,11 @@ def kept(
 ) -> Kept | None:
     state = State(now=NOW, pending=(), live=live, cards=machine, held=held or {})
 
+    room, shape = Room(state), Shape.of(head.need)
     limits = {one.id: one.need.time_limit for one in live}
     ends = {id: math.inf if limit is None else NOW + limit for id, limit in limits.items()}
-    return keep(
-        head,
-        Shape.of(head.need),
-        Room(state),
-        now=NOW,
-        barred=barred,
-        end=lambda one: ends[one.id],
-        cost=lambda one: float(one.id),
-    )
+    when = Leaving(room, lambda one: ends[one.id]).when(shape, is_steady=False)
+    return keep(head, shape, room, when, now=NOW, barred=barred, cost=lambda one: float(one.id))
 
 
 def told(found: Kept | None) -> tuple[list[int], float | None] | None:
@@ -76,3 +70,24 @@ def test_opportunistic_tasks_that_lose_least_go() -> None:
     found = kept(task("h", gpus=1), cards(4), *stopping)
     assert told(found) == ([0], 0) and found is not None and found.evictions == ()
     assert told(kept(task("h", opportunistic=True), cards(4)[1:], *live)) == ([1], None)
+
+
+def test_what_was_found_is_remembered_until_somebody_comes_or_goes() -> None:
+    live = [running(task(f"{n}", limit=900), n) for n in range(2)]
+    room = Room(State(now=NOW, pending=(), live=live, cards=cards(3)))
+    ends, asked = {"0": NOW + 900, "1": NOW + 300, "new": NOW + 50}, []
+
+    def end(one: Task) -> float:
+        asked.append(one.id)
+        return ends[one.id]
+
+    leaving, shape = Leaving(room, end), Shape.of(task("h").need)
+    assert leaving.when(shape, is_steady=True) == [NOW + 900, NOW + 300, -math.inf] and asked == ["0", "1"]
+    room.take([room.places[2]], shape, task("new"))
+    assert leaving.when(shape, is_steady=True) == [NOW + 900, NOW + 300, NOW + 50] and asked[2:] == ["new"]
+    assert room.follow([live[0]], [])
+    ends["1"] = NOW + 301
+    assert leaving.when(shape, is_steady=True) == [-math.inf, NOW + 300, -math.inf], "nobody asked again"
+    assert leaving.when(shape, is_steady=False) == [-math.inf, NOW + 301, -math.inf]
+    ends["1"] = NOW + 302
+    assert leaving.when(shape, is_steady=True)[1] == NOW + 302, "what was not steady was forgotten"

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import os
 import random
+import runpy
+import subprocess
+import sys
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from roost.devices.card import Card, User
-from roost.lab.policy.decide import decide
+from roost.lab.policy import decide as deciding
+from roost.lab.policy.before import Ground
+from roost.lab.policy.decide import Policy
+from roost.lab.policy.kinds import Kinds
+from roost.lab.policy.queue import Charges, Some, first_of_each_user
 from roost.lab.policy.room import capacity_mb
 from roost.lab.policy.state import Decision, Expected, Held, Rules, State, Window
 from roost.lab.task import RUNNING, STOPPING, Need, Task
 from roost.operations.virtual import Job, Lab
 from tests.lab.policy.made import GB, NOW, card, cards, task
 
+ROOT = Path(__file__).parents[3]
 KINDS = {
-    "begin", "cards", "cores", "dependency", "drained", "foreign", "held", "impossible", "memory",
+    "begin", "cards", "closed", "cores", "dependency", "drained", "foreign", "held", "impossible", "memory",
     "reservation", "reserved", "sweep", "trouble",
 }  # fmt: skip
+
+
+class _Slow(deciding._Pass):
+    """Offers tasks in their order wherever one might have to be told why it waits."""
+
+    def _chosen(self, some: Some, charges: Charges | None) -> Some:
+        found: Some = []
+        for alike, tasks in some:
+            alike.reason = self.full.get(alike.shape, alike.reason)
+            outlasts = self.kept is not None and self._outlasts_head(alike)
+            if not alike.reason and not self.room.has(alike.shape, self._all_barred(outlasts, frozenset())):
+                tasks = first_of_each_user(tasks) if self.kept is None else tasks[:1]
+            if not alike.reason:
+                found.append((alike, tasks))
+        return found
+
+    def _chosen_for_cpu(self, some: Some, charges: Charges | None) -> Some:
+        return [one for one in some if not one[0].reason]
+
+
+def slowly(state: State) -> Decision:
+    """The same decision by fewer lines: nothing is kept of the last one, and hardly anything passed over."""
+    return _Slow(state, Ground(state)).decide(Kinds(state))
 
 
 class Machine:
@@ -28,6 +61,9 @@ class Machine:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.policy = Policy()
+        self.is_shared = self.random.random() < 0.3
+        self.closed: dict[str, frozenset[str]] = {}
         self.now = NOW
         self.rules = Rules(
             foreign=self.random.choice(("avoid", "fit", "ignore")),
@@ -48,11 +84,11 @@ class Machine:
         """Something happens, and a decision is made and carried out."""
         self.now += self.random.expovariate(1 / 300)
         kind = self.random.choices(
-            (self.come, self.end, self.foreign, self.lease, self.rule), (50, 35, 5, 5, 5)
+            (self.come, self.end, self.foreign, self.lease, self.rule, self.change), (50, 35, 5, 5, 5, 10)
         )[0]
         kind()
         state = self.state()
-        decision = decide(state)
+        decision = self.policy.decide(state)
         self.check(state, decision)
         for placed in decision.placements:
             one = self.pending.pop(placed.task)
@@ -76,6 +112,8 @@ class Machine:
             usage={"ann": 5000.0, "bob": 100.0},
             expected=self.expected,
             states=self.states,
+            closed=self.closed,
+            shared=self.is_shared,
             rules=self.rules,
         )
 
@@ -94,7 +132,7 @@ class Machine:
             user=pick(("ann", "bob", "cid")),
             priority=pick((0, 0, 0, 1)),
             submitted=self.now,
-            array=pick((None, None, "sweep")),
+            sweep=pick((None, None, "sweep")),
             most_parallel=2,
             held=self.random.random() < 0.05,
             begin=pick((None, None, None, self.now + 500)),
@@ -104,6 +142,15 @@ class Machine:
         self.states[new.id] = "pending"
         if self.random.random() < 0.2:
             self.expected[new.id] = Expected(pick((None, 2000)), pick((None, 600.0)))
+        if self.is_shared and self.random.random() < 0.1:
+            self.closed[new.id] = frozenset({f"GPU-{self.random.randrange(len(self.totals))}"})
+
+    def change(self) -> None:
+        """Somebody holds or releases one that waits, or gives it another priority."""
+        if self.pending:
+            one = self.pending[self.random.choice(list(self.pending))]
+            change: dict[str, Any] = self.random.choice(({"held": not one.held}, {"priority": 1}))
+            self.pending[one.id] = msgspec.structs.replace(one, **change)
 
     def end(self) -> None:
         if not self.live:
@@ -148,7 +195,7 @@ class Machine:
             assert kind in KINDS and words and "\n" not in reason
             self.kinds[kind] += 1
         assert all(self.live[id].need.opportunistic for id in decision.evictions)
-        assert decide(state) == decision
+        assert decision == slowly(state), "what was kept or passed over has changed the decision"
         self.check_cards(state, decision)
 
     def check_cards(self, state: State, decision: Decision) -> None:
@@ -163,6 +210,7 @@ class Machine:
         needs = {one.id: one.need.cards for one in state.pending}
         for placed in decision.placements:
             assert len(set(placed.cards)) == len(placed.cards) == needs[placed.task]
+            assert self.closed.get(placed.task, frozenset()).isdisjoint(placed.cards)
             for id in placed.cards:
                 new[id].append(placed.mb)
         for id, given in new.items():
@@ -279,3 +327,33 @@ def test_tasks_of_the_cpu_start_though_those_of_cards_wait() -> None:
     for _ in (lab := Lab(jobs, cards(1), Rules(cores=1))).passes():
         pass
     assert [lab.jobs[f"c{n}"].waited for n in range(20)] == [0.0] * 20
+
+
+@pytest.mark.parametrize("every", [0.0, 60.0])
+def test_two_processes_decide_the_same(every: float) -> None:
+    """Whatever the order of their sets and dicts: the whole simulation of the benchmark, twice."""
+    program = (
+        "import random, sys; sys.path.insert(0, 'bench'); import policy; "
+        f"policy.whole('', policy.tasks(150, random.Random(7), {every}), policy.cards(12))"
+    )
+    told = set()
+    for seed in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told.add(ran.stdout.split("|")[-2])
+    assert len(told) == 1 and len(told.pop().strip()) == 12
+
+
+@pytest.mark.parametrize("every", [0.0, 40.0, 400.0])
+def test_what_is_passed_over_would_have_been_told_the_same(every: float) -> None:
+    made = runpy.run_path(str(ROOT / "bench/policy.py"))
+    jobs = made["tasks"](150, random.Random(2), every)
+    rules = Rules(cores=3, most_per_card=4, longest_wait=40000.0, longest_wait_of_several=9000.0)
+    for state, found in Lab(jobs, made["cards"](8), rules).passes():
+        assert found == slowly(state)

@@ -50,14 +50,14 @@ def test_what_is_taken_is_gone() -> None:
     for left in ([0], [0], None):
         assert found(of, gb=8) == left
         if left:
-            of.take(of.places, shape)
+            of.take(of.places, shape, task("a"))
     assert found(of) is None and found(of, gb=1) is None
 
 
 def test_a_card_of_unknown_memory_is_taken_whole() -> None:
     of = room([card(0, 0), card(1, 8)])
     assert (found(of), found(of, gb=4), found(of, 2)) == ([1], [1], [0, 1])
-    of.take(of.places[:1], Shape.of(Need(cards=1)))
+    of.take(of.places[:1], Shape.of(Need(cards=1)), task("a"))
     assert found(of) == [1]
 
 

@@ -73,6 +73,8 @@ def test_who_has_the_cards_that_are_missing() -> None:
     why = decided(task("0", gpus=2), cards=cards(6), live=live, held=others).reasons["0"]
     has = f"GPU 0: train-a, GPU 1: {'n' * 23}…, GPU 2: bob, 2 more"
     assert why == f"cards: needs 2 whole cards; 1 is free ({has})"
+    drained = decided(task("0", gpus=2), cards=cards(2), live=live[:1], rules=Rules(drained=("GPU-0",)))
+    assert drained.reasons["0"] == "cards: needs 2 whole cards; 1 is free (GPU 0: train-a, drained)"
 
 
 def test_the_numbers_of_what_is_missing() -> None:

@@ -19,9 +19,10 @@ from roost.devices.leases import Holder
 from roost.lab import orders, session, start, taken, ticket
 from roost.lab.abandoned import end_abandoned
 from roost.lab.executors.protocol import NEVER_BEGAN, Seen
-from roost.lab.forked import Template
+from roost.lab.forked import Forked, Template
 from roost.lab.plan import Plan
-from roost.lab.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, Task
+from roost.lab.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
+from roost.lab.warm import Kept
 from roost.package.package import Package
 from roost.package.sessions import Session
 
@@ -35,14 +36,17 @@ class Local:
 
     Args:
         template: What the guards are forked from, if they can be.
+        kept: The templates of workers.
     """
 
-    def __init__(self, template: Template | None = None) -> None:
-        self._template = template
+    def __init__(self, template: Template | None = None, kept: Kept | None = None) -> None:
+        self._template, self._kept = template, kept
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Session] = {}
 
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
+        """As `Executor.start`: adds a session to the package, and gives it a supervisor that outlives us. An
+        attempt whose session stands already is not started again."""
         package = Package.open(task.package)
         if not ticket.stands(task):
             fix = "put its own back, or submit it again"
@@ -79,14 +83,20 @@ class Local:
             if held is not None:
                 held.close()
 
+        if self._kept is not None:
+            self._kept.keep(spec)  # for the next one
+
         def finish() -> None:
             coming.finish()
-            if isinstance(coming.child, subprocess.Popen):
+            if isinstance(coming.child, Forked):
+                coming.child.close()
+            else:
                 self._guards[task.id] = coming.child
 
         return finish
 
     def poll(self, task: Task) -> Seen:
+        """As `Executor.poll`, by the records of the package."""
         seen = self._look(task)
         self._reap(task)
         return seen
@@ -113,10 +123,12 @@ class Local:
         if seen.is_accident:
             end_abandoned(package)
         if seen.state in ENDED:
-            return seen._replace(in_vain=taken.in_vain(package, task.id), taken=taken.of(found))
+            in_vain = 0 if seen.state == SUCCEEDED else taken.in_vain(package, task.id)
+            return seen._replace(in_vain=in_vain, taken=taken.of(found))
         return seen
 
     def watch(self, task: Task) -> int | None:
+        """As `Executor.watch`: of the guard, else of the supervisor."""
         found = self._running(task)
         record = found.record if found is not None else None
         if not record or not hasattr(os, "pidfd_open"):
@@ -129,6 +141,7 @@ class Local:
         return None
 
     def ask(self, task: Task, *, now: bool) -> None:
+        """As `Executor.ask`, by a signal."""
         found = self._running(task)
         if found is not None:
             orders.ask(found, now=now)

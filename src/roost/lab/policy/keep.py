@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from operator import itemgetter
 
 from roost.lab.policy.room import Place, Room, Shape
 from roost.lab.task import STOPPING, Task
+
+_AT_ONCE = -math.inf
+_MOST_SHAPES, _MOST_CHANGES = 64, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +30,71 @@ class Kept:
     evictions: tuple[str, ...] = ()
 
 
+class Leaving:
+    """When cards become free, as those who are there leave one after the other. What was found for a shape is
+    remembered until somebody comes or goes.
+
+    Args:
+        room: What is left; changes.
+        end: When a live task ends; infinity where that is not known.
+    """
+
+    def __init__(self, room: Room, end: Callable[[Task], float]) -> None:
+        self._room, self._end = room, end
+        self._known: dict[Shape, list[float | None]] = {}
+        self._seen: dict[Shape, int] = {}
+        """How many of the room's changes each has seen."""
+
+    def when(self, shape: Shape, *, is_steady: bool) -> Sequence[float | None]:
+        """When it fits on each card; None: never, or nothing begins there.
+
+        Args:
+            shape: What it takes.
+            is_steady: Whether all ends are what they were for the last one; else nothing is remembered.
+        """
+        places, changes = self._room.places, self._room.changes
+        if not is_steady or len(self._known) > _MOST_SHAPES or len(changes) > _MOST_CHANGES:
+            self._known.clear()
+            changes.clear()
+        known = self._known.get(shape)
+        if known is None:
+            known = [self._when(place, shape) for place in places]
+            if is_steady:
+                self._known[shape] = known
+        else:
+            for index in set(changes[self._seen[shape] :]):
+                known[index] = self._when(places[index], shape)
+        self._seen[shape] = len(changes)
+        return known
+
+    def _when(self, place: Place, shape: Shape) -> float | None:
+        if place.closed or not place.fits_beside(shape, ()):
+            return None
+        if shape.whole:
+            leases = [leaves for leaves, _ in place.leases]
+            return max([*map(self._end, place.live), *leases], default=_AT_ONCE)
+        there = [(self._end(task), task.reserved_mb) for task in place.live]
+        there += place.leases
+        there.sort(key=_by_end, reverse=True)
+        staying: list[int | None] = []
+        for leaves, mb in there:  # from whoever stays longest to the first one beside whom it does not fit
+            staying.append(mb)
+            if not place.fits_beside(shape, staying):
+                return leaves
+        return _AT_ONCE
+
+
+_by_end = itemgetter(0)
+
+
 def keep(
     task: Task,
     shape: Shape,
     room: Room,
+    when: Sequence[float | None],
     *,
     now: float,
     barred: frozenset[int],
-    end: Callable[[Task], float],
     cost: Callable[[Task], float],
 ) -> Kept | None:
     """What is kept for a task that does not fit now; None where it would not fit if all tasks had ended.
@@ -42,66 +103,62 @@ def keep(
         task: The head of the queue.
         shape: What it takes.
         room: What is left.
+        when: It fits on each card, as `Leaving` tells.
         now: Unix seconds.
         barred: Indices of cards that it must not have.
-        end: When a live task ends; infinity where that is not known.
         cost: What is lost if an opportunistic task is stopped, in seconds of a card.
     """
     if room.someday(shape) < shape.cards:
         return None
-    places = [place for place in room.places if not place.closed and place.index not in barred]
-    if not task.need.opportunistic and any(one.need.opportunistic for place in places for one in place.live):
-        evicting = _by_evictions(task, shape, places, now=now, cost=cost)
+    places = room.places
+    if not task.need.opportunistic:
+        evicting = _by_evictions(task, shape, room, when, now=now, barred=barred, cost=cost)
         if evicting is not None:
             return evicting
-    found = []
-    for place in places:
-        when = _when(place, shape, now, end)
-        if when is not None:
-            found.append((when, place.index, place))
+    found = [
+        (leaves if leaves > now else now, index)
+        for index, leaves in enumerate(when)
+        if leaves is not None and index not in barred
+    ]
     if len(found) < shape.cards:
         return None
-    found.sort()
-    chosen = found[: shape.cards]
+    chosen = nsmallest(shape.cards, found)
     start = chosen[-1][0]
-    return Kept(task, tuple(place for *_, place in chosen), None if math.isinf(start) else start)
-
-
-_by_end = itemgetter(0)
-
-
-def _when(place: Place, shape: Shape, now: float, end: Callable[[Task], float]) -> float | None:
-    """When it fits there, if those who are there leave one after the other; None: not even then."""
-    if not place.fits_beside(shape, ()):
-        return None
-    there = [(end(task), task.reserved_mb) for task in place.live]
-    there += place.leases
-    if shape.whole:
-        return max([now, *[leaves for leaves, _ in there]])
-    there.sort(key=_by_end, reverse=True)
-    staying: list[int | None] = []
-    for leaves, mb in there:  # from whoever stays longest to the first one beside whom it does not fit
-        staying.append(mb)
-        if not place.fits_beside(shape, staying):
-            return max(leaves, now)
-    return now
+    return Kept(task, tuple(places[index] for _, index in chosen), None if math.isinf(start) else start)
 
 
 def _by_evictions(
-    task: Task, shape: Shape, places: Sequence[Place], *, now: float, cost: Callable[[Task], float]
+    task: Task,
+    shape: Shape,
+    room: Room,
+    when: Sequence[float | None],
+    *,
+    now: float,
+    barred: frozenset[int],
+    cost: Callable[[Task], float],
 ) -> Kept | None:
     """The cards that opportunistic tasks give up for it, where that suffices: those that lose least."""
-    found = []
-    for place in places:
-        lost = _given_up(place, shape, cost)
-        if lost is not None:
-            found.append((lost[0], place.index, place, lost[1]))
+    places = room.places
+    yielding = {
+        index: _given_up(place, shape, cost)
+        for index, place in enumerate(places)
+        if place.opportunistic and when[index] is not None and index not in barred
+    }
+    if not yielding:
+        return None
+    found = [(lost[0], index) for index, lost in yielding.items() if lost is not None]
+    found += [
+        (0.0, index)
+        for index, leaves in enumerate(when)
+        if leaves == _AT_ONCE and index not in barred and index not in yielding
+    ]
     if len(found) < shape.cards:
         return None
-    found.sort(key=lambda one: one[:2])
-    chosen = found[: shape.cards]
-    evicted = {one.id for *_, given_up in chosen for one in given_up if one.state != STOPPING}
-    return Kept(task, tuple(one[2] for one in chosen), now, tuple(sorted(evicted)))
+    chosen = [index for _, index in nsmallest(shape.cards, found)]
+    evicted = {
+        one.id for index in chosen for one in (yielding.get(index) or (0.0, ()))[1] if one.state != STOPPING
+    }
+    return Kept(task, tuple(places[index] for index in chosen), now, tuple(sorted(evicted)))
 
 
 def _given_up(

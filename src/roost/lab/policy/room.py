@@ -26,6 +26,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, need: Need, learned_mb: int | None = None) -> Shape:
+        """Of a task with this need; of one whose memory earlier runs have taught, with that."""
         mb = (need.memory_mb if learned_mb is None else learned_mb) or 0
         is_whole = need.whole or not mb
         return cls(need.cards, max(mb, need.least_mb or 0), is_whole)
@@ -35,8 +36,8 @@ class Place:
     """A card with what is on it."""
 
     __slots__ = (
-        "beyond", "card", "closed", "count", "guests", "index", "leases", "left", "live", "most",
-        "most_tasks", "others", "single",
+        "beyond", "card", "closed", "count", "guests", "index", "is_plain", "leases", "left", "live", "most",
+        "most_tasks", "opportunistic", "others", "single",
     )  # fmt: skip
 
     def __init__(self, card: Card, index: int, rules: Rules) -> None:
@@ -47,6 +48,8 @@ class Place:
         self.left = self.most
         self.count = 0
         self.live: list[Task] = []
+        self.opportunistic = 0
+        """How many of these are."""
         self.leases: list[tuple[float, int | None]] = []
         """Of others: when they end, and their memory; None: the whole."""
         self.guests: list[str] = []
@@ -57,9 +60,12 @@ class Place:
         """What they use, and what tasks use beyond their reservation."""
         self.closed = ""
         """Why nothing begins on it."""
+        self.is_plain = False
+        """Whether it is open, and nobody without a lease is on it: what is left follows from who is there."""
 
     @property
     def name(self) -> str:
+        """As people know the card."""
         return f"GPU {self.card.number}"
 
     @property
@@ -76,6 +82,15 @@ class Place:
     def takes_more(self) -> bool:
         """Whether one more task may share it, as far as their number goes."""
         return not self.single and (self.most_tasks is None or self.count < self.most_tasks)
+
+    def seat(self, task: Task) -> None:
+        """It is here; what it holds is counted by `hold`."""
+        self.live.append(task)
+        self.opportunistic += task.need.opportunistic
+
+    def leave(self, task: Task) -> None:
+        self.live.remove(task)
+        self.opportunistic -= task.need.opportunistic
 
     def hold(self, mb: int | None) -> None:
         """Somebody has so much of it; None: the whole."""
@@ -125,6 +140,9 @@ class Room:
         self.closed_shared: list[tuple[int, int]] = []
         self.closed_empty: list[tuple[int, int]] = []
         self._someday: dict[bool, list[int]] = {True: [], False: []}
+        self._taken: list[Place] = []
+        self.changes: list[int] = []
+        """The indices of places, each time that somebody has come or gone."""
         drained = frozenset(state.rules.drained)
         for place in self.places:
             place.closed = _closed(place, drained, state.rules)
@@ -142,7 +160,7 @@ class Room:
         for task in state.live:
             for card in task.cards:
                 if (place := self.by_id.get(card)) is not None:
-                    place.live.append(task)
+                    place.seat(task)
                     place.hold(task.reserved_mb)
         for card, leases in state.held.items():
             if (place := self.by_id.get(card)) is not None:
@@ -155,6 +173,7 @@ class Room:
                 place.see_processes()
 
     def _add(self, place: Place) -> None:
+        place.is_plain = not (place.closed or place.others or place.beyond)
         if not place.closed:
             self._someday[False].append(place.most - (place.beyond if place.others else 0))
             if not place.others:
@@ -230,14 +249,52 @@ class Room:
         start = min(starts, key=lambda at: indices[at + last] - indices[at])
         return indices[start : start + shape.cards]
 
-    def take(self, places: Iterable[Place], shape: Shape) -> None:
-        """Gives it these cards."""
+    def take(self, places: Iterable[Place], shape: Shape, task: Task) -> None:
+        """Gives a task these cards."""
         for place in places:
-            _discard(self.empty, (place.most, place.index))
-            _discard(self.shared, (place.left, place.index))
+            self._unlist(place)
+            place.seat(task)
             place.hold(None if shape.whole else shape.mb)
-            if place.takes_more and place.left > 0:
-                insort(self.shared, (place.left, place.index))
+            self._list(place)
+            self._taken.append(place)
+            self.changes.append(place.index)
+
+    def follow(self, gone: Iterable[Task], come: Iterable[Task]) -> bool:
+        """Goes on from the state of which it was made, whatever was taken since, to one that differs by these
+        live tasks; False, and of no use any more, where that does not tell all."""
+        changed = set(self._taken)
+        for place in self._taken:
+            place.leave(place.live[-1])
+        self._taken.clear()
+        by_id = self.by_id
+        for task in gone:
+            for place in [by_id[card] for card in task.cards if card in by_id]:
+                place.leave(task)
+                changed.add(place)
+        for task in come:
+            for place in [by_id[card] for card in task.cards if card in by_id]:
+                place.seat(task)
+                changed.add(place)
+        for place in changed:
+            if not place.is_plain:
+                return False
+            self._unlist(place)
+            place.left, place.count = place.most, 0
+            for mb in (*[task.reserved_mb for task in place.live], *[mb for _, mb in place.leases]):
+                place.hold(mb)
+            self._list(place)
+            self.changes.append(place.index)
+        return True
+
+    def _unlist(self, place: Place) -> None:
+        _discard(self.empty, (place.most, place.index))
+        _discard(self.shared, (place.left, place.index))
+
+    def _list(self, place: Place) -> None:
+        if place.takes_more and place.left > 0:
+            insort(self.shared, (place.left, place.index))
+        if not place.count:
+            insort(self.empty, (place.most, place.index))
 
 
 def usable(cards: Sequence[Card], rules: Rules) -> Sequence[Card]:

@@ -38,7 +38,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Cards on which nothing more begins."""
     reserved: tuple[Window, ...] = ()
     cores: int = 1
-    """How many tasks of the CPU run at once."""
+    """That tasks of the CPU have together; each counts as one that does not say more."""
     longest_wait: float = 7 * 86400.0
     """Seconds after which a task goes before others of its class, whatever priority and share they have."""
     longest_wait_of_several: float = 86400.0

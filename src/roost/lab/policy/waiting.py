@@ -20,11 +20,14 @@ from roost.lab.policy.words import (
     DEPENDENCY,
     HELD,
     MEMORY,
+    NEVER,
+    NOR_THIS,
     RESERVATION,
     RESERVED,
     SWEEP,
+    word_of,
 )
-from roost.lab.task import CRASHED, FAILED, STOPPED, SUCCEEDED, Need, Task
+from roost.lab.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, Need, Task
 
 _NEVER_SUCCEEDS = {
     FAILED: "has failed",
@@ -40,7 +43,12 @@ def impossible(need: Need, cards: Sequence[Card], rules: Rules) -> str | None:
     Cards that are drained, in trouble or in use count: they may come back.
     """
     if not need.cards:
-        return None if rules.cores > 0 else "needs no card, and this machine runs no tasks of the CPU"
+        if rules.cores <= 0:
+            return "needs no card, and this machine runs no tasks of the CPU"
+        most = rules.cores
+        return (
+            None if (need.cores or 1) <= most else f"needs {need.cores} cores, and tasks may have {most} here"
+        )
     found = usable(cards, rules)
     return too_large(Shape.of(need), sorted(capacity_mb(card, rules) for card in found), found)
 
@@ -80,10 +88,20 @@ def dependency(after: str, state: str | None, cause: str | None = None) -> str |
     if state == SUCCEEDED:
         return None
     if cause is not None:
-        return f"{DEPENDENCY}: {cause}, so {after} never starts, nor does this one"
+        return f"{DEPENDENCY}: {cause}, so {after} never starts{NOR_THIS}"
     if (why := never(after, state)) is not None:
-        return f"{DEPENDENCY}: {why}, so it never starts"
+        return f"{DEPENDENCY}: {why}{NEVER}"
     return f"{DEPENDENCY}: waits until {after} has succeeded ({state})"
+
+
+def until_ended(other: str, state: str | None, cause: str | None = None) -> str | None:
+    """Why a task waits for the end of another one, whatever that is; None if it has ended. Arguments as of
+    `dependency`; one that nobody knows any more has ended."""
+    if state is None or state in ENDED:
+        return None
+    if cause is not None:
+        return f"{DEPENDENCY}: {cause}, so {other} never starts; this one does once it is stopped"
+    return f"{DEPENDENCY}: waits until {other} has ended ({state})"
 
 
 def never(id: str, state: str | None) -> str | None:
@@ -94,20 +112,46 @@ def never(id: str, state: str | None) -> str | None:
 
 
 def held(task: Task) -> str:
+    """Somebody holds it back."""
     return f"{HELD}: until somebody releases it (roost release {task.id})"
 
 
-def begin(moment: float, now: float) -> str:
+def begin(task: Task, now: float) -> str:
+    """Its time has not come; after an attempt that is the end of a pause, whatever was asked before."""
+    moment = task.begin or 0.0
+    if task.attempt:
+        why = f"attempt {task.attempt} ended right after its start"
+        return f"{BEGIN}: not before {clock(moment, seconds=True)}, because {why}"
     return f"{BEGIN}: not before {dated_clock(moment, now=now)}"
 
 
 def sweep(most: int) -> str:
+    """As many of its sweep run as may at once."""
     return f"{SWEEP}: {most} of its sweep {_run(most)} already, as many as may at once"
 
 
-def cores(most: int) -> str:
-    tasks = "task" if most == 1 else "tasks"
-    return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
+def cores(asked: int, left: int, most: int, *, running: int) -> str:
+    """There are not enough cores.
+
+    Args:
+        asked: How many are needed.
+        left: How many are left.
+        most: How many tasks may have together.
+        running: How many tasks have some.
+    """
+    if asked == 1 and running == most:
+        tasks = "task" if most == 1 else "tasks"
+        return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
+    return f"{CORES}: needs {_of_the_cpu(asked)}; {max(0, left) or 'none'} of {most} {_is(left)} free"
+
+
+def cores_kept(head: Task, count: int, start: float, now: float) -> str:
+    """It would fit, on cores that are kept for the head of those that wait for some."""
+    when = "" if math.isinf(start) else f", which starts {about(start, now)}"
+    return (
+        f"{CORES}: {_of_the_cpu(count)} are kept for {head.name} ({head.id}){when}; this one may not have "
+        "ended by then"
+    )
 
 
 def behind(kept: Kept, now: float) -> str:
@@ -120,10 +164,12 @@ def behind(kept: Kept, now: float) -> str:
 
 
 def closed(name: str) -> str:
+    """It may not have this card."""
     return f"{CLOSED}: it may not have {name}"
 
 
 def reserved(window: Window, name: str) -> str:
+    """The card is kept free at this time, for somebody or from all."""
     whose = f"{window.user}'s" if window.user else "drained"
     return f"{RESERVED}: {name} is {whose} from {clock(window.begin)} to {clock(window.end)}"
 
@@ -164,8 +210,9 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
 def _holders(shape: Shape, room: Room) -> str:
     """Who has the other cards."""
     free = {index for _, index in room.candidates(shape)}
-    taken = [place for place in room.places if place.count and place.index not in free and not place.closed]
-    told = [f"{place.name}: {_cut(place.holder)}" for place in taken[:_MOST_HOLDERS]]
+    taken = [place for place in room.places if place.count and place.index not in free]
+    closed = {place.name: f", {word_of(place.closed)}" for place in taken if place.closed}
+    told = [f"{one.name}: {_cut(one.holder)}{closed.get(one.name, '')}" for one in taken[:_MOST_HOLDERS]]
     more = [f"{len(taken) - len(told)} more"] if len(taken) > len(told) else []
     return f" ({', '.join([*told, *more])})" if told else ""
 
@@ -190,6 +237,10 @@ def _names(kept: Kept) -> str:
 
 def _cards(count: int, kind: str = "") -> str:
     return f"one {kind}card" if count == 1 else f"{count} {kind}cards"
+
+
+def _of_the_cpu(count: int) -> str:
+    return "one core" if count == 1 else f"{count} cores"
 
 
 def _run(count: int) -> str:

@@ -15,6 +15,14 @@ ROOM = (CARDS, MEMORY, RESERVATION, RESERVED, DRAINED, TROUBLE, FOREIGN)
 TOLD = (HELD, BEGIN, DEPENDENCY, SWEEP, CORES, *ROOM, IMPOSSIBLE, TAKEN, MACHINE, DISK, RACE)
 """All that people read."""
 
+NEVER, NOR_THIS = ", so it never starts", ", nor does this one"
+"""What a reason ends with whose task waits for what can come no more."""
+
+
+def is_hopeless(reason: str) -> bool:
+    """Whether what a task waits for can come no more."""
+    return word_of(reason) == DEPENDENCY and reason.endswith((NEVER, NOR_THIS))
+
 
 def word_of(reason: str) -> str:
     """The word of a reason; that of another text means nothing."""

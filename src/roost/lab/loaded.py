@@ -1,0 +1,124 @@
+"""The process that workers are forked from: it has imported torch and taken a step, on one thread.
+
+    python -P -m roost.lab.loaded SOCKET
+
+It is a template (`lab.template`): a guard that it forks forks a supervisor, and that one a child which
+becomes the worker in place (`lab.become`), where it would start an interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from roost.lab import become, guard, template
+
+_IDLE_SECONDS = 900.0
+_QUEUE = 64
+_HOUSE = Path(__file__).parents[1]
+
+
+def serve(path: Path) -> NoReturn:
+    """Loads what a training imports, then listens.
+
+    Args:
+        path: Of the socket. It is there once this process is ready to be forked.
+    """
+    started_with, descriptors = dict(os.environ), _descriptors()
+    template.load()
+    warm = become.Warm(started_with, prepare=_load())
+    opened = _descriptors() - descriptors
+    if opened:  # a child could not tell them from those that it must not have
+        sys.exit(f"no warm start: what was imported has opened {sorted(opened)}")
+    if _threads_after_a_fork() > 1:
+        sys.exit("no warm start: what was imported has started threads, of which a fork copies one")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    os.chdir(path.parent)  # a socket's name may have 107 letters
+    listening.bind(f"{path.name}.new")
+    listening.listen(_QUEUE)
+    os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
+    os.chdir("/")
+    template.serve(listening, is_stale=_Loaded(path).is_stale, seconds=_IDLE_SECONDS)
+    os._exit(guard.main(warm))
+
+
+def _load() -> Callable[[], object]:
+    """Gives what a worker does first: it begins with random numbers of its own where nobody sets a seed.
+    Python's generator sees to that itself, and torch's always begins with the same."""
+    import numpy as np
+    import torch
+    import torch._dynamo  # the first optimizer imports it: a second
+
+    from roost.project import assemble, native  # noqa: F401
+
+    before = torch.get_rng_state(), str(np.random.get_state())
+    if not _has_accelerator():
+        _step()
+    if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
+        sys.exit("no warm start: what was imported draws random numbers")
+    return np.random.seed
+
+
+def _has_accelerator() -> bool:
+    """Whether a backward pass would ask for the number of GPUs, and so for ever know that of the template."""
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dri"))
+
+
+def _step() -> None:
+    """A first step of the smallest kind imports and sets up what each first step does. It draws no random
+    number, and these operations are too small for a second thread: a child of a process that has used two of
+    OpenMP hangs. To allow only one would be seen in the child."""
+    import torch
+
+    weight = torch.nn.Parameter(torch.zeros(2, 2))
+    optimizer = torch.optim.AdamW([weight])
+    loss = (torch.ones(2, 2) @ weight).square().sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _descriptors() -> set[str]:
+    return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}  # noqa: PTH208
+
+
+def _threads_after_a_fork() -> int:
+    """Of this process once it is about to fork: some libraries end their threads then."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+class _Loaded:
+    """The files that were loaded: who has changed them expects the change to hold.
+
+    Args:
+        socket_path: Where this process can be asked.
+    """
+
+    def __init__(self, socket_path: Path) -> None:
+        self._socket = socket_path
+        paths = (*_HOUSE.rglob("*.py"), *map(Path, sys.path))
+        self._times = {path: _changed(path) for path in paths}
+
+    def is_stale(self) -> bool:
+        """Whether one of roost's files is another than was loaded, a package was installed or removed, or
+        somebody had to wait and has removed the socket."""
+        return not self._socket.exists() or any(_changed(path) != time for path, time in self._times.items())
+
+
+def _changed(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""What a process takes over from the one that starts it: two that are started with the same could be one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_OF_THE_RUN = ("ROOST_", "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_OF_THE_TERMINAL = (
+    "_", "PWD", "OLDPWD", "SHLVL", "TERM", "TERM_", "COLUMNS", "LINES", "WINDOWID", "DISPLAY", "SSH_", "TMUX",
+    "STY", "XDG_SESSION_", "DBUS_SESSION_BUS_ADDRESS", "PYTEST_CURRENT_TEST",
+)  # fmt: skip
+_UNREAD = frozenset((*_OF_THE_RUN, *_OF_THE_TERMINAL))
+"""Names, and with an underscore at the end beginnings of names, that neither Python nor torch reads when it
+starts. The worker finds its own values in them all the same."""
+_BEGINNINGS = tuple(name for name in _UNREAD if name.endswith("_") and name != "_")
+
+_STATUS = (
+    "Umask", "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp",
+    "Cpus_allowed", "Mems_allowed",
+)  # fmt: skip
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
+_DIGITS = 20
+
+
+def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which a process can differ from another before it has done anything."""
+    return {name: value for name, value in env.items() if not _is_unread(name)}
+
+
+def key(command: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """A name for a program as this process would start it: its arguments and variables, and our own limits,
+    rights, cores, groups and namespaces. None if they cannot be told.
+
+    Args:
+        command: The program.
+        env: Its environment.
+    """
+    own = Path("/proc/self")
+    try:
+        status = dict(line.split(":", 1) for line in (own / "status").read_text().splitlines())
+        told = [
+            list(command),
+            sorted(read_at_start(env).items()),
+            [status.get(name) for name in _STATUS],
+            [(own / name).read_text() for name in ("limits", "cgroup", "oom_score_adj")],
+            [str((own / "ns" / name).readlink()) for name in _NAMESPACES if (own / "ns" / name).is_symlink()],
+            os.getpriority(os.PRIO_PROCESS, 0),
+        ]
+    except (OSError, ValueError):
+        return None
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_DIGITS]
+
+
+def _is_unread(name: str) -> bool:
+    return name in _UNREAD or name.startswith(_BEGINNINGS)

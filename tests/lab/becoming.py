@@ -1,0 +1,30 @@
+"""A process that has started as a template does, and becomes what looks about itself; see test_become.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from roost.lab import become
+
+
+def main() -> None:
+    started_with = dict(os.environ)
+    os.environ["SET_BY_AN_IMPORT"] = "yes"
+    warm = become.Warm(started_with, prepare=lambda: print("prepared"))
+    command = [sys.orig_argv[0], *become.WORKER, *sys.argv[1:]]
+    env = {**started_with, "ROOST_TOKEN": "abcdef0123456789" * 2, "ROOST_OWN": "own"}
+    assert warm.can_become(command, env)
+    assert not warm.can_become(command, {**env, "OTHER": "1"})
+    assert not warm.can_become([*command[:3], "other", *command[4:]], env)
+    kept, lost = os.open("/dev/null", os.O_RDONLY), os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(kept, True)
+    Path("fds").write_text(f"{kept} {lost}")
+    try:
+        warm.become(command, env)
+    finally:
+        print("unwound")
+
+
+main()

@@ -1,0 +1,54 @@
+"""The names of programs: the same for what cannot be told apart, another for anything else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.lab import surroundings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+COMMAND = ["python", "-m", "roost.worker"]
+ENV = {"PATH": "/bin", "HOME": "/root"}
+
+
+def test_what_a_terminal_or_a_run_sets_is_not_read_at_the_start() -> None:
+    more = {
+        "SSH_TTY": "x",
+        "TERM": "x",
+        "_": "x",
+        "ROOST_TOKEN": "x",
+        "RANK": "3",
+        "CUDA_VISIBLE_DEVICES": "1",
+    }
+    assert surroundings.read_at_start(ENV | more) == ENV
+    found = surroundings.key(COMMAND, ENV)
+    assert found is not None and surroundings.key(COMMAND, ENV | more) == found
+    assert surroundings.key(COMMAND, dict(reversed(ENV.items()))) == found
+
+
+@pytest.mark.parametrize(
+    "name", ["TERMINFO", "RANKS", "_X", "LD_PRELOAD", "PYTHONHASHSEED", "OMP_NUM_THREADS"]
+)
+def test_anything_else_makes_another(name: str) -> None:
+    assert surroundings.key(COMMAND, ENV | {name: "1"}) != surroundings.key(COMMAND, ENV)
+
+
+def test_so_do_the_command_and_what_the_caller_may_do() -> None:
+    found = surroundings.key(COMMAND, ENV)
+    assert surroundings.key([*COMMAND, "-v"], ENV) != found
+    before = os.umask(0o77)
+    try:
+        assert surroundings.key(COMMAND, ENV) != found
+    finally:
+        os.umask(before)
+    assert surroundings.key(COMMAND, ENV) == found
+
+
+def test_what_cannot_be_read_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "Path", lambda _: tmp_path)
+    assert surroundings.key(COMMAND, ENV) is None

@@ -1,0 +1,37 @@
+"""A template for warm starts, as the lab's daemon keeps them, for runs that this process starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from unittest import mock
+
+from roost.lab import warm
+from roost.lab.spec import Spec
+from roost.operations import starting
+from tests.waiting import wait_for
+
+
+def spec(**env: str) -> Spec:
+    """What a worker of this process's runs on the CPU would be started with."""
+    argv = [*starting._WORKER, "/package", "1"]
+    made = starting.environment(cpu=True) | env
+    return Spec(argv, cwd="/", env=made, package="", session=1, output="", session_file="", token="")
+
+
+@contextlib.contextmanager
+def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.Kept]:
+    """As long as this lasts, runs of this environment start warm.
+
+    Args:
+        folder: For the sockets.
+        waits: Whether to begin only once they can.
+    """
+    with mock.patch.dict(os.environ, {warm.FOLDER_VARIABLE: str(folder)}), closing(warm.Kept()) as kept:
+        kept.keep(spec())
+        if waits:
+            wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
+        yield kept
