@@ -47,6 +47,10 @@ class Forked:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signum)
 
+    def kill(self) -> None:
+        """Kills it."""
+        self.send_signal(signal.SIGKILL)
+
     def poll(self) -> int | None:
         """None while it lives, then its exit code, or minus the signal that ended it; 1: nobody can tell."""
         with suppress(subprocess.TimeoutExpired):

@@ -179,7 +179,7 @@ def _end(child: Guard, spec: Spec) -> None:
     child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
     if child.poll() is None:  # else its pid may be somebody else's by now
         kill_tree(child.pid, include_root=False)
-    child.send_signal(signal.SIGKILL)
+    child.kill()
     meeting.remove(spec.token)
     group = cgroup.path_of(spec.token)
     if group is not None:
