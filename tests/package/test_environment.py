@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,8 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
         and found["seed"] == 7
         and found["variables"]["OMP_NUM_THREADS"] == "2"
     )
-    assert found["packages"]["torch"] and found["stack"].keys() == STACK.keys()
+    installed = {one.metadata["Name"]: one.version for one in metadata.distributions()}
+    assert found["packages"] == dict(sorted(installed.items())) and found["stack"].keys() == STACK.keys()
     assert found["stack"]["device"] == "cpu" and type(found["stack"]["torch"]) is str
     assert environment.differences(found["stack"], environment.stack("cpu")) == []
     assert found["roost"] == roost.__version__ and found["python"].startswith("3.")

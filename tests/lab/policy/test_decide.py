@@ -181,6 +181,15 @@ def test_a_card_that_is_reserved_takes_others_only_if_they_end_before() -> None:
     assert placed(decided(task("long"), cards=cards(1), rules=over)) == {"long": (0,)}
 
 
+def test_behind_the_head_each_one_is_told_what_is_in_his_own_way() -> None:
+    rules = Rules(reserved=(Window(card="GPU-1", user="bob", begin=NOW + 600, end=NOW + 9000),))
+    head = task("head", gpus=2, user="bob", priority=1)
+    two = [task(user[0], user=user) for user in ("ann", "bob")]
+    found = decided(head, *two, cards=cards(2), live=[running(task("x", limit=900), 0)], rules=rules)
+    assert found.head == "head" and placed(found) == {}
+    assert [found.reasons[id].partition(":")[0] for id in "ab"] == ["reserved", "reservation"]
+
+
 def test_what_must_wait_waits() -> None:
     found = decided(
         task("a", held=True),

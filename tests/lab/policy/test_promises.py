@@ -62,7 +62,7 @@ class Machine:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.policy = Policy()
-        self.is_shared = self.random.random() < 0.3
+        self.is_shared, self.closes = self.random.choice(((False, False), (True, False), (True, True)))
         self.closed: dict[str, frozenset[str]] = {}
         self.now = NOW
         self.rules = Rules(
@@ -142,7 +142,7 @@ class Machine:
         self.states[new.id] = "pending"
         if self.random.random() < 0.2:
             self.expected[new.id] = Expected(pick((None, 2000)), pick((None, 600.0)))
-        if self.is_shared and self.random.random() < 0.1:
+        if self.closes and self.random.random() < 0.1:
             self.closed[new.id] = frozenset({f"GPU-{self.random.randrange(len(self.totals))}"})
 
     def change(self) -> None:
