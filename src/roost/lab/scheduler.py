@@ -20,13 +20,14 @@ from roost.lab.attempts import Attempts
 from roost.lab.executors.protocol import Executor
 from roost.lab.expectation import Expectations
 from roost.lab.neighbours import Neighbours
-from roost.lab.policy.decide import decide
+from roost.lab.policy.decide import Policy
 from roost.lab.policy.room import capacity_mb, shared_mb, spare_mb, usable
 from roost.lab.policy.state import Placement, Rules, State
 from roost.lab.policy.words import CARDS, DISK, MACHINE, RACE, TAKEN, word_of
 from roost.lab.rules import rules_in
+from roost.lab.standing import Standing, Tasks
 from roost.lab.store import Raced, Store
-from roost.lab.task import EVICT, FAILED, LIVE, PENDING, Task
+from roost.lab.task import EVICT, FAILED, PENDING, Task
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 """What the machine has too little of, whatever the task is."""
@@ -59,6 +60,7 @@ class Scheduler:
         self, store: Store, executor: Executor, attempts: Attempts, ask: Callable[[], list[Card]]
     ) -> None:
         self._store, self._executor, self._attempts, self._ask = store, executor, attempts, ask
+        self._standing, self._policy = Standing(store), Policy()
         self._neighbours = Neighbours()
         self._expectations = Expectations(store)
         self._reasons: dict[str, str] = {}
@@ -67,15 +69,16 @@ class Scheduler:
     def run(self) -> float | None:
         """One pass; gives in how many seconds another one may find more room although nobody wakes us. None:
         nobody waits."""
-        pending = self._store.tasks(states=[PENDING])
-        if not pending:
+        tasks = self._standing.look()
+        if not tasks.pending:
             self._reasons.clear()
             self._neighbours.rest()
+            self._policy = Policy()  # the last one keeps those of which it has decided
             return None
-        state, unseen = self._state(pending)
-        whole = decide(state)
+        state, unseen = self._state(tasks)
+        whole = self._policy.decide(state)
         decision = self._neighbours.ours(whole)
-        by_id = {task.id: task for task in pending}
+        by_id = {task.id: task for task in tasks.pending}
         cards = {card.id: card for card in state.cards}
         reasons = {**decision.reasons, **unseen}
         self._explain(reasons)  # before the starts, which take their time
@@ -88,7 +91,7 @@ class Scheduler:
             self._attempts.settle([])  # which passes it on
         self._explain(reasons)
         patience = self._neighbours.answer(state, whole)
-        return 0.0 if has_ended else min(patience, _next_look(pending, reasons, state.now))
+        return 0.0 if has_ended else min(patience, _next_look(tasks.pending, reasons, state.now))
 
     @property
     def fd(self) -> int | None:
@@ -100,10 +103,10 @@ class Scheduler:
         """What waits, waits for another daemon."""
         self._neighbours.rest()
 
-    def _state(self, pending: Sequence[Task]) -> tuple[State, dict[str, str]]:
+    def _state(self, tasks: Tasks) -> tuple[State, dict[str, str]]:
         """What is decided on; and why of those tasks that it leaves out, because nobody can tell now what
         the cards are like."""
-        live = self._store.tasks(states=LIVE)
+        pending, live = tasks
         cards: list[Card] = []
         leases: list[held.Held] = []
         used: dict[str, float] = {}
