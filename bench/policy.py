@@ -1,6 +1,6 @@
 """What one decision of the scheduler costs.
 
-    python bench/policy.py [--tasks 10000] [--cards 1000] [--passes 400]
+    python bench/policy.py [--tasks 10000] [--cards 1000] [--passes 400] [--daemon]
 
 Tasks of 20 users, 3 priorities, 1 to 8 cards, whole ones and seven sizes of memory, most with a limit, one in
 ten opportunistic, some of the CPU, some of sweeps, some that wait for others. The cards are of two models.
@@ -9,8 +9,11 @@ Time is virtual; after each end of a task a decision is made, as the lab does.
 1. All are queued at once: from the empty machine on. Each decision goes on from the one before, as those of
    `roost simulate` do.
 2. They come one after the other (Poisson), more than the cards can do; the same.
-3. All are queued at once, and each decision starts anew, as those of the daemon do.
+3. All are queued at once, and each decision starts anew, as the first one of the daemon does.
 4. All are queued on a full machine where nothing fits: the decision that only explains; it starts anew.
+5. All stand in a queue, and the lab's daemon passes over it, on 8 cards: what has ended is written down, the
+   queue read, decided on, and what starts is written down, but nothing is really started. That is after each
+   end of a task; and where nothing has happened. With --daemon this alone.
 
 With --whole, simulations to the end of the last task, as `roost simulate` makes them: seconds of the CPU and
 of the clock, and a digest of all decisions, the same each time.
@@ -22,15 +25,25 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import random
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
 
 from roost.devices.card import Card
+from roost.lab.attempts import Attempts
+from roost.lab.executors.protocol import Seen
 from roost.lab.policy.decide import Policy, decide
 from roost.lab.policy.state import Decision, Rules, State
-from roost.lab.task import PENDING, Need, Task
+from roost.lab.scheduler import Scheduler
+from roost.lab.store import Store
+from roost.lab.task import LIVE, PENDING, RUNNING, SUCCEEDED, Need, Task
 from roost.operations.virtual import Job, Lab
 
 SIZES = (2000, 4000, 6000, 8000, 12000, 16000, 20000, None)
@@ -107,6 +120,53 @@ def whole(name: str, jobs: list[Job], machine: list[Card]) -> None:
     print(f"| {name} | {shown} |", flush=True)
 
 
+class Feigned:
+    """Starts nothing; what it is asked of runs until somebody says that it is over."""
+
+    def __init__(self) -> None:
+        self.over: set[str] = set()
+
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
+        return lambda: None
+
+    def poll(self, task: Task) -> Seen:
+        state = SUCCEEDED if task.id in self.over else RUNNING
+        return Seen(state, 1, started=time.time(), ended=time.time())
+
+    def watch(self, task: Task) -> int | None:
+        return None
+
+    def ask(self, task: Task, *, now: bool) -> None:
+        self.over.add(task.id)
+
+
+def daemon(jobs: list[Job], machine: list[Card], passes: int) -> None:
+    """Its passes over a queue."""
+    found: dict[str, list[tuple[float, float, int]]] = {"a task has ended": [], "nothing has happened": []}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"ROOST_STATE": folder, "ROOST_LEASES": f"{folder}/leases"}
+        executor = Feigned()
+        with (
+            Store.open(Path(folder) / "lab") as store,
+            closing(Attempts(store, executor, lambda mb: (mb, mb))) as attempts,
+            closing(Scheduler(store, executor, attempts, lambda: machine)) as scheduler,
+        ):
+            store.set("rules", {"cores": 16, "most_per_card": 4})
+            store.submit([msgspec.structs.replace(job.task, package=f"{folder}/none") for job in jobs])
+            scheduler.run()
+            for name, times in found.items():
+                for _ in range(passes):
+                    ended = [task.id for task in store.tasks(states=LIVE)[: name.startswith("a task")]]
+                    executor.over.update(ended)
+                    waiting = store.counts()[PENDING]
+                    began, cpu = time.perf_counter(), time.thread_time()
+                    attempts.settle(ended)
+                    scheduler.run()
+                    times.append((time.thread_time() - cpu, time.perf_counter() - began, waiting))
+    for name, times in found.items():
+        measured(f"the daemon: {name}", times, len(machine))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -115,6 +175,7 @@ def main() -> None:
     parser.add_argument("--cards", type=int, default=1_000)
     parser.add_argument("--passes", type=int, default=400)
     parser.add_argument("--whole", action="store_true", help="Whole simulations alone.")
+    parser.add_argument("--daemon", action="store_true", help="Passes of the daemon alone.")
     asked = parser.parse_args()
     machine, random_ = cards(asked.cards), random.Random(0)
     if asked.whole:
@@ -124,6 +185,9 @@ def main() -> None:
         return
     print("| tasks | most pending × cards | passes | CPU, ms: p50 | p99 | max | wall, ms: p50 | p99 | max |")
     print("|---|---|---|---|---|---|---|---|---|")
+    if asked.daemon:
+        daemon(tasks(asked.tasks, random_, 0.0), cards(8), asked.passes)
+        return
     for name, every, policy in (
         ("all queued at once", 0.0, Policy().decide),
         ("one after the other", 2.0, Policy().decide),
@@ -145,6 +209,7 @@ def main() -> None:
     for _ in range(asked.passes):
         timed(found, decide)(full)
     measured("nothing fits, each anew", found, asked.cards)
+    daemon(tasks(asked.tasks, random_, 0.0), cards(8), asked.passes)
 
 
 if __name__ == "__main__":

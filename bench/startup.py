@@ -149,7 +149,8 @@ def first_steps(rounds: int) -> None:
         (folder / "train.py").write_text(COLD)
         os.environ["ROOST_COLD"] = ""
         try:
-            queued(folder, project, is_warm=False)  # with this the daemon starts a template
+            for _ in range(2):  # with the second one the daemon starts a template
+                queued(folder, project, is_warm=False)
             while not any(not file.suffix for file in (folder / "lab" / "warm").glob("*")):
                 time.sleep(0.1)
             for _ in range(rounds + 1):

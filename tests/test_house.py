@@ -93,7 +93,6 @@ MAY_WRITE = {
 
 TESTED_ELSEWHERE = {
     "__init__.py": "every test that says roost.Runner; the floors, here",
-    "lab/loaded.py": "tests/lab/test_warm.py: it needs torch, and takes seconds to load",
     "config/structs/configured.py": "tests/config/test_settings.py, tests/project/test_configured.py",
     "config/structs/data.py": "tests/config/test_settings.py",
     "config/structs/mirrors.py": "tests/config/test_settings.py",

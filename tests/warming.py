@@ -23,15 +23,16 @@ def spec(**env: str) -> Spec:
 
 
 @contextlib.contextmanager
-def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.Kept]:
+def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.Templates]:
     """As long as this lasts, runs of this environment start warm.
 
     Args:
         folder: For the sockets.
         waits: Whether to begin only once they can.
     """
-    with mock.patch.dict(os.environ, {warm.FOLDER_VARIABLE: str(folder)}), closing(warm.Kept()) as kept:
-        kept.keep(spec())
+    with mock.patch.dict(os.environ, {warm.FOLDER_VARIABLE: str(folder)}), closing(warm.Templates()) as kept:
+        for _ in range(2):  # the second of a kind starts one
+            kept.keep(spec())
         if waits:
             wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
         yield kept

@@ -31,6 +31,8 @@ def test_what_the_server_itself_refuses(code: str, kind: type[RoostError]) -> No
     body = {"error": {"code": code, "message": "it is wrong", "field": "gpus", "fix": "mend it", "new": 1}}
     found = refused.of(422, json.dumps(body).encode())
     assert type(found) is kind and str(found) == "gpus: it is wrong. To mend it: mend it"
+    body["error"] |= {"field": "run", "message": "is no id of a run"}
+    assert str(refused.of(422, json.dumps(body).encode())).startswith("run: is no id of a run")
 
 
 def test_an_answer_of_something_else() -> None:

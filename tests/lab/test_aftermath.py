@@ -126,6 +126,7 @@ def test_what_was_asked_of_it(asked: str, state: str, follows: str) -> None:
         ({"stop_asked": STOP}, Seen(STOPPED, 1, reason="signal"), "it was asked to save and end"),
         ({"stop_asked": STOP}, Seen(STOPPED, 1, reason="killed"), "it was ended at once"),
         ({"stop_asked": STOP}, Seen(SUCCEEDED, 1, reason="done"), ""),
+        ({}, Seen(SUCCEEDED, 1, reason="early stop"), "early stop"),
         ({"stop_asked": STOP}, NEVER_BEGAN, "stopped before it began"),
         ({"stop_asked": STOP, "attempt": 2}, NEVER_BEGAN, "stopped while it waited to go on"),
         ({}, Seen(FAILED, 1, reason="the command exited with 1"), "the command exited with 1"),

@@ -79,22 +79,22 @@ def test_one_that_does_not_end_is_told_of(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "said", "code"),
     [
-        ("import sys; sys.exit('no room')", "no room"),
-        ("import sys; sys.exit(1)", ""),
-        ("import time; print('p', flush=True); time.sleep(600)", ""),
+        ("import sys; sys.exit('no room')", "no room", 1),
+        ("import sys; sys.exit(5)", "", 5),
+        ("import time; print('p', flush=True); time.sleep(600)", "", None),
         ("import os, sys, time; os.close(int(sys.argv[1])); sys.stderr.write('b\\xe4h'); sys.stderr.flush(); "
-         "time.sleep(600)", "b\xe4h"),
+         "time.sleep(600)", "b\xe4h", None),
     ],
     ids=["says why", "says nothing", "is not ready in time", "closes its line and stays"],
 )  # fmt: skip
 def test_one_that_does_not_start(
-    tmp_path: Path, script: str, said: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, script: str, said: str, code: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "_END_SECONDS", 0.3)
     noted = f"import os; os.write(1, b'%d ' % os.getpid()); {script}"
-    assert background.start(program(noted), tmp_path / "log", seconds=0.5) == said
+    assert background.start(program(noted), tmp_path / "log", seconds=0.5) == (said, code)
     pid = int((tmp_path / "log").read_text().split()[0])
     assert not Path(f"/proc/{pid}").exists()
 
@@ -104,7 +104,7 @@ def test_one_that_does_not_start(
 def test_one_that_was_killed_is_started_once_more(tmp_path: Path, times: int, starts: int) -> None:
     found = background.start(program(KILLED, tmp_path / "count", times), tmp_path / "log", seconds=20)
     assert (tmp_path / "count").read_text() == "x" * starts
-    assert found is None if times == 1 else found.startswith("it was killed by SIGKILL")
+    assert found is None if times == 1 else found.said.startswith("it was killed by SIGKILL")
 
 
 @pytest.mark.usefixtures("files")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import resource
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -21,13 +23,32 @@ from roost.devices.leases import Holder, take
 from roost.devices.wants import Post, Told, Want
 from roost.lab.attempts import Attempts
 from roost.lab.executors.local import Local
+from roost.lab.executors.protocol import Seen
+from roost.lab.policy import decide as deciding
+from roost.lab.policy.decide import Policy, decide
+from roost.lab.policy.kinds import Kinds
+from roost.lab.policy.state import Decision, State
 from roost.lab.remembered import Peak
 from roost.lab.scheduler import Scheduler, capacities, without_all_holders
 from roost.lab.store import Store
-from roost.lab.task import FAILED, KILL, LIVE, PENDING, RUNNING, STARTING, STOP, STOPPED, STOPPING, Need, Task
+from roost.lab.task import (
+    EVICT,
+    FAILED,
+    KILL,
+    LIVE,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOP,
+    STOPPED,
+    STOPPING,
+    SUCCEEDED,
+    Need,
+    Task,
+)
 from roost.package.package import Package
 from tests.lab.labs import Lab
-from tests.lab.queued import alike
+from tests.lab.queued import alike, task
 from tests.waiting import wait_for
 
 
@@ -42,6 +63,26 @@ class Failing(Local):
         self.asked += 1
         self.fail(task)
         return super().start(task, cards)
+
+
+class Feigned:
+    """Starts nothing; what it is asked of runs until somebody says that it is over."""
+
+    def __init__(self) -> None:
+        self.over: dict[str, str] = {}
+
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
+        self.over.pop(task.id, None)
+        return lambda: None
+
+    def poll(self, task: Task) -> Seen:
+        return Seen(self.over.get(task.id, RUNNING), 1, started=time.time(), ended=time.time())
+
+    def watch(self, task: Task) -> int | None:
+        return None
+
+    def ask(self, task: Task, *, now: bool) -> None:
+        self.over[task.id] = STOPPED
 
 
 @pytest.fixture
@@ -120,7 +161,7 @@ def test_a_disk_that_may_come_back_is_waited_for_by_its_tasks_alone(lab: Lab, st
             raise OSError(errno.EROFS, "Read-only file system", task.package)
 
     with scheduling(store, Failing(fail)) as scheduler:
-        assert scheduler.run() == 5.0
+        assert scheduler.run() in (5.0, 0.0), "0.0 if the good one has ended already"
         assert store.task(bad.id).state == PENDING and store.task(good.id).session == 1
         assert store.task(bad.id).reason.startswith("disk: [Errno 30] Read-only file system: '/")
 
@@ -166,7 +207,7 @@ def test_tasks_of_the_cpu_do_not_wait_for_a_driver(lab: Lab, store: Store) -> No
     lab.queue("exit 0", need=Need(cards=1))
     lab.queue("exit 0")
     with scheduling(store, ask=ask) as scheduler:
-        assert scheduler.run() == 5.0
+        assert scheduler.run() in (5.0, 0.0), "0.0 if one has ended already"
         waiting, started = store.tasks()
         assert (waiting.state, waiting.reason) == (PENDING, "cards: the driver does not tell")
         assert started.session == 1
@@ -296,3 +337,59 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
         assert scheduler.fd is None
         for lease in leases:
             lease.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_decision_is_that_of_who_reads_all_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    reasons = set[str]()
+
+    class Compared(Policy):
+        def decide(self, state: State) -> Decision:
+            decision = super().decide(state)
+            anew = {"pending": store.tasks(states=[PENDING]), "live": store.tasks(states=LIVE)}
+            assert decision == decide(replace(state, **anew))
+            reasons.update(reason.partition(":")[0] for reason in decision.reasons.values())
+            return decision
+
+    monkeypatch.setattr("roost.lab.scheduler.Policy", Compared)
+    random_, executor = random.Random(seed), Feigned()
+    needs = [Need(cards=n % 3, memory_mb=4000 * (n % 4) or None, opportunistic=n % 5 == 2) for n in range(12)]
+    store.set("rules", {"cores": 2})
+    with closing(Attempts(store, executor, alike)) as attempts:
+        scheduler = Scheduler(store, executor, attempts, providers.look)
+        for _ in range(40):
+            store.submit([task(need=random_.choice(needs)) for _ in range(random_.randrange(5))])
+            for one in random_.sample(found := store.tasks(), min(2, len(found))):
+                with suppress(Refused):
+                    order = random_.choice((EVICT, STOP, "", ""))
+                    store.ask(one.id, order) if order else store.change(one.id, held=random_.random() < 0.5)
+            live = store.tasks(states=LIVE)
+            executor.over |= {one.id: SUCCEEDED for one in random_.sample(live, len(live) // 3)}
+            attempts.settle()
+            scheduler.run()
+        scheduler.close()
+    assert {"cards", "cores", "held"} <= reasons
+
+
+def test_what_waits_is_grouped_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(Kinds):
+        def __init__(self, state: State) -> None:
+            made.append(len(state.pending))
+            super().__init__(state)
+
+    monkeypatch.setattr(deciding, "Kinds", Counted)
+    store.set("rules", {"cores": 1})
+    executor = Feigned()
+    store.submit([task(need=Need(cores=1)) for _ in range(30)])
+    with closing(Attempts(store, executor, alike)) as attempts:
+        scheduler = Scheduler(store, executor, attempts, providers.look)
+        for count in range(29, 24, -1):
+            attempts.settle()
+            scheduler.run()
+            assert len(store.tasks(states=[PENDING])) == count
+            executor.over |= {one.id: SUCCEEDED for one in store.tasks(states=LIVE)}
+    assert made == [30]

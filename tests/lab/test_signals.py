@@ -37,7 +37,7 @@ signals.hear(signals.HEARD, lambda *_: None)
 signals.block(signals.HEARD)
 ignored, caught, blocked = masks("SigIgn", "SigCgt", "SigBlk")
 rest = [signum for signum in signals.IGNORED if signum not in signals.HEARD]
-print(ignored == before | bits(rest), caught & bits(signals.HEARD) == bits(signals.HEARD))
+print(ignored == before & ~bits(signals.HEARD) | bits(rest), caught & bits(signals.HEARD) == bits(signals.HEARD))
 print(blocked == bits(signals.HEARD))
 signals.restore()
 ignored, caught, blocked = masks("SigIgn", "SigCgt", "SigBlk")

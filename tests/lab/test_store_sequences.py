@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from roost.base.errors import Refused
+from roost.lab.standing import Standing
 from roost.lab.store import Raced, Store
 from roost.lab.task import (
     ENDED,
@@ -46,6 +47,7 @@ class Machine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name) / "lab"
         self.stores = [Store.open(path), Store.open(path)]
+        self.standing = Standing(self.stores[0])
         self.known: dict[str, Task] = {}
         self.old: list[Task] = []
 
@@ -141,6 +143,8 @@ class Machine(RuleBasedStateMachine):
             return
         for store in self.stores:
             assert {one.id: store.task(one.id) for one in store.tasks()} == self.known
+        first = self.stores[0]
+        assert self.standing.look() == (first.tasks(states=[PENDING]), first.tasks(states=LIVE))
         for one in self.known.values():
             assert bool(one.cards) <= (one.state in LIVE)
             assert not one.stop_asked or one.state in LIVE

@@ -95,7 +95,7 @@ def test_names_alone_and_beyond_the_data(folder: Path) -> None:
 def test_mistakes(folder: Path) -> None:
     with pytest.raises(NotFound, match="did you mean 'train/loss'"):
         envelopes(folder, ["train/los"])
-    with pytest.raises(NotFound, match="nothing yet"):
+    with pytest.raises(NotFound, match="once the run has recorded something"):
         envelopes(folder / "none", ["train/los"])
     with pytest.raises(UsageError, match="to_step: is before"):
         envelopes(folder, from_step=4, to_step=3)

@@ -51,6 +51,7 @@ def environment_of(started: Started) -> list[bytes]:
 
 
 def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_COLD", "1")  # of a warm one /proc tells the environment of its template
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     started = run(RunRequest(config=project(tmp_path / "p")))
     (lease,) = held.live_leases("SIM-1")
@@ -102,7 +103,10 @@ def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     os.close(lock_fd)
 
 
-def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(tmp_path: Path) -> None:
+def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_COLD", "1")
     lease = leases.take(CARDS[:1], 1, Holder.own())
     started = run(RunRequest(config=project(tmp_path / "p")))
     assert "somebody holds GPU 0: on GPU 1, and it sees no other" in started.notes

@@ -280,11 +280,16 @@ def test_when_its_time_is_over_it_ends(
     with subprocess.Popen(["/bin/sh", "-c", f"trap : TERM; {script}"]) as child:
         wait_for((here.folder / "ready").exists)
         below = descendants(child.pid)
-        assert lease._limited(child, 0.01) == code
+        assert lease._limited(child, 0.01, lambda: None) == code
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
 def test_who_is_quicker_than_its_limit_is_left_alone(here: Lab) -> None:
-    assert lease.run(["/bin/sh", "-c", "exit 5"], taken(time_limit=60.0), time_limit=60.0) == 5
-    assert lease.run(["sleep", "600"], taken(), time_limit=0.01) == 128 + signal.SIGTERM
+    said: list[str] = []
+
+    def run(command: list[str], seconds: float) -> int:
+        return lease.run(command, taken(), time_limit=seconds, at_limit=lambda: said.append("over"))
+
+    assert run(["/bin/sh", "-c", "exit 5"], 60.0) == 5 and not said
+    assert run(["sleep", "600"], 0.01) == 128 + signal.SIGTERM and said == ["over"]
     assert are_held() == []

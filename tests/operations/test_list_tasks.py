@@ -82,6 +82,41 @@ def test_a_sweep_is_one_row_and_shown_whole(lab: Lab) -> None:
     first, sweep, last = folded(rows)
     assert isinstance(first, TaskRow) and isinstance(last, TaskRow) and isinstance(sweep, Sweep)
     assert sweep.counts == {"starting": 1, "pending": 1, "succeeded": 7} and sweep.short == "7sweep"
+    assert folded(rows[:2]) == rows[:2], "a row for a single one would hide it"
+
+
+@pytest.mark.parametrize(
+    ("names", "name"),
+    [
+        (("grid_lr-1e-3_seed-0", "grid_lr-1e-4_seed-0"), "grid_lr"),
+        (("my_run_batch_size-8", "my_run_batch_size-16"), "my_run_batch_size"),
+        (("seed-0", "seed-1"), "seed"),
+        (("a_optimizer-adam_w", "a_optimizer-adam_x"), "a_optimizer-adam"),
+    ],
+)
+def test_what_a_sweep_is_called(lab: Lab, names: tuple[str, ...], name: str) -> None:
+    with lab.store() as store:
+        store.submit([task(name=one, sweep="7sweep") for one in names])
+    (sweep,) = folded(list_tasks())
+    assert isinstance(sweep, Sweep) and sweep.name == name
+
+
+def test_a_sweep_that_is_held_back_names_the_way_out_for_all(lab: Lab) -> None:
+    tasks = [task(sweep="7sweep", reason="cards: none") for _ in range(3)]
+    with lab.store() as store:
+        store.submit(tasks)
+
+        def reason(*held: int) -> str:
+            for at, one in enumerate(tasks):
+                store.change(one.id, held=at in held)
+            (sweep,) = folded(list_tasks())
+            assert isinstance(sweep, Sweep)
+            return sweep.reason
+
+        until = "until somebody releases them (roost release 7sweep)"
+        assert reason(0, 1, 2) == f"held: {until}"
+        assert reason(1, 2) == f"held: 2 of them {until}; cards: none"
+        assert reason() == "cards: none"
 
 
 def test_of_a_sweep_that_has_ended_other_tasks_are_not_crowded_out(lab: Lab) -> None:

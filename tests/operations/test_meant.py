@@ -38,6 +38,20 @@ def test_a_path_goes_before_what_a_task_is_called(lab: Lab) -> None:
     assert meant.package_of("one").resolve() == path
 
 
+@pytest.mark.parametrize("has_queue", [False, True])
+def test_a_package_that_was_never_a_task(lab: Lab, has_queue: bool) -> None:
+    """`ls` shows it by its name where ``./runs`` is meant."""
+    path = queued.package(lab.folder / "runs" / "cc")
+    if has_queue:
+        with lab.store() as store:
+            store.submit([queued.task(name="ck")])
+    assert meant.package_of("cc").resolve() == path
+    for text in ("cc", "runs/cc"):
+        with pytest.raises(NotFound, match=r"a package, and was never a task.*`roost show runs/cc`") as error:
+            meant.tasks(text)
+        assert "did you mean" not in str(error.value)
+
+
 def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab) -> None:
     tasks = [queued.task(sweep="7sweep") for _ in range(3)]
     with lab.store() as store:

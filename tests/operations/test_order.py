@@ -82,8 +82,10 @@ def test_a_sweep_ends_as_one_and_what_has_ended_is_left(lab: Lab) -> None:
 
 
 def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab) -> None:
-    over, waits = queued(lab), queued(lab)
+    over, waits = queued(lab, name="over"), queued(lab)
     list(end([over.id]))
+    with pytest.raises(Refused, match=r"the task has stopped; received 'over'.*`roost why over`"):
+        change(["over"], priority=3)
     for wrong, error in ((over.id, Refused), ("nothing", NotFound), ("runs/nothing", NotFound)):
         with pytest.raises(error):
             list(end([waits.id, wrong]))

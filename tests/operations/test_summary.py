@@ -50,6 +50,20 @@ def test_one_that_failed_tells_why(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "shown"),
+    [
+        ("succeeded", "early stop", "early stop"),
+        ("stopped", "time limit", "time limit"),
+        ("succeeded", "finished", None),
+        ("stopped", "signal", None),
+    ],
+)
+def test_why_it_ended_before_its_end(tmp_path: Path, state: str, reason: str, shown: str | None) -> None:
+    row = summarize(package(tmp_path / "runs", state=state, reason=reason).path)
+    assert row.reason == shown
+
+
 def test_the_time_of_all_sessions(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     session(made, "succeeded", seconds=5.0)

@@ -65,7 +65,7 @@ def test_moments(text: str, hours: float) -> None:
 )
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(
-        UsageError, match=r"--begin: is no moment.*write 22:30, tomorrow, tomorrow 08:00, \+2h, or 2026-11"
+        UsageError, match=r"--begin: is no moment.*write 22:30, tomorrow, \"tomorrow 08:00\", \+2h, or 2026-11"
     ):
         parse_begin(text, now=NOON)
 

@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound
-from roost.lab.task import CRASHED, ENDED, FAILED, KILL, LIVE, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED
+from roost.lab.task import (
+    CRASHED,
+    ENDED,
+    FAILED,
+    KILL,
+    LIVE,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    SUCCEEDED,
+    Need,
+)
 from roost.operations.why import _line, why
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -34,6 +46,7 @@ def test_it_is_never_empty(state: str) -> None:
         ({"state": PENDING}, "the lab has not looked at it yet"),
         ({"state": RUNNING, "cards": ("A", "B"), "attempt": 2}, "running on GPU 1, B, attempt 2"),
         ({"state": RUNNING, "stop_asked": KILL}, "running without a card: it was asked to end at once"),
+        ({"state": RUNNING, "need": Need(cores=2)}, "running on 2 cores, attempt 0"),
         ({"state": STARTING, "cards": ("G1",), "reserved_mb": 7300}, "starting with 7.1 GB on G1, attempt 0"),
         ({"state": FAILED, "reason": "no luck", "exit_code": 1}, "failed: no luck"),
         ({"state": CRASHED, "exit_code": -9}, "crashed: exit code -9"),

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from roost.serve import body
 from roost.serve.refusal import Answered
@@ -29,6 +30,8 @@ _values = st.recursive(
 class Wanted(Asked, frozen=True, kw_only=True):
     count: int = 0
     names: tuple[str, ...] = ()
+    cursor: Annotated[str, Meta(pattern="^[0-9]$")] = "0"
+    state: tuple[Literal["running", "failed"], ...] = ()
     needed: str
 
 
@@ -66,6 +69,25 @@ def test_the_field_at_fault_is_named() -> None:
             body.typed(Wanted, value, strict=strict)
         assert (caught.value.status, caught.value.problem.field) == (422, field)
     assert body.typed(Wanted, {"count": "1", "needed": "x"}, strict=False) == Wanted(count=1, needed="x")
+
+
+@pytest.mark.parametrize(
+    ("value", "what", "fix"),
+    [
+        ({"cuont": 1}, "there is no such parameter",
+         "did you mean 'count'? this route takes count, names, cursor, state"),
+        ({"cursor": "x"}, "is no cursor", "give back the id of a piece"),
+        ({"state": ["done"]}, "Invalid enum value 'done'", "write one of running, failed"),
+        ({"count": "1"}, "Expected `int`, got `str`", None),
+        ({}, "is missing", None),
+    ],
+)  # fmt: skip
+def test_what_does_not_mend_itself_is_told_how(value: dict[str, Any], what: str, fix: str | None) -> None:
+    with pytest.raises(Answered) as caught:
+        body.typed(Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"])
+    found = caught.value.problem
+    assert found.message == what
+    assert found.fix is None if fix is None else str(found.fix).startswith(fix)
 
 
 def test_a_query_is_read_like_a_body() -> None:

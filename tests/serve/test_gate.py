@@ -137,6 +137,9 @@ def test_content() -> None:
     assert asked([*GOOD, form], method="POST", path="/run_train", body=[b"a=1"])[0] == 204
     assert asked([*GOOD, text], method="POST", path="/run_train", body=[b"a=1"])[0] == 415
     assert asked([*GOOD, (b"content-length", b"0")], method="POST")[0] == 204
+    assert asked(GOOD, method="POST")[0] == 204, "as curl -X POST asks"
+    untyped = asked([*GOOD, (b"transfer-encoding", b"chunked")], method="POST", body=[b"{}"])
+    assert untyped[0] == 415 and untyped[1]["fix"] == "send the header `Content-Type: application/json`"
     assert asked([*GOOD, (b"content-type", b"application/json; charset=utf-8")], method="POST")[0] == 204
 
 

@@ -20,15 +20,20 @@ def test_the_machine_and_its_lab(server: Server) -> None:
 
 
 def test_cards_are_changed_and_drained(server: Server) -> None:
-    changed = server.ask("POST", "/devices", {"most_per_card": 3, "foreign": "fit"})
+    wanted = {"most_per_card": 3, "foreign": "fit", "keep_free_mb": 700, "cores": 3}
+    changed = server.ask("POST", "/devices", wanted)
     assert changed.status == 200 and changed.json == server.get("/devices")
+    assert changed.json.items() >= wanted.items()
+    too_much = server.ask("POST", "/devices", {"keep_free_mb": 2**30}).json["error"]
+    assert server.ask("POST", "/devices", {"cores": "any"}).json["cores"] > 0
+    assert (too_much["code"], too_much["field"]) == ("usage", "keep_free_mb")
     assert server.ask("POST", "/devices/drain", {"cards": "1"}).json["cards"]
     drained = str(server.get("/devices"))
     assert server.ask("POST", "/devices/drain", {"cards": "1", "off": True}).status == 200
     assert str(server.get("/devices")) != drained
     for wrong in ({"cards": "9"}, {"cards": "x"}, {"cards": "-1"}, {"cards": ""}):
         assert server.ask("POST", "/devices/drain", wrong).status in (400, 404, 409, 422)
-    for wrong in ({"most_per_card": 0}, {"most_per_card": "some"}, {"foreign": "kill"}):
+    for wrong in ({"most_per_card": 0}, {"most_per_card": "some"}, {"foreign": "kill"}, {"cores": "some"}):
         assert server.ask("POST", "/devices", wrong).status == 422
 
 

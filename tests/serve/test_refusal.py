@@ -45,6 +45,7 @@ def test_a_kind_stands_for_those_of_its_kind() -> None:
 def test_setting_place_and_fix_are_told() -> None:
     found = refusal.of(ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")).problem
     assert (found.field, found.where, found.fix) == ("lr", "c.yaml:3", "a number")
+    assert found.message == "lr: wrong", "each is said once"
 
 
 @pytest.mark.parametrize(
@@ -53,11 +54,11 @@ def test_setting_place_and_fix_are_told() -> None:
         (Refused("is taken", setting="--name", received="a"), "name", "name: is taken; received 'a'", None),
         (UsageError("--max-parallel is for a sweep"), None, "max_parallel is for a sweep", None),
         (UsageError("-m and --whole is about cards", fix="--gpus 1"), None,
-         "memory_mb and whole is about cards. To mend it: gpus 1", "gpus 1"),
+         "memory_mb and whole is about cards", "gpus 1"),
         (NotFound("no program", setting="--"), "command", "command: no program", None),
         (NotFound("x", setting="--after", received="a--name"), "after", "after: x; received 'a--name'", None),
-        (UsageError("x", fix="`roost x --name-of`"), None, "x. To mend it: `roost x --name-of`",
-         "`roost x --name-of`"),
+        (UsageError("x", fix="`roost x --name-of`"), None, "x", "`roost x --name-of`"),
+        (UsageError("x", setting="--keep-free"), "keep_free_mb", "keep_free_mb: x", None),
     ],
 )  # fmt: skip
 def test_options_are_called_as_the_parameters_are(

@@ -34,11 +34,12 @@ def _route(method: str, path: str) -> tuple[Route, dict[str, str]]:
 def test_every_example_is_a_request_that_is_taken(line: str) -> None:
     words = shlex.split(line)
     url = urlsplit(words[-1])
-    method = "POST" if "-d" in words else "GET"
+    method = "POST" if {"-d", "-X"} & {*words} else "GET"
     route, in_path = _route(method, url.path)
     if method == "POST":
-        asked = body.typed(route.asked, {**json.loads(words[words.index("-d") + 1]), **in_path}, strict=True)
-        assert "Content-Type: application/json" in words
+        data = words[words.index("-d") + 1] if "-d" in words else "{}"
+        asked = body.typed(route.asked, {**json.loads(data), **in_path}, strict=True)
+        assert ("Content-Type: application/json" in words) == ("-d" in words)
     else:
         given = body.query(parse_qsl(url.query), route.several)
         asked = body.typed(route.asked, {**given, **in_path}, strict=False)

@@ -760,7 +760,7 @@ def test_a_run_stopped_by_its_goal_writes_row_and_checkpoint_at_that_step(tmp_pa
                 trainer.request_stop("good enough", finished=True)
 
     trainer = Recipe(validate="100").make(tmp_path, Enough())
-    assert trainer.fit() == "finished"
+    assert trainer.fit() == "finished" and trainer.ended_early
     assert rows_of(tmp_path)[-1]["step"] == 5
     assert checkpoint.infos(tmp_path / "Checkpoints")[-1].step == 5
 

@@ -63,6 +63,12 @@ def test_a_run_that_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert line == {"state": "succeeded", "exit_code": 0, "reason": "finished", "error": None}
 
 
+def test_a_run_that_ends_by_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patience = {"monitor": "valid/loss", "patience": 1, "min_delta": 1e9}
+    code, line = run(project(tmp_path, validate_every="1", early_stopping=patience), monkeypatch)
+    assert (code, line["state"], line["reason"]) == (0, "succeeded", "early stop")
+
+
 def test_a_run_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, line = run(project(tmp_path, runner=SIGNALS), monkeypatch)
     assert code == 75

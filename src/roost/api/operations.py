@@ -84,6 +84,8 @@ class Operations:
         allowed: str | None = None,
         most_per_card: int | Literal["any"] | None = None,
         foreign: Literal["avoid", "fit", "ignore"] | None = None,
+        keep_free_mb: int | None = None,
+        cores: int | Literal["any"] | None = None,
     ) -> Call[Cards]:
         """Changes how the lab uses them; what is left out stays as it is.
 
@@ -91,8 +93,13 @@ class Operations:
             allowed: ``0,2``, or ``all``.
             most_per_card: How many tasks may share a card.
             foreign: What is done with cards on which somebody computes without a lease.
+            keep_free_mb: So much of each card is given to no task.
+            cores: For tasks of the CPU.
         """
-        return post("/devices", Cards, allowed=allowed, most_per_card=most_per_card, foreign=foreign)
+        return post(
+            "/devices", Cards, allowed=allowed, most_per_card=most_per_card, foreign=foreign,
+            keep_free_mb=keep_free_mb, cores=cores,
+        )  # fmt: skip
 
     @operation
     def drain(self, cards: str, *, off: bool = False) -> Call[Drained]:

@@ -42,10 +42,10 @@ def of(status: int, body: bytes) -> RoostError:
         fix = "make sure that a roost server listens there"
         return RoostError(f"something answered {status}, and it is no roost server", fix=fix)
     text = problem.message
-    named = problem.field if problem.field and problem.field not in text else None
-    unsaid = problem.fix if problem.fix and problem.fix not in text else None
-    error = _KINDS.get(problem.code, RoostError)(text, setting=named, fix=unsaid)
-    error.setting, error.fix, error.where = problem.field, problem.fix, problem.where
+    is_named = problem.field is None or text.startswith(f"{problem.field}: ")
+    named = None if is_named else problem.field
+    error = _KINDS.get(problem.code, RoostError)(text, setting=named, where=problem.where, fix=problem.fix)
+    error.setting = problem.field
     return error
 
 

@@ -33,6 +33,7 @@ class RoostError(Exception):
             text = f"{setting}: {text}"
         if received is not _NOTHING:
             text += f"; received {received!r}"
+        self.what = text
         if where is not None:
             text += f" (at {where})"
         if fix is not None:

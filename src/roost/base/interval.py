@@ -34,7 +34,7 @@ def parse_duration(text: str, *, setting: str) -> float:
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != compact or seconds <= 0:
         raise ConfigError(
-            "is no duration", setting=setting, received=text, fix="write 90s, 10min, 1h30min or 2d"
+            "is no duration", setting=setting, received=text, fix="write 90s, 10min, 11h30m, 2d or 11:30:00"
         )
     return seconds
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from roost.cli import terminal
 
-if TYPE_CHECKING:
-    from roost.lab.task import Task
 
+def order(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> int:
+    """Changes tasks (`roost.operations.order.change`) and says a line for each, and whether that has started
+    the daemon; gives the exit code."""
+    from roost.lab import place, presence
+    from roost.operations.order import change
 
-def show(tasks: Sequence[Task]) -> int:
-    """Says a line for each; gives the exit code."""
-    for task in tasks:
+    had_daemon = presence.about(place.folder()) is not None
+    for task in change(named, held=held, priority=priority):
         held = ", held back" if task.held else ""
         terminal.say(f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{held}")
+    if not had_daemon:
+        terminal.say("the lab's daemon is started, for none ran")
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol, Self, TypeVar
 
-from roost.base.handover import OUT_OF_MEMORY, TIME_LIMIT
+from roost.base.handover import EARLY_STOP, OUT_OF_MEMORY, TIME_LIMIT
 from roost.cli import terminal
 from roost.cli.plain import Plain
 from roost.lab.orders import ask
@@ -263,14 +263,14 @@ def _tell_the_end(package: Package, session: Session, shown: str, output: Path) 
     record = session.record or {}
     state, took = terminal.state(session.state), terminal.duration(record.get("seconds"))
     last = _metrics(package)
+    why = f" ({record['reason']})" if record.get("reason") in (EARLY_STOP, TIME_LIMIT) else ""
     if session.state == "succeeded":
-        terminal.say(f"{state} in {took}  {last}".rstrip())
+        terminal.say(f"{state}{why} in {took}  {last}".rstrip())
         terminal.say(f"package: {shown}")
     elif record.get("reason") == INITIALIZED:
         terminal.say(f"{INITIALIZED} in {took}")
         terminal.say(f"to train: roost continue {shown}")
     elif session.state == "stopped":
-        why = f" ({record['reason']})" if record.get("reason") == TIME_LIMIT else ""
         terminal.say(f"{state}{why}{_place(package)}  {last}".rstrip())
         terminal.say(f"to go on: roost continue {shown}")
     else:

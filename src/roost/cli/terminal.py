@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -21,6 +21,8 @@ from roost.base.duration import duration as duration
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLOUR = 24
+_GAP = 2
+"""Between the columns of a table."""
 _COLOURS = {
     "succeeded": "green",
     "running": "cyan",
@@ -153,7 +155,35 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     ]
     found = [_flat(column) for column in found]
     padded = [*map(_padded, found[:-1]), *found[-1:]]
-    return [line.rstrip() for line in map("  ".join, zip(*padded, strict=True))]
+    return [line.rstrip() for line in map((" " * _GAP).join, zip(*padded, strict=True))]
+
+
+def fitting(
+    columns: Mapping[str, Sequence[str]],
+    width: int,
+    *,
+    first_to_go: Sequence[Sequence[str]],
+    cut: str,
+    least: int,
+) -> list[str]:
+    """The names of the columns of a table that are shown on a terminal of this width.
+
+    Args:
+        columns: The cells, by name.
+        width: Of the terminal.
+        first_to_go: Those that are left out, one after the other, so that the rest fits.
+        cut: The last one, whose cells are cut where they do not fit.
+        least: So much of them is to be seen.
+    """
+    widths = {name: max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()}
+    if cut in widths:
+        widths[cut] = min(widths[cut], least + _GAP)
+    for names in first_to_go:
+        if sum(widths.values()) - _GAP <= width:
+            break
+        for name in names:
+            widths.pop(name, None)
+    return list(widths)
 
 
 def _flat(cells: Sequence[str]) -> Sequence[str]:

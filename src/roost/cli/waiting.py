@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Protocol
 
@@ -84,6 +84,22 @@ class Counting(Waiting):
         if not self._draws and monotonic() > self._next:
             self._next = monotonic() + _LINE_SECONDS
             terminal.say(self._stage())
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Callable[[str], None]]:
+    """Gives what tells how far something is, as often as it likes."""
+    stage = [""]
+    screen = Counting(lambda: stage[0])
+
+    def tell(text: str) -> None:
+        stage[0] = text
+        screen.tick()
+
+    try:
+        yield tell
+    finally:
+        screen.close()
 
 
 def _put(text: str) -> None:

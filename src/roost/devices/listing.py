@@ -16,7 +16,7 @@ _NAME = re.compile(r"([0-9]{1,10})[-.].*")
 _BEFORE_TOKEN = "-"
 _SETTLED_NS = 10**9
 """A folder that was changed so long ago is as it was listed: two changes may bear the same time."""
-_MOST_FOLDERS, _MOST_USERS = 64, 1024
+_MOST_FOLDERS, _MOST_USERS, _MOST_STRANGERS = 64, 1024, 1 << 17
 
 
 class _Listed(NamedTuple):
@@ -31,13 +31,14 @@ _strangers: dict[tuple[int, int], set[str]] = {}
 makes another one of that name, where a token is part of it."""
 
 
-def names_in(folder_fd: int, *, most: int) -> list[str]:
+def names_in(folder_fd: int, *, most: int, like: re.Pattern[str] = _NAME) -> list[str]:
     """The names of the files there that begin with the number of a user, sorted. Where there are very many,
     those alone that are that user's own, and of each user the first ones.
 
     Args:
         folder_fd: A descriptor of the folder.
         most: How many of one user.
+        like: What they are called; its first group is the number.
 
     Raises:
         OSError: It cannot be listed.
@@ -50,7 +51,7 @@ def names_in(folder_fd: int, *, most: int) -> list[str]:
     _listed.pop(place, None)
     by_user: defaultdict[str, list[str]] = defaultdict(list)
     for name in os.listdir(folder_fd):
-        if user := _NAME.fullmatch(name):
+        if user := like.fullmatch(name):
             by_user[user[1]].append(name)
     if len(by_user) <= _MOST_USERS and all(len(some) <= most for some in by_user.values()):
         _strangers.pop(place, None)
@@ -75,5 +76,5 @@ def _own(folder_fd: int, names: Iterable[str], user: str, strangers: set[str]) -
         with suppress(OSError):  # gone meanwhile
             if os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_uid == int(user):
                 yield name
-            elif _BEFORE_TOKEN in name:
+            elif _BEFORE_TOKEN in name and len(strangers) < _MOST_STRANGERS:
                 strangers.add(name)

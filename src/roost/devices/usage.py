@@ -14,6 +14,7 @@ import errno
 import fcntl
 import math
 import os
+import re
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,8 +33,7 @@ _MOST_BYTES = 2**20
 _LARGEST_BYTES = 4 * _MOST_BYTES
 """That is read: in memory its rows take ten times as much, in the daemon of each user."""
 _COUNTED_HALF_LIVES = 20
-_MOST_FILES = 16
-"""Under the number of one user: his ledger, and what a kill has left of writing one."""
+_LEDGER = re.compile(r"([0-9]{1,10})\.jsonl")
 _LATEST, _MOST_CARDS = 1e12, 4096
 _JOINED_SECONDS = (3600, 86400, 7 * 86400)
 
@@ -231,7 +231,7 @@ def _ledgers(folder: Path) -> Iterator[tuple[int, Path]]:
     except OSError:  # nobody has used anything yet, or somebody keeps all others from it
         return
     try:
-        names = listing.names_in(fd, most=_MOST_FILES)
+        names = listing.names_in(fd, most=1, like=_LEDGER)
     finally:
         os.close(fd)
     for path in (folder / name for name in names):

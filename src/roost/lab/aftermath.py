@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from roost.base.handover import EARLY_STOP
 from roost.base.size import memory
 from roost.lab.executors.protocol import Seen
 from roost.lab.learned import MOST_RETRIES, OutOfMemory, after_out_of_memory
@@ -22,7 +23,7 @@ start: what is wrong with the machine or the script is still so a moment later."
 _SHORT_SECONDS = 60.0
 """What is right after the start."""
 
-IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
+_IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
 """What a session tells of its end, for people."""
 
 
@@ -36,7 +37,7 @@ def after(task: Task, seen: Seen) -> tuple[str, dict[str, Any]]:
     if task.stop_asked in (STOP, KILL):
         if seen.state == PENDING:
             return STOPPED, {"reason": why_stopped(task.attempt - 1)}
-        return seen.state, {"reason": _in_words(seen)}
+        return seen.state, {"reason": in_words(seen.state, seen.reason)}
     if seen.state == PENDING:
         return PENDING, {"reason": "the lab was interrupted before it began"}
     if seen.state == STOPPED and task.stop_asked == EVICT:
@@ -50,11 +51,14 @@ def after(task: Task, seen: Seen) -> tuple[str, dict[str, Any]]:
         return _after_out_of_memory(task, seen, ran_out)
     if seen.is_accident:
         return PENDING, {"reason": f"attempt {task.attempt}: {seen.reason}", **_pause(task, seen)}
-    return _again_if_asked(task, seen, _in_words(seen))
+    return _again_if_asked(task, seen, in_words(seen.state, seen.reason))
 
 
-def _in_words(seen: Seen) -> str:
-    return "" if seen.state == SUCCEEDED else IN_WORDS.get(seen.reason, seen.reason)
+def in_words(state: str, reason: str) -> str:
+    """Why a session ended, for people; empty where it came to its end."""
+    if state == SUCCEEDED:
+        return reason if reason == EARLY_STOP else ""
+    return _IN_WORDS.get(reason, reason)
 
 
 def _again_if_asked(task: Task, seen: Seen, reason: str) -> tuple[str, dict[str, Any]]:

@@ -13,13 +13,13 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from roost import __version__
 from roost.base import durable, process, regular
-from roost.base.errors import RoostError
+from roost.base.errors import Refused, RoostError
 from roost.lab.ending import status_name
 
 _END_SECONDS, _TICK_SECONDS = 20.0, 0.02
@@ -107,9 +107,22 @@ def ready(fd: int) -> None:
     os.close(fd)
 
 
-def start(command: Sequence[str], log: Path, *, seconds: float) -> str | None:
-    """Starts one that outlives us, and waits until it is ready, or has ended. Gives None if it is ready, else
-    what it said, which may be nothing.
+class Unstarted(NamedTuple):
+    """How one ended that did not become ready."""
+
+    said: str
+    """May be nothing."""
+    exit_code: int | None
+    """None: it was killed."""
+
+    @property
+    def kind(self) -> type[RoostError]:
+        """Of the error that it is for whoever has started it: a refusal is one here, too."""
+        return Refused if self.exit_code == Refused.exit_code else RoostError
+
+
+def start(command: Sequence[str], log: Path, *, seconds: float) -> Unstarted | None:
+    """Starts one that outlives us, and waits until it is ready, or has ended. Gives None if it is ready.
 
     Args:
         command: Gets the number of the descriptor for its line as its last argument.
@@ -119,14 +132,14 @@ def start(command: Sequence[str], log: Path, *, seconds: float) -> str | None:
     Raises:
         OSError: The log cannot be written, or no process can be started.
     """
-    said, was_killed = _started(command, log, seconds)
+    failed, was_killed = _started(command, log, seconds)
     if was_killed:  # whatever that was: a second one may come through
-        said, _ = _started(command, log, seconds)
-    return said
+        failed, _ = _started(command, log, seconds)
+    return failed
 
 
-def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[str | None, bool]:
-    """What it said to its end, and whether somebody has killed it."""
+def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[Unstarted | None, bool]:
+    """How it ended, and whether somebody has killed it."""
     import subprocess  # who only looks for a daemon is spared its 5 ms
 
     read_fd, its_fd = os.pipe()
@@ -157,12 +170,13 @@ def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[str | N
         if not is_late:  # it has closed its end, as its process does that ends
             with contextlib.suppress(subprocess.TimeoutExpired):  # then it is killed
                 child.wait(_END_SECONDS)
-        killed_by = child.returncode if child.returncode is not None and child.returncode < 0 else None
+        code = child.returncode
+        killed_by = code if code is not None and code < 0 else None
         child.kill()
         said = child.communicate()[1].decode(errors="replace").strip()
     if killed_by is not None:
         said = f"it was killed by {status_name(killed_by)} {said}".strip()
-    return said, killed_by is not None
+    return Unstarted(said, code if killed_by is None else None), killed_by is not None
 
 
 def end(one: About, what: str) -> None:

@@ -20,6 +20,8 @@ from roost.lab.surroundings import read_at_start
 
 NO_TOKEN = "0" * 32
 """Keeps the room for a token in the environment that a template is started with."""
+HOPELESS = 3
+"""The exit code of a template from which nothing can be forked."""
 _PROGRAM = "roost.worker"
 WORKER = ("-P", "-m", _PROGRAM)
 """What follows the interpreter in the command of a worker; then come its arguments."""
@@ -87,7 +89,10 @@ def _run() -> int:
         sys.argv[0], sys.modules["__main__"] = worker.origin, module
         own.loader.exec_module(module)
     except SystemExit as error:
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
+        if not isinstance(error.code, int | None):
+            print(error.code, file=sys.stderr)
+            return 1
+        return error.code or 0
     except BaseException:  # noqa: BLE001  - told, as the interpreter does at its end
         sys.excepthook(*sys.exc_info())
         return 1

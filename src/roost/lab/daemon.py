@@ -28,7 +28,7 @@ from roost.lab.forked import Template
 from roost.lab.notices.errand import Errand
 from roost.lab.scheduler import Scheduler
 from roost.lab.store import Store
-from roost.lab.warm import Kept
+from roost.lab.warm import Templates
 
 _UNWATCHED_SECONDS = 0.5
 """How often tasks are looked at that cannot be waited for."""
@@ -80,10 +80,10 @@ class Daemon:
             closing(wake.listen(self._folder)) as bell,
             providers.watching() as ask,
             closing(Template()) as template,
-            closing(Kept()) as kept,
+            closing(Templates()) as templates,
         ):
             template.open()  # it loads itself while what stands is adopted
-            executor = Local(template, kept)
+            executor = Local(template, templates)
             capacities = functools.partial(scheduler.capacities, store, ask)
             with (
                 closing(Attempts(store, executor, capacities)) as attempts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import shlex
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -107,14 +108,20 @@ def beginnings(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, 
     return found
 
 
-def require_unended(task: Task) -> None:
+def require_unended(task: Task, typed: str | None = None) -> None:
     """Makes sure that there is still something to order.
+
+    Args:
+        task: What it is to be given to.
+        typed: What it was called; its id when None.
 
     Raises:
         Refused: It has ended.
     """
     if task.state in ENDED:
-        raise Refused(f"the task has {task.state}", received=task.id, fix="`roost why` tells how it ended")
+        called = typed or task.id
+        fix = f"`roost why {shlex.quote(called)}` tells how it ended"
+        raise Refused(f"the task has {task.state}", received=called, fix=fix)
 
 
 def _ids(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) -> list[str]:

@@ -18,6 +18,7 @@ from roost.lab import guard, template
 _ANSWER_SECONDS = 2.0
 """Then it is paused, or the machine has no memory left: what is to be started starts without it."""
 
+_REAPED_SECONDS = 20.0
 _UNKNOWN = 1
 
 COMMAND = (sys.executable, "-I", "-S", str(Path(guard.__file__).resolve()))
@@ -44,8 +45,9 @@ class Forked:
 
     def send_signal(self, signum: int) -> None:
         """Sends it a signal, if it still lives."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signum)
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signum)
 
     def kill(self) -> None:
         """Kills it."""
@@ -79,6 +81,7 @@ class Forked:
         if self._told is None:
             return _UNKNOWN
         try:
+            self._told.settimeout(_REAPED_SECONDS)
             return int(self._told.recv(16))
         except (OSError, ValueError):  # the template was killed, or is paused
             return _UNKNOWN
@@ -90,6 +93,8 @@ class Forked:
             self._pidfd = -1
         if self._told is not None:
             self._told.close()
+
+    __del__ = close  # not everyone who starts a run waits for its end
 
 
 class Template:

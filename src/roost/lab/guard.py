@@ -84,7 +84,7 @@ def run(spec: Spec, warm: Warm | None = None) -> int:
             if ended is not None:
                 return ended
             spec = restart.in_what_is_left(following)
-            code = _session(spec, warm)
+            code = _session(spec, None)  # what this process has loaded may have been changed since
     return code
 
 

@@ -36,18 +36,24 @@ def serve(path: Path) -> NoReturn:
     warm = become.Warm(started_with, prepare=_load())
     opened = _descriptors() - descriptors
     if opened:  # a child could not tell them from those that it must not have
-        sys.exit(f"no warm start: what was imported has opened {sorted(opened)}")
+        _refuse(f"what was imported has opened {sorted(opened)}")
     if _threads_after_a_fork() > 1:
-        sys.exit("no warm start: what was imported has started threads, of which a fork copies one")
+        _refuse("what was imported has started threads, of which a fork copies one")
     _gather()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     os.chdir(path.parent)  # a socket's name may have 107 letters
+    Path(f"{path.name}.new").unlink(missing_ok=True)
     listening.bind(f"{path.name}.new")
     listening.listen(_QUEUE)
     os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
     os.chdir("/")
     template.serve(listening, is_stale=_Loaded(path).is_stale, seconds=_IDLE_SECONDS)
     os._exit(guard.main(warm))
+
+
+def _refuse(why: str) -> NoReturn:
+    print(f"no warm start: {why}", file=sys.stderr)
+    sys.exit(become.HOPELESS)
 
 
 def _load() -> Callable[[], object]:
@@ -65,7 +71,7 @@ def _load() -> Callable[[], object]:
     if not _has_accelerator():
         _step()
     if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
-        sys.exit("no warm start: what was imported draws random numbers")
+        _refuse("what was imported draws random numbers")
     return np.random.seed
 
 

@@ -83,13 +83,14 @@ class Scheduler:
         reasons = {**decision.reasons, **unseen}
         self._explain(reasons)  # before the starts, which take their time
         waits, has_ended = self._start(decision.placements, by_id, cards, state.rules)
-        reasons |= waits
         for id in decision.evictions:
             with suppress(Refused):  # it has ended meanwhile
                 self._store.ask(id, EVICT)
         if decision.evictions:
             self._attempts.settle([])  # which passes it on
-        self._explain(reasons)
+        if waits:
+            reasons |= waits
+            self._explain(reasons)
         patience = self._neighbours.answer(state, whole)
         return 0.0 if has_ended else min(patience, _next_look(tasks.pending, reasons, state.now))
 
@@ -274,8 +275,9 @@ def without_all_holders(cards: Iterable[Card], leases: Iterable[held.Held]) -> l
 
 def _next_look(pending: Sequence[Task], reasons: Mapping[str, str], now: float) -> float:
     begins = [task.begin - now for task in pending if task.begin is not None and task.begin > now]
-    waiting = [(task, word_of(reasons[task.id])) for task in pending if reasons.get(task.id)]
-    if any(word == RACE for _, word in waiting):
+    words = set(map(word_of, reasons.values()))
+    if RACE in words:
         return _SOON_SECONDS
-    may_change = any(task.need.cards or word in (TAKEN, MACHINE, DISK) for task, word in waiting)
+    waits_for_others = not words.isdisjoint((TAKEN, MACHINE, DISK))
+    may_change = waits_for_others or any(task.need.cards and reasons.get(task.id) for task in pending)
     return max(_SOON_SECONDS, min([_LOOK_SECONDS if may_change else math.inf, *begins]))

@@ -34,11 +34,13 @@ class Standing:
 
     def look(self) -> Tasks:
         """As they are now."""
-        self._seq, found, are_all = self._store.tasks_since(self._seq)
+        seq, changed = self._store.tasks_since(self._seq)
         unended = self._unended
-        if are_all:
+        if changed is None:  # read after ``seq``: what comes in between is seen at the next look, too
+            changed = self._store.tasks(states=[PENDING, *LIVE])
             unended.clear()
-        for task in found:
+        self._seq = seq
+        for task in changed:
             before = unended.get(task.id)
             if task.state in ENDED:
                 unended.pop(task.id, None)

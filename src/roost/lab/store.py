@@ -137,23 +137,17 @@ class Store(remembered.Remembered):
             found = self._selected(f"{where} ORDER BY seq {limit}", values)
         return found[::-1] if newest is not None else found
 
-    def tasks_since(self, seq: int) -> tuple[int, list[Task], bool]:
-        """Up to which event this tells; tasks, without their plans, in the order in which they were submitted;
-        and whether they are all that have not ended, not only those that have changed.
-
-        Args:
-            seq: Those that changed after the event of this number; 0, or where later ones are forgotten: all.
-        """
+    def tasks_since(self, seq: int) -> tuple[int, list[Task] | None]:
+        """Up to which event this tells, and the tasks that have changed since the one of number ``seq``, without
+        their plans, in the order in which they were submitted; None where not all is remembered since."""
         assert not self._connection.in_transaction, "it would tell of what may be taken back"
         with self._reading() as connection:
             sql = "SELECT (SELECT min(seq) FROM event), (SELECT max(seq) FROM event)"
             oldest, newest = (number or 0 for number in connection.execute(sql).fetchone())
-            if are_all := seq == 0 or oldest > seq + 1:
-                unended = (PENDING, *LIVE)
-                where, values = f"state IN ({', '.join('?' * len(unended))})", unended
-            else:
-                where, values = "id IN (SELECT task FROM event WHERE seq > ?)", (seq,)
-            return newest, self._selected(f"WHERE {where} ORDER BY seq", values), are_all
+            if seq == 0 or oldest > seq + 1:
+                return newest, None
+            changed = "WHERE id IN (SELECT task FROM event WHERE seq > ?) ORDER BY seq"
+            return newest, self._selected(changed, (seq,))
 
     def find(self, text: str) -> Task:
         """The task that a person means by an id, the beginning of one, a name, or the path of a package; with

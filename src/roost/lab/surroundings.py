@@ -11,7 +11,9 @@ from pathlib import Path
 _OF_THE_RUN = ("ROOST_", "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _OF_THE_TERMINAL = (
     "_", "PWD", "OLDPWD", "SHLVL", "TERM", "TERM_", "COLUMNS", "LINES", "WINDOWID", "DISPLAY", "SSH_", "TMUX",
-    "STY", "XDG_SESSION_", "DBUS_SESSION_BUS_ADDRESS", "PYTEST_CURRENT_TEST",
+    "TMUX_", "STY", "VSCODE_", "KONSOLE_", "GNOME_TERMINAL_", "VTE_VERSION", "WT_SESSION", "LC_TERMINAL",
+    "LC_TERMINAL_", "COLORTERM", "GPG_TTY", "INVOCATION_ID", "JPY_PARENT_PID", "XDG_SESSION_",
+    "DBUS_SESSION_BUS_ADDRESS", "PYTEST_CURRENT_TEST",
 )  # fmt: skip
 _UNREAD = frozenset((*_OF_THE_RUN, *_OF_THE_TERMINAL))
 """Names, and with an underscore at the end beginnings of names, that neither Python nor torch reads when it

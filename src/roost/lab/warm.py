@@ -14,25 +14,29 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from roost.base import memory
+from roost.base.errors import Refused
 from roost.base.handover import TOKEN_VARIABLE
 from roost.lab import place, surroundings
-from roost.lab.become import NO_TOKEN, WORKER
+from roost.lab.become import HOPELESS, NO_TOKEN, WORKER
 from roost.lab.forked import Forked, ask
 from roost.lab.spec import Spec
 
 COLD_VARIABLE = "ROOST_COLD"
 """Where it is set to anything, a worker starts cold."""
 FOLDER_VARIABLE = "ROOST_WARM"
-"""Where templates listen, instead of the lab's folder."""
+"""A folder where templates listen that serve several labs, instead of the lab's own."""
 _MOST = 2
 _FEWEST_BYTES = 2 << 30
 """Of free memory: a template takes 0.3 GB."""
+_ANSWER_SECONDS = 2.0
 _LOADING_SECONDS = 120.0
+_MOST_SEEN = 64
 _ROOM_FOR_ARGUMENTS = " " * 400
 """``ps`` shows the arguments of a worker where those of the template stood."""
 
@@ -69,13 +73,15 @@ def fork(spec: Spec, fds: Sequence[int]) -> Forked | None:
 def _connected(path: Path) -> socket.socket | None:
     """A connection to the template that listens there; None if none does."""
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asked.settimeout(_ANSWER_SECONDS)
     try:
+        place.require_own(path.parent, 0o700)  # it will be handed the lock, and all that the worker may know
         found = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             asked.connect(f"/proc/self/fd/{found}/{path.name}")  # a socket's name may have 107 letters
         finally:
             os.close(found)
-    except OSError:
+    except (OSError, Refused):
         asked.close()
         return None
     return asked
@@ -101,20 +107,25 @@ class _Template(NamedTuple):
         self.process.wait()
 
 
-class Kept:
+class Templates:
     """The templates that a daemon keeps, for the environments that it has started workers with last."""
 
     def __init__(self) -> None:
         self._started: dict[str, _Template] = {}
+        self._seen: deque[str] = deque(maxlen=_MOST_SEEN)
         self._hopeless: set[str] = set()
 
     def keep(self, spec: Spec) -> None:
-        """Starts the one for the worker of a session, unless it is there. Nobody waits for it."""
+        """Starts the one for the worker of a session, unless it is there, or the worker is the first of its
+        kind: a second one makes a third likely. Nobody waits for it."""
         key = _key(spec) if _may_be_warm(spec) else None
         if key is None or key in self._hopeless:
             return
+        if key not in self._seen:
+            self._seen.append(key)
+            return
         known = self._started.pop(key, None)
-        if known is not None and (code := known.process.poll()) is not None and code > 0:
+        if known is not None and known.process.poll() == HOPELESS:
             self._hopeless.add(key)  # why stands in the daemon's log
         if known is not None and not known.is_there:
             known.end()

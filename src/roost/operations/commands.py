@@ -17,11 +17,11 @@ from roost.lab.plan import Plan
 from roost.lab.task import Task
 from roost.operations import lab
 from roost.operations.callers import callers_environment
+from roost.operations.meant import RUNS
 from roost.operations.queueing import Submitted, queued, require_free, task_of
 from roost.operations.wanted import Wanted, require_possible
 from roost.package.package import Package
 
-RUNS = "runs"
 """Where the package of a command goes."""
 _LONGEST_NAME = 48
 """Characters of a command by which its task is called."""

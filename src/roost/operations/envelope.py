@@ -69,7 +69,8 @@ def _series(history: History, name: str) -> tuple[Numbers, Numbers]:
         return history.series(name)
     except KeyError:
         known = history.names
-        fix = f"{proposal(name, known)}ask for one of: {', '.join(known[:_MOST_NAMED]) or 'nothing yet'}"
+        named = f"ask for one of: {', '.join(known[:_MOST_NAMED])}"
+        fix = proposal(name, known) + named if known else "ask again once the run has recorded something"
         raise NotFound("is not recorded", setting="name", received=name, fix=fix) from None
 
 

@@ -119,19 +119,20 @@ def start() -> About:
     """Starts the daemon, unless there is one, and waits until it has taken over whatever runs.
 
     Raises:
-        Refused: The lab's folder will not do.
+        Refused: The lab's folder will not do, or the daemon refused to start.
         RoostError: It did not start.
         OSError: Likewise.
     """
     folder = place.folder()
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.undisturbed(folder):
-        said = background.start(command, folder / LOG, seconds=_START_SECONDS)
+        failed = background.start(command, folder / LOG, seconds=_START_SECONDS)
     found = presence.about(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
+        said, kind = (failed.said, failed.kind) if failed is not None else ("", RoostError)
         why, _, own_fix = (said or f"it said nothing within {_START_SECONDS:g} s").partition(". To mend it: ")
         fix = own_fix or "try again; its log may tell more"
-        raise RoostError(f"the lab's daemon did not start: {why}", where=folder / LOG, fix=fix)
+        raise kind(f"the lab's daemon did not start: {why}", where=folder / LOG, fix=fix)
     return found
 
 

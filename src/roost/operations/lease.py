@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -155,7 +155,13 @@ class _Turn:
         self._neighbours.rest()
 
 
-def run(command: Sequence[str], taken: Taken, *, time_limit: float | None = None) -> int:
+def run(
+    command: Sequence[str],
+    taken: Taken,
+    *,
+    time_limit: float | None = None,
+    at_limit: Callable[[], None] = lambda: None,
+) -> int:
     """Runs a command on the cards, at this terminal; gives its exit code, above 128 if a signal ended it.
 
     The command has copies of the descriptors, so that it keeps the cards when we are killed. We stay, because
@@ -166,6 +172,7 @@ def run(command: Sequence[str], taken: Taken, *, time_limit: float | None = None
         taken: The cards.
         time_limit: Seconds after which it, and what it has started, is asked to end (SIGTERM); a minute later
             it is killed. None: as long as it takes.
+        at_limit: Called when it is asked to.
 
     Raises:
         NotFound: There is no such program.
@@ -185,9 +192,10 @@ def run(command: Sequence[str], taken: Taken, *, time_limit: float | None = None
         child = subprocess.Popen(command, env=_environment(taken), pass_fds=taken.leases.fds)
         for signum in set(asked) & set(_PASSED_ON):
             child.send_signal(signum)
-        code = child.wait() if time_limit is None else _limited(child, time_limit)
+        code = child.wait() if time_limit is None else _limited(child, time_limit, at_limit)
     except FileNotFoundError as error:
-        raise NotFound("there is no such program", received=error.filename) from None
+        fix = "give its path, or one that PATH finds; a shell's own command: sh -c '...'"
+        raise NotFound("there is no such program", received=error.filename, fix=fix) from None
     finally:
         for signum, action in before.items():
             signal.signal(signum, action)
@@ -196,9 +204,10 @@ def run(command: Sequence[str], taken: Taken, *, time_limit: float | None = None
     return code if code >= 0 else 128 - code
 
 
-def _limited(child: subprocess.Popen[bytes], seconds: float) -> int:
+def _limited(child: subprocess.Popen[bytes], seconds: float, at_limit: Callable[[], None]) -> int:
     with suppress(subprocess.TimeoutExpired):
         return child.wait(seconds)
+    at_limit()
     deadline = time.monotonic() + _GRACE_SECONDS
     below = {pid: process.start_ticks(pid) for pid in descendants(child.pid)}
     for pid in (child.pid, *below):  # a shell passes nothing on

@@ -18,7 +18,7 @@ from roost.base.errors import NotFound
 from roost.operations.caches import cache_folder
 from roost.operations.row import Row
 
-_FORMAT = 4
+_FORMAT = 5
 CHANGING = frozenset(["starting", "running", "damaged"])
 """States of packages that are looked at each time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os.path
 import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -13,6 +14,7 @@ import msgspec
 
 from roost.base.errors import RoostError
 from roost.lab import database, place, presence
+from roost.lab.policy.words import HELD
 from roost.lab.store import Store
 from roost.lab.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
 from roost.operations import told
@@ -85,11 +87,32 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     short: str
     tasks: tuple[TaskRow, ...]
+    """At least two."""
 
     def seconds(self, now: float) -> float:
         """How long it takes since it was submitted, until the last of its tasks has ended."""
         ends = [now if task.ended is None else task.ended for task in self.tasks]
         return max(0.0, max(ends) - min(task.submitted for task in self.tasks))
+
+    @property
+    def name(self) -> str:
+        """What all are called by, up to the key whose values differ first: ``try_lr`` of ``try_lr-1e-3`` and
+        ``try_lr-1e-4``."""
+        common = os.path.commonprefix([task.name for task in self.tasks])  # noqa: RUF071  - they are no paths
+        before, line, last = common.rpartition("_")
+        return f"{before}{line}{last.partition('-')[0]}".rstrip("_")
+
+    @property
+    def reason(self) -> str:
+        """Why those wait that do, all that are held back first; as of one of the others."""
+        waits = [task for task in self.tasks if task.state == PENDING]
+        held = sum(task.held for task in waits)
+        other = next((task.reason for task in waits if not task.held), "")
+        if not held:
+            return other
+        count = f"{held} of them " if other else ""
+        hint = f"{HELD}: {count}until somebody releases them (roost release {self.short})"
+        return f"{hint}; {other}" if other else hint
 
     @property
     def counts(self) -> dict[str, int]:
@@ -164,7 +187,7 @@ def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
 
 
 def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
-    """The same, with the tasks of a sweep together where its first one was.
+    """The same, with the tasks of a sweep together where its first one was, unless that is the only one.
 
     Raises:
         Refused: The queue cannot be opened.
@@ -173,13 +196,14 @@ def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     for row in rows:
         if row.sweep is not None:
             sweeps.setdefault(row.sweep, []).append(row)
+    sweeps = {sweep: tasks for sweep, tasks in sweeps.items() if len(tasks) > 1}
     if not sweeps:
         return list(rows)
     with Store.open() as store:
         short = store.beginnings(sweeps)
     found: list[TaskRow | Sweep] = []
     for row in rows:
-        if row.sweep is None:
+        if row.sweep is None or row.sweep not in sweeps:
             found.append(row)
         elif row is sweeps[row.sweep][0]:
             found.append(Sweep(id=row.sweep, short=short[row.sweep], tasks=tuple(sweeps[row.sweep])))

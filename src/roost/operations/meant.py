@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
@@ -10,6 +11,8 @@ from roost.lab import database, place
 from roost.lab.store import Store
 from roost.lab.task import ENDED, Task
 
+RUNS = "runs"
+"""Where packages are made, below the current folder."""
 _MOST_TOLD = 20
 _NONE_YET = "`roost submit` queues one, `roost ls` lists packages"
 
@@ -27,6 +30,13 @@ def is_package(text: str | Path) -> bool:
         return False
 
 
+def in_runs(text: str | Path) -> Path | None:
+    """The package that `ls` shows by this name where it stands for ``./runs``."""
+    name = str(text)
+    found = Path(RUNS) / name
+    return found if name and "/" not in name and is_package(found) else None
+
+
 def tasks(text: str) -> list[Task]:
     """The tasks that are meant by an id, the beginning of one, a name, or the path of a package: one, or all
     of a sweep.
@@ -37,13 +47,13 @@ def tasks(text: str) -> list[Task]:
         Refused: The queue cannot be opened.
     """
     if not database.was_made(place.folder()):
-        _require_no_path(text)
+        _require_no_package(text)
         raise NotFound("there is no such task or package", received=text, fix=_NONE_YET)
     with Store.open() as store:
         try:
             return store.find_all(text)
         except NotFound:
-            _require_no_path(text)
+            _require_no_package(text)
             raise
 
 
@@ -77,7 +87,7 @@ def all_unended(package: Path) -> list[Task]:
 
 
 def package_of(text: str | Path) -> Path:
-    """The package that is meant by its path, or by its task.
+    """The package that is meant by its path, by its task, or by its name in ``./runs``, in this order.
 
     Raises:
         NotFound: There is none.
@@ -86,7 +96,12 @@ def package_of(text: str | Path) -> Path:
     """
     if is_package(text):
         return Path(text)
-    task, *others = tasks(str(text))
+    try:
+        task, *others = tasks(str(text))
+    except NotFound:
+        if (found := in_runs(text)) is not None:
+            return found
+        raise
     if others:
         each = [f"{one.name} ({one.state})" for one in (task, *others)]
         what = f"it is a sweep of {len(each)} tasks: {listed(each, _MOST_TOLD)}"
@@ -94,12 +109,18 @@ def package_of(text: str | Path) -> Path:
     return Path(task.package)
 
 
-def _require_no_path(text: str) -> None:
-    """Whoever types a path hears what is wrong with that.
+def _require_no_package(text: str) -> None:
+    """Whoever names a package hears that it is no task, and whoever types another path what is wrong with
+    that.
 
     Raises:
-        NotFound: It is one, and no package.
+        NotFound: It is one of these.
     """
+    package = text if is_package(text) else in_runs(text)
+    if package is not None:
+        path = shlex.quote(str(package))
+        fix = f"`roost show {path}` shows it, `roost submit continue {path}` queues it"
+        raise NotFound("it is a package, and was never a task here", received=text, fix=fix)
     try:
         is_path = "/" in text or Path(text).is_dir()
     except (OSError, ValueError):

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.base.errors import Refused
+from roost.base.errors import NotFound, Refused
 from roost.lab import finding, place, presence
 from roost.lab.store import Store
 from roost.lab.task import ENDED, KILL, LIVE, STOP, Task
@@ -111,7 +111,13 @@ def _meant(text: str) -> tuple[Path | None, list[Task]]:
     if meant.is_package(text):
         task = meant.unended(Path(text))
         return (Path(text), []) if task is None else (None, [task])
-    return None, _unended(meant.tasks(text), text)
+    try:
+        found = meant.tasks(text)
+    except NotFound:
+        if (path := meant.in_runs(text)) is not None:
+            return path, []
+        raise
+    return None, _unended(found, text)
 
 
 def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
@@ -121,7 +127,7 @@ def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
         Refused: There is none.
     """
     if len(tasks) == 1:
-        finding.require_unended(tasks[0])
+        finding.require_unended(tasks[0], text)
     left = [task for task in tasks if task.state not in ENDED]
     if not left:
         raise Refused(

@@ -27,6 +27,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sessions: int = 0
     error: str | None = None
     """The last error line of a run that failed or crashed; what is damaged."""
+    reason: str | None = None
+    """Why it ended before its end without failing: early stop, time limit."""
     description: str | None = None
     parent: str | None = None
     """The package that it goes on from, if it is a fork."""

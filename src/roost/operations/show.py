@@ -60,6 +60,8 @@ class SessionShown:
     overrides: list[str]
     description: str | None
     peak_memory_mb: float | None
+    warm: bool
+    """Whether its worker was forked from one that had imported torch already."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,7 @@ def _session(session: Session) -> SessionShown:
         overrides=list(request.get("overrides", [])),
         description=request.get("description"),
         peak_memory_mb=record.get("peak_memory_mb"),
+        warm=record.get("warm") is True,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -132,8 +132,12 @@ class Simulated(Struct, frozen=True, kw_only=True):
     """As in `History`."""
 
 
-def simulate(request: SimulateRequest) -> Simulated:
+def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda text: None) -> Simulated:
     """Runs a history through the policy of the lab, in virtual time.
+
+    Args:
+        request: What is asked.
+        tell: Hears after each decision how far it is.
 
     Raises:
         NotFound: There is no such file.
@@ -147,7 +151,10 @@ def simulate(request: SimulateRequest) -> Simulated:
         entries, left_out = made_up(request.tasks, cards, request.seed), 0
     rules = Rules(most_per_card=request.most_per_card, cores=request.cores)
     lab = Lab([_job(number, entry) for number, entry in enumerate(entries)], cards, rules)
-    decisions = sum(1 for _ in lab.passes())
+    decisions = 0
+    for _ in lab.passes():
+        decisions += 1
+        tell(f"{len(lab.states)} of {len(entries)} tasks")
     return _summary(lab, decisions, left_out)
 
 
@@ -161,7 +168,8 @@ def read(path: Path) -> History:
     try:
         data = bytes(regular.read(path, at_most=MOST_BYTES))
     except FileNotFoundError:
-        raise NotFound("there is no such file", received=str(path)) from None
+        fix = "write one with `roost tasks --all --json`, or name none: then a history is made up"
+        raise NotFound("there is no such file", received=str(path), fix=fix) from None
     except OSError as error:
         raise ConfigError(f"the history cannot be read: {error}", where=path) from None
     if data.lstrip().startswith(b"["):

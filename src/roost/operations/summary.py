@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import CheckpointError, NotFound
+from roost.base.handover import EARLY_STOP, TIME_LIMIT
 from roost.lab import ticket
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
@@ -54,11 +55,17 @@ def _row(path: Path) -> Row:
         seconds=sum(_seconds(session, seen) for session in found) if found else None,
         sessions=len(found),
         error=ended.error if ended and ended.state in ("failed", "crashed") else None,
+        reason=_reason(ended) if ended else None,
         description=request.get("description"),
         parent=parent.package if parent is not None else None,
         parent_step=parent.step if parent is not None else None,
         group=_group(path),
     )
+
+
+def _reason(ended: Session) -> str | None:
+    reason = (ended.record or {}).get("reason")
+    return reason if ended.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT) else None
 
 
 def _group(path: Path) -> str | None:

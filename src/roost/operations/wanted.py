@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HIGHEST_PRIORITY = 1_000_000
 _FARTHEST_DAYS = 366
 _CLOCK = re.compile(r"(?:(today|tomorrow)\s*)?(?:(\d{1,2}):(\d{2}))?")
-_EXAMPLES = "write 22:30, tomorrow, tomorrow 08:00, +2h, or 2026-11-22T08:00"
+_EXAMPLES = 'write 22:30, tomorrow, "tomorrow 08:00", +2h, or 2026-11-22T08:00'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +225,9 @@ def begin_note(begin: float | None) -> list[str]:
     if begin is None:
         return []
     when = time.strftime("%A %Y-%m-%d %H:%M:%S", time.localtime(begin))
-    return [f"begins not before {when}, in {duration(max(0.0, begin - time.time()))}"]
+    left = max(0.0, begin - time.time())
+    left = round(left / 60) * 60 if left >= 3600 else round(left)  # +2h is in 2h 00m, a moment later too
+    return [f"begins not before {when}, in {duration(left)}"]
 
 
 def _shown(moment: float) -> str:

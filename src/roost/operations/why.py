@@ -89,7 +89,8 @@ def _line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.state in ENDED:
         return _end(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
-    where = f"on {listed(cards)}" if cards else "without a card"
+    cores = "one core" if task.need.cores == 1 else f"{task.need.cores} cores" if task.need.cores else ""
+    where = f"on {listed(cards) or cores}" if cards or cores else "without a card"
     if task.reserved_mb is not None:
         where = f"with {memory(task.reserved_mb)} {where}"
     if task.stop_asked:

@@ -23,7 +23,7 @@ _SIZE = 2 * _SLOT
 _READ_TRIES = 1000
 _MAX_COUNT = 2**59
 
-PHASES = ("starting", "training", "validating", "testing", "saving", "ended")
+PHASES = ("starting", "training", "validating", "testing", "saving", "ended", "visualizing")
 
 
 @dataclass(frozen=True)

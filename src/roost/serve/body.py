@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from roost.base.suggest import proposal
 from roost.serve.refusal import Answered
 
 T = TypeVar("T")
@@ -17,7 +18,13 @@ T = TypeVar("T")
 DEEPEST = 64
 _MOST_DIGITS = 32
 _COUNT = re.compile(r"-?[0-9]{1,20}")
-_NAMED = re.compile(r"(?:unknown|required) field `([^`]*)`")
+_NAMED = re.compile(r"(unknown|required) field `([^`]*)`")
+_PATTERN = "matching regex"
+_BY_PATTERN = {
+    "run": ("is no id of a run", "GET /api/v1/runs lists them"),
+    "cursor": ("is no cursor", "give back the id of a piece, as cursor or Last-Event-ID, or leave it out"),
+}
+"""What is said of the fields that have a pattern, and how to mend it."""
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -44,13 +51,14 @@ def parse(data: bytes) -> dict[str, Any]:
     return found
 
 
-def typed(kind: type[T], given: dict[str, Any], *, strict: bool) -> T:
+def typed(kind: type[T], given: dict[str, Any], *, strict: bool, in_path: Collection[str] = ()) -> T:
     """What is asked, checked.
 
     Args:
         kind: What it must be.
         given: The parameters.
         strict: False where all of them came as text.
+        in_path: Those that the path names.
 
     Raises:
         Answered: 422; it is something else, which is named.
@@ -60,8 +68,38 @@ def typed(kind: type[T], given: dict[str, Any], *, strict: bool) -> T:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         named = _NAMED.search(what)
-        field = path.rstrip("`").lstrip(".") or (named.group(1) if named else None)
-        raise Answered(422, "invalid", what, field=field) from None
+        field = path.rstrip("`").lstrip(".") or (named.group(2) if named else None)
+        if named is not None and named[1] == "unknown":
+            what, fix = _unknown(named[2], [name for name in _names(kind) if name not in in_path])
+        elif named is not None:
+            what, fix = "is missing", None
+        else:
+            what, fix = _worded(what, (field or "").partition("[")[0], kind)
+        raise Answered(422, "invalid", what, field=field, fix=fix) from None
+
+
+def _unknown(name: str, known: Sequence[str]) -> tuple[str, str]:
+    fix = f"this route takes {', '.join(known)}" if known else "leave it out: this route takes none"
+    return "there is no such parameter", proposal(name, known) + fix
+
+
+def _names(kind: Any) -> list[str]:
+    return [one.name for one in msgspec.structs.fields(kind)]
+
+
+def _worded(what: str, name: str, kind: Any) -> tuple[str, str | None]:
+    """What is wrong with a parameter, in words for people, and how to mend it where that does not say it."""
+    if _PATTERN in what and name in _BY_PATTERN:
+        return _BY_PATTERN[name]
+    words = _words(get_type_hints(kind, include_extras=True).get(name))
+    return what, f"write one of {', '.join(words)}" if words else None
+
+
+def _words(hint: Any) -> list[str]:
+    """Those of which a field takes one."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return [word for one in get_args(hint) for word in _words(one)]
 
 
 def query(pairs: Sequence[tuple[str, str]], several: frozenset[str]) -> dict[str, Any]:
@@ -81,7 +119,7 @@ def query(pairs: Sequence[tuple[str, str]], several: frozenset[str]) -> dict[str
         if name in several:
             found.setdefault(name, []).append(value)
         elif name in found:
-            raise Answered(400, "malformed", "it is given more than once", field=name)
+            raise Answered(400, "malformed", "it is given more than once", field=name, fix="give it once")
         else:
             found[name] = value
     return found

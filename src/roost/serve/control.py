@@ -30,19 +30,19 @@ def start(port: int | None = None, roots: Sequence[Path] = ()) -> About:
         roots: Folders of packages to show beside those that tasks were ever submitted from.
 
     Raises:
-        Refused: The lab's folder will not do.
+        Refused: One runs already, the port is taken, or the lab's folder will not do.
         RoostError: It did not start.
         OSError: Likewise.
     """
     folder = place.folder()
     place.prepare(folder)
     own = [*command(folder, port, roots), "--ready"]
-    said = background.start(own, folder / LOG, seconds=_START_SECONDS)
+    failed = background.start(own, folder / LOG, seconds=_START_SECONDS)
     found = presence.about(folder)
-    if said is None and found is not None:
+    if failed is None and found is not None:
         return found
-    if said:  # with its place, and what to do about it
-        raise RoostError(said.removeprefix("roost: "))
+    if failed is not None and failed.said:  # with its place, and what to do about it
+        raise failed.kind(failed.said.removeprefix("roost: "))
     raise RoostError(f"the server said nothing within {_START_SECONDS:g} s", where=folder / LOG)
 
 

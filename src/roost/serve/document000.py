@@ -293,12 +293,13 @@ def matched(route: Route, threads: anyio.CapacityLimiter) -> Matched:
 def _failed(problem: Problem, asked: Asked | None) -> _Answer:
     text, field = problem.message, problem.field
     if field is not None:
-        text = _called(field, asked) + text.removeprefix(field) if text.startswith(field) else text
-        text = text if field in problem.message else f"{field}: {text}"
-    return {"status": "error", "error": text, "code": problem.code}
+        called = field if asked is None else _called(field, asked)
+        text = f"{called}: {text.removeprefix(f'{field}: ')}"
+    whole = RoostError(text, where=problem.where, fix=problem.fix)
+    return {"status": "error", "error": str(whole), "code": problem.code}
 
 
-def _called(field: str, asked: Asked | None) -> str:
+def _called(field: str, asked: Asked) -> str:
     """The parameter that was given for one of roost's, which may have another name."""
     if field == "name":
         return "no_save" if getattr(asked, "no_save", False) else "description"

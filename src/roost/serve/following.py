@@ -195,5 +195,5 @@ def _output(package: Package, rank: int) -> Path:
 def _offset(cursor: str) -> int:
     found = int(cursor)
     if found > 2**62:
-        raise Answered(422, "invalid", "is no offset", field="cursor")
+        raise Answered(422, "invalid", "is no offset", field="cursor", fix=f"give one up to {2**62}")
     return found

@@ -156,11 +156,9 @@ class Gate:
         if kind == _JSON or (kind in _FORMS and scope["path"] in self._forms):
             return
         if not kind and not _length(headers) and b"transfer-encoding" not in headers:
-            if headers.get(b"content-length") == b"0" or scope["method"] == "DELETE":
-                return
-            if scope["path"] in self._forms:
-                return
-        raise Answered(415, "content_type", f"the body must be {_JSON}")
+            return  # without a body there is no type to name
+        fix = f"send the header `Content-Type: {_JSON}`"
+        raise Answered(415, "content_type", f"the body must be {_JSON}", fix=fix)
 
 
 class _Window:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from roost import __version__
@@ -30,6 +31,10 @@ class ChangeDevices(Asked, frozen=True, kw_only=True):
     """``0,2``, or ``all``."""
     most_per_card: Annotated[int, Meta(ge=1, le=10_000)] | Literal["any"] | None = None
     foreign: Literal["avoid", "fit", "ignore"] | None = None
+    keep_free_mb: Annotated[int, Meta(ge=0, le=2**40)] | None = None
+    """Of each card, given to no task."""
+    cores: Annotated[int, Meta(ge=0, le=4096)] | Literal["any"] | None = None
+    """For tasks of the CPU."""
 
 
 class Drain(Asked, frozen=True, kw_only=True):
@@ -54,7 +59,7 @@ def _devices(asked: Nothing) -> Shown:
 
 
 def _change(asked: ChangeDevices) -> Shown:
-    cards.change(cards.Asked(allowed=asked.allowed, most_per_card=asked.most_per_card, foreign=asked.foreign))
+    cards.change(cards.Asked(**msgspec.structs.asdict(asked)))
     return cards.show()
 
 

@@ -39,7 +39,8 @@ _OF_THE_SYSTEM = {
 }
 
 
-_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards"}
+_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards",
+           "--keep-free": "keep_free_mb"}  # fmt: skip
 """What options are called here that have another name."""
 _OPTION = re.compile(
     r"(?<![\w-])(?:-m|--(?:after|begin|gpus|max-parallel|memory|name|opportunistic|priority|retry|strategy|whole))"
@@ -83,7 +84,8 @@ def _more(error: RoostError) -> dict[str, Any]:
 
 
 def _said(error: RoostError) -> str:
-    text, setting = str(error), error.setting
+    """What is wrong; where, and the mend, are told beside."""
+    text, setting = error.what, error.setting
     return text if setting is None else _field(setting) + text.removeprefix(setting)
 
 

@@ -203,12 +203,13 @@ def _asked(route: Route, request: Request, data: bytes) -> Asked:
             raise Answered(400, "malformed", "a query is for GET", fix="put it into the body")
         given = body.parse(data) if data else {}
     if twice := given.keys() & in_path.keys():
-        raise Answered(400, "malformed", "the path says it already", field=min(twice))
+        raise Answered(400, "malformed", "the path says it already", field=min(twice), fix="leave it out")
     body.require_text(in_path)
     last = request.headers.get("last-event-id")
     if route.answer is Stream and last is not None:
         given["cursor"] = last
-    return body.typed(route.asked, {**given, **in_path}, strict=route.method != "GET")
+    strict = route.method != "GET"
+    return body.typed(route.asked, {**given, **in_path}, strict=strict, in_path=in_path)
 
 
 def _content(found: Content) -> Response:

@@ -37,6 +37,8 @@ class Requests:
         self._stop: str | None = None
         """Why all of them do."""
         self._finished = False
+        self.ended_early = False
+        """Whether it reached its goal because a hook said so, before `until`."""
         self.has_failed = False
         """Whether an error ends the run; it may be that of the last save."""
 
@@ -44,6 +46,7 @@ class Requests:
         """Ends the run at a step edge, the next where nobody else must agree, saved. ``finished``: it reached
         its goal, so `continue` does not go on; otherwise it is stopped and may be continued."""
         if finished:
+            self.ended_early = self.ended_early or not self._finished
             self._finished, self.agenda.wake_step = True, 0  # its last step is owed a row
             return
         if self.agreement is not None:

@@ -170,7 +170,7 @@ class Trainer(Requests):
     def went_back(self) -> None:
         """Tells the clock, and whoever counts, that the state is that of a checkpoint again."""
         self._zero = self.clock() - self.progress.seconds
-        self._finished = False
+        self._finished = self.ended_early = False
         for hook in self.calls.rollback:
             hook.on_rollback(self)
 

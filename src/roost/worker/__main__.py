@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
-from roost.base.handover import OUT_OF_MEMORY
+from roost.base.handover import EARLY_STOP, OUT_OF_MEMORY
 from roost.worker import output, stacks
 from roost.worker.debugger import Debugger
 from roost.worker.report import Report
@@ -67,7 +67,7 @@ def _supervised(path: str, task: str) -> int:
             "failed", exit_code=end.exit_code, reason=end.reason, error=end.error, memory=memory
         )
     memory = _memory(task)
-    if reason == "finished":
+    if reason in ("finished", EARLY_STOP):
         return report.final("succeeded", exit_code=0, reason=reason, memory=memory)
     from roost.package.sessions import INITIALIZED  # a task has loaded it
 
@@ -84,7 +84,7 @@ def _memory(task: str, error: BaseException | None = None) -> dict[str, Any] | N
 
 
 def _do(path: str, task: str) -> str:
-    """Gives "finished", or why the task was stopped."""
+    """Gives "finished", "early stop", or why the task was stopped."""
     if task.isdecimal():
         return _train(path, int(task))
     from roost.package.package import Package

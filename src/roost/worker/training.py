@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from roost.base import durable
-from roost.base.handover import DEADLINE_VARIABLE
+from roost.base.handover import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.moment import parse_moment
 from roost.config.settings import Settings
 from roost.package import checkpoint, environment, initial_weights
@@ -26,7 +26,7 @@ from roost.worker.stop import StopSignals
 
 
 def train(package: Package, session: Session, stop: StopSignals) -> str:
-    """Trains; gives "finished" or the reason of the stop.
+    """Trains; gives "finished", "early stop" or the reason of the stop.
 
     Raises:
         RoostError: The config, the project or a checkpoint is wrong.
@@ -52,7 +52,8 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
         for reason in [*_reasons(session), *determinism.inexact(device)]:
             trainer.note_inexact(reason)
         stop.attach(trainer)
-        return trainer.fit(checkpoint=session.checkpoint)
+        reason = trainer.fit(checkpoint=session.checkpoint)
+        return EARLY_STOP if reason == "finished" and trainer.ended_early else reason
 
 
 def build(package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE) -> Trainer:

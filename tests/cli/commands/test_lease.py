@@ -38,7 +38,8 @@ def test_an_option_that_is_none_is_no_command() -> None:
     [
         (("--gpus", "0"), 2, "--gpus"),
         (("-m", "-5"), 2, "-m"),
-        (("--time-limit", "soon"), 2, "--time-limit: is no duration"),
+        (("--time-limit", "soon"), 2, "write 90s, 10min, 11h30m"),
+        (("--time-limit", "0.1s", "sleep", "60"), 143, "its time (0.1s) is over: it was asked to end"),
         (("-m", "8"), 2, "write 8GB if you mean gigabytes"),
         (("-m", "99GiB", "true"), 5, "99.0 GB of 1 GPU are asked for"),
         (("--gpus", "3"), 5, "3 GPUs are asked for, and there are 2 here"),

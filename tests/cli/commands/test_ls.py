@@ -23,6 +23,8 @@ def test_a_table(tmp_path: Path) -> None:
     header, first, second = said.stdout.splitlines()
     assert header.split()[:4] == ["NAME", "STATE", "STEP", "EPOCH"]
     assert first.split()[:3] == ["first", "succeeded", "30/30"] and "a test" in first and "0.75" in first
+    session(package(tmp_path / "runs", "third"), "succeeded", reason="early stop")
+    assert "early stop; a test" in roost("ls", cwd=tmp_path).stdout
     assert "failed" in second and "ValueError: long" in second and second.endswith("…")
 
 

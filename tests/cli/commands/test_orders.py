@@ -33,6 +33,7 @@ def test_what_is_asked_is_done_and_told(lab: Lab) -> None:
     ):
         done = roost(*order)
         assert done.returncode == 0 and done.stderr.splitlines()[0] == said and not done.stdout
+        assert ("daemon is started" in done.stderr) == (order[0] == "hold"), "none ran before the first"
     assert roost("release", blocker.package).returncode == 0
     lab.wait_for(blocker.id, RUNNING)
     killed = roost("kill", blocker.id).stderr.splitlines()

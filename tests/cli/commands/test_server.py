@@ -32,6 +32,7 @@ def test_from_start_to_stop(here: Lab) -> None:
     assert started.returncode == 0
     found = json.loads(roost("server", "status", "--json").stdout)
     url = f"http://localhost:{found['port']}/api/v1"
+    assert (found["url"], found["socket"]) == (url, str(here.state / "server.sock"))
     assert started.stderr == f"the server runs: {url} (pid {found['pid']})\n"
     assert roost("server", "status").stdout.startswith(
         f"{url}  pid {found['pid']}, roost {__version__}, since 20"
@@ -46,7 +47,7 @@ def test_from_start_to_stop(here: Lab) -> None:
         renewed = roost("server", "token", "--renew").stdout.strip()
         assert (status(token), status(renewed)) == (401, 200)
     again = roost("server", "--detach")
-    assert again.returncode != 0 and "a server runs already" in again.stderr
+    assert again.returncode == 5 and "a server runs already" in again.stderr
     assert roost("server", "stop").stderr == f"the server (pid {found['pid']}) has ended\n"
     assert roost("server", "stop").stderr == "no server runs\n"
 
@@ -56,7 +57,7 @@ def test_a_port_that_is_taken(here: Lab) -> None:
         port = taken.getsockname()[1]
         for more in ([], ["--detach"]):
             found = roost("server", "--port", port, *more)
-            assert found.returncode != 0 and "Traceback" not in found.stderr
+            assert found.returncode == 5 and "Traceback" not in found.stderr
             assert found.stderr.startswith("error: --port: this port is in use"), "and nothing before that"
             assert found.stderr.count(" (at ") == 0 and found.stderr.count("\n") == 1
     assert lab_presence.about(here.state) is None, "what is refused leaves nothing behind"

@@ -25,7 +25,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("{")
     for arguments, code, text in (
         (["bad.jsonl"], 4, "bad.jsonl:1"),
-        (["none.jsonl"], 3, "no such file"),
+        (["none.jsonl"], 3, "`roost tasks --all --json`"),
         (["--cards", "many"], 2, "--cards"),
         (["bad.jsonl", "--tasks", "4"], 2, "--tasks"),
     ):

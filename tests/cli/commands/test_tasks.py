@@ -32,7 +32,8 @@ def cells(text: str) -> list[list[str]]:
 
 def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
     sweep = [
-        task(name=f"lr={n}", sweep="7sweep", need=Need(cards=1), reason="cards: none") for n in (1, 2, 3)
+        task(name=f"try_lr-1e-{n}_seed-0", sweep="7sweep", need=Need(cards=1), reason="cards: none")
+        for n in (1, 2, 3)
     ]
     gang = task(name="b\x1b[2Jb", need=Need(cards=4, memory_mb=9216), priority=3, reason="memory: too little")
     with lab.store() as store:
@@ -43,9 +44,9 @@ def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
     assert said.stderr == "nobody looks after them: roost lab start\n"
     header, folded, other = cells(said.stdout)
     assert header == ["ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PRIORITY", "REASON"]
-    assert folded[:5] == ["7sweep", "lr=… (3 tasks)", "2 pending, 1 succeeded", "1", "whole"]
+    assert folded[:5] == ["7sweep", "try_lr (3 tasks)", "2 pending, 1 succeeded", "1 card", "whole"]
     assert folded[-1] == "cards: none"
-    assert gang.id.startswith(other[0]) and other[2:5] == ["pending", "4", "9.0 GB"]
+    assert gang.id.startswith(other[0]) and other[2:5] == ["pending", "4 cards", "9.0 GB"]
     assert other[-2:] == ["3", "memory: too little"]
     assert len(cells(roost("tasks", "--each").stdout)) == 5
     assert [row["id"] for row in json.loads(roost("tasks", "--json").stdout)] == [
@@ -54,15 +55,23 @@ def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
     assert len(json.loads(roost("tasks", "--state", "succeeded", "--json").stdout)) == 1
 
 
-def test_a_line_does_not_wrap_on_a_terminal(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("width", "names"),
+    [(132, "ID NAME STATE CARDS TIME REASON"), (80, "ID NAME STATE REASON")],
+)
+def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, names: str) -> None:
     with lab.store() as store:
-        store.submit([task(name="one", reason="memory: " + "very " * 40)])
-    terminal = Terminal("tasks")
+        asked = {"need": Need(cards=1), "priority": 1}
+        store.submit([task(name="one" * 30, reason="memory: " + "very " * 40, **asked)])
+    terminal = Terminal("tasks", COLUMNS=str(width), NO_COLOR="1")
     try:
         code, shown = terminal.end()
     finally:
         terminal.kill()
-    assert code == 0 and max(map(len, shown.splitlines())) <= 120 and "very …" in shown
+    header, row, *_ = shown.splitlines()
+    assert code == 0 and header.split() == names.split()
+    assert len(row) == width and row.endswith("…") and f"{('one' * 30)[: width // 3 - 1]}…  pending" in row
+    assert "memory: very very very" in row
 
 
 def test_nothing_to_tell_of(lab: Lab) -> None:
@@ -92,7 +101,7 @@ def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None
     with lab.store() as store:
         store.submit([one])
         store.start(store.task(one.id), [known, replace(known, id="GPU-0123456789abcdef")], None)
-    assert cells(roost("tasks").stdout)[1][3] == "1,GPU-01234567"
+    assert cells(roost("tasks").stdout)[1][3] == "GPU 1,GPU-01234567"
 
 
 def test_that_more_have_ended_is_told(lab: Lab) -> None:

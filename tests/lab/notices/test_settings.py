@@ -52,7 +52,7 @@ def test_a_file_of_somebody_else_is_not_read(tmp_path: Path) -> None:
 
 
 def test_without_a_file_nobody_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="nobody is told"):
+    with pytest.raises(NotFound, match="nobody is told.*`roost notices --help`"):
         settings.read(tmp_path / "notices.yaml")
 
 
@@ -60,8 +60,12 @@ def test_without_a_file_nobody_is_told(tmp_path: Path) -> None:
     ("text", "wrong"),
     [
         ("receivers: [", "notices.yaml cannot be read"),
-        ("receivers: {a: {kind: slack, url: s3cret, urk: 1}}", "unknown field `urk`"),
-        ("receivers: {a: {kind: slack, url: 1}}", "Expected `str`, got `int`"),
+        ("receivers: {a: {kind: slack, url: s3cret, urk: 1}}", "receivers.a.urk: is no setting"),
+        ("receivers: {a: {kind: slack, ulr: s3cret}}", "did you mean 'url'"),
+        ("recievers: {}", "recievers: is no setting"),
+        ("receivers: {a: {kind: slack, url: 1}}", "receivers.a.url: Expected `str`, got `int`"),
+        ("receivers:\n  a: 7\n", "notices.yaml:2"),
+        ("receivers: {}\nleast_minutes: s3cret", "least_minutes: Expected"),
         ("events: [ends]\nreceivers: {}", "events: is no event"),
         ("receivers: {a: {kind: slac, url: s3cret}}", "did you mean 'slack'"),
         ("receivers: {a: {kind: slack}}", "receivers.a.url: is missing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roost.base.moment import clock
 from roost.lab.policy.conditions import Conditions, is_conditional
 from roost.lab.policy.state import State
 from roost.lab.task import FAILED, RUNNING, SUCCEEDED
@@ -47,6 +48,14 @@ def test_a_time_and_a_hold_are_looked_at_each_time() -> None:
     assert conditions.reasons([task("a", held=True)], state())["a"].startswith("held: ")
     assert conditions.reasons([task("a", after=("x",), held=True)], state(x=SUCCEEDED)) != {}
     assert conditions.reasons([task("a", after=("x",))], state(x=SUCCEEDED)) == {}
+
+
+def test_a_time_and_what_else_is_waited_for_are_both_told() -> None:
+    one, conditions = [task("a", begin=NOW + 5, after=("x",))], Conditions()
+    both = conditions.reasons(one, state(x=RUNNING))["a"]
+    assert both == f"begin: not before {clock(NOW + 5)}, and waits until x has succeeded (running)"
+    assert conditions.reasons(one, state(x=SUCCEEDED))["a"] == f"begin: not before {clock(NOW + 5)}"
+    assert conditions.reasons(one, state(x=FAILED))["a"] == "dependency: x has failed, so it never starts"
 
 
 def test_another_dependency_of_the_same_task_is_another_one() -> None:

@@ -18,7 +18,7 @@ def test_as_many_as_there_are_cores() -> None:
     found = decided(cpu("a", 3), cpu("b", 2), cpu("c"), rules=Rules(cores=6))
     assert list(placed(found)) == ["a", "b", "c"]
     found = decided(cpu("b", 4), live=[running(cpu("a", 5))], rules=Rules(cores=8))
-    assert found.reasons["b"] == "cores: needs 4 cores; 3 of 8 are free"
+    assert found.reasons["b"] == "cores: needs 4 cores; 3 of 8 are free (train-a has 5)"
     found = decided(cpu("a", 9), rules=Rules(cores=8))
     assert found.reasons["a"] == "impossible: needs 9 cores, and tasks may have 8 here"
 
@@ -27,7 +27,8 @@ def test_small_tasks_do_not_pass_a_large_one_for_ever() -> None:
     live = [running(cpu(f"x{n}")) for n in range(4)]
     found = decided(cpu("large", 6), cpu("small"), cpu("short", limit=60), live=live, rules=Rules(cores=8))
     assert list(placed(found)) == ["short"], "that one has an end"
-    assert found.reasons["large"] == "cores: needs 6 cores; 4 of 8 are free"
+    has = "train-x0 has 1, train-x1 has 1, train-x2 has 1, 1 more"
+    assert found.reasons["large"] == f"cores: needs 6 cores; 4 of 8 are free ({has})"
     assert found.reasons["small"] == (
         "cores: 6 cores are kept for train-large (large); this one may not have ended by then"
     )
@@ -38,7 +39,10 @@ def test_beside_the_large_one_and_before_it_others_start() -> None:
     queue = [cpu("a", 5), cpu("b", 2, limit=500), cpu("c", 2), cpu("d", 2)]
     found = decided(*queue, live=live, rules=Rules(cores=8))
     assert list(placed(found)) == ["b", "c"]
-    assert found.reasons["d"] == "cores: needs 2 cores; none of 8 is free"
+    assert (
+        found.reasons["d"]
+        == "cores: needs 2 cores; none of 8 is free (train-x has 4, train-b has 2, train-c has 2)"
+    )
 
 
 def test_where_an_end_is_not_known_the_smallest_is_taken_to_come_first() -> None:

@@ -94,7 +94,7 @@ def test_only_one_is_the_head_and_nobody_is_who_never_fits_today() -> None:
     assert found.reasons["0"].startswith("impossible: needs 3 cards") and found.head == "1"
     found = decided(first, second, cards=cards(3), live=live, rules=Rules(drained=("GPU-2",)))
     assert found.reasons["0"].startswith("cards: needs 3 whole cards; none is free") and found.head == "1"
-    assert found.reasons["0"].endswith("; GPU 2 is drained: nothing more begins there")
+    assert found.reasons["0"].endswith("; GPU 2 is drained (roost drain 2 --off)")
 
 
 def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room() -> None:
@@ -164,7 +164,7 @@ def test_drained_broken_and_forbidden_cards() -> None:
     rules = Rules(drained=("GPU-0",), allowed=("GPU-0", "GPU-1"))
     machine = [card(0), card(1, trouble="GPU is lost"), card(2)]
     found = decided(task("a"), cards=machine, rules=rules)
-    assert found.reasons == {"a": "drained: GPU 0 is drained: nothing more begins there"}
+    assert found.reasons == {"a": "drained: GPU 0 is drained (roost drain 0 --off)"}
     assert decided(task("a"), cards=machine[1:], rules=rules).reasons == {"a": "trouble: GPU 1: GPU is lost"}
     assert placed(decided(task("a"), cards=machine, rules=Rules(drained=("GPU-0",)))) == {"a": (2,)}
 

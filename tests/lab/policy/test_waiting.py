@@ -93,4 +93,12 @@ def test_the_numbers_of_what_is_missing() -> None:
     has = "GPU 0: train-l, GPU 1: train-m"
     assert whole == f"cards: needs one whole card of 20.0 GB; none is free ({has}), starts {at}"
     drained = decided(first, cards=cards(3), live=live, rules=Rules(drained=("GPU-2",))).reasons["0"]
-    assert drained == "drained: GPU 2 is drained: nothing more begins there"
+    assert drained == "drained: GPU 2 is drained (roost drain 2 --off)"
+
+
+def test_all_drained_cards_are_named_with_the_way_out() -> None:
+    rules = Rules(drained=("GPU-0", "GPU-1", "GPU-2"))
+    some = decided(task("0", gpus=2), cards=[*cards(3), card(3, trouble="lost")], rules=rules).reasons["0"]
+    assert some == "drained: GPU 0, GPU 1 and GPU 2 are drained (roost drain 0,1,2 --off)"
+    every = decided(task("0"), cards=cards(3), rules=rules).reasons["0"]
+    assert every == "drained: all 3 cards are drained (roost drain all --off)"

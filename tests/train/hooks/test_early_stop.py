@@ -77,8 +77,9 @@ def test_a_stopped_run_stays_finished_unless_patience_is_raised(tmp_path: Path) 
     assert again.fit() == "finished"
     assert (again.progress.step, steps.steps) == (3, [])
     more = trainer(tmp_path, values, patience=4)
+    assert again.ended_early
     assert more.fit() == "finished"
-    assert more.progress.step == 6
+    assert more.progress.step == 6 and not more.ended_early, "it came to its end"
 
 
 def test_another_metric_begins_anew() -> None:

@@ -30,6 +30,7 @@ class Shows(MLP):
     """Shows a text, a picture, numbers; draws from every generator; notes its mode."""
 
     def visualize(self, batch: Any) -> Any:
+        assert self._trainer.publisher.phase == "visualizing"  # type: ignore[union-attr]
         self.modes = (self.training, torch.is_grad_enabled(), len(batch[0]))
         torch.rand(3)
         return {

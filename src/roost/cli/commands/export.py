@@ -90,11 +90,11 @@ def _records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json
 
 def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int:
     from roost.cli import live
-    from roost.cli.plain import Plain
+    from roost.cli.waiting import Waiting
     from roost.operations.export_weights import ExportWeightsRequest, export_weights
 
     with export_weights(ExportWeightsRequest(package=package, output=file, **options)) as started:
-        found, was_told = live.to_its_end(started, Plain(sys.stderr))
+        found, was_told = live.to_its_end(started, Waiting(lambda: "the weights are read"))
     if as_json:
         terminal.print_json(found)
     for note in found.notes:

@@ -17,6 +17,4 @@ def command(named: tuple[str, ...]) -> int:
     \b
     roost hold 01m7ybz8bp
     """
-    from roost.operations.order import change
-
-    return changed.show(change(named, held=True))
+    return changed.order(named, held=True)

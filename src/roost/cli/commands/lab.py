@@ -13,7 +13,7 @@ from roost.cli import terminal
 def command() -> None:
     """Sees to the lab itself: its daemon, and its queue.
 
-    `roost submit` starts the daemon when it is needed. Stopped or killed it loses nothing, and what runs goes
+    `roost submit`, and an order to a task, start the daemon when there is none. Stopped or killed it loses nothing, and what runs goes
     on.
 
     \b
@@ -96,7 +96,7 @@ def status(as_json: bool) -> int:
         terminal.print_json(found)
         return 0
     daemon = found.daemon
-    runs = "none runs; `roost lab start` or the next `roost submit` starts one"
+    runs = "none runs; `roost lab start`, the next `roost submit` or order to a task starts one"
     if daemon is not None:
         runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.moment(daemon.started)}"
     click.echo(f"daemon  {runs}")

@@ -42,5 +42,6 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
             terminal.say(f"{event.why}; waiting")
         else:
             terminal.say(f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}")
-            return lease.run(program, event, time_limit=seconds)
+            what = f"its time ({terminal.duration(seconds)}) is over: it was asked to end"
+            return lease.run(program, event, time_limit=seconds, at_limit=lambda: terminal.say(what))
     return 0

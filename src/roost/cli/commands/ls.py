@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ _FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("FROM",), ("STARTED",), ("BEST",), (
 """Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
 _LEAST_ABOUT = 16
 """Of the last column, which is cut, so much is to be seen."""
-_GAP = 2
 _OPERATORS = frozenset(" :=<>")
 
 
@@ -42,8 +41,8 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     started), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value). What has no
     value is not meant, and comes last. Put < and > into quotes.
 
-    FROM names what a fork goes on from, and the step. ABOUT is the description, or the last error of a run
-    that failed. Where the terminal is too narrow for them, columns are left out. Below stand mean and
+    FROM names what a fork goes on from, and the step. ABOUT is the description, after early stop or time
+    limit where that ended the run; or the last error of one that failed. Where the terminal is too narrow for them, columns are left out. Below stand mean and
     standard deviation of the runs of a sweep (`roost submit CONFIG seed=0..4`) that differ in their seed
     alone, and have succeeded.
 
@@ -58,7 +57,9 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     rows = list_packages(directory, query)
     if not rows and directory is None and len(words) == 1 and not set(query) & _OPERATORS:
         raise NotFound(
-            "no package has this in its name or description, and there is no such folder", received=query
+            "no package has this in its name or description, and there is no such folder",
+            received=query,
+            fix="`roost ls` lists all of this folder",
         )
     if as_json:
         import msgspec
@@ -85,7 +86,9 @@ def _table(rows: list[list[str]]) -> list[str]:
         name: cells for name, cells in zip(_HEADER, zip(*rows, strict=True), strict=True) if any(cells)
     }
     width = _width()
-    names = list(columns) if width is None else _fitting(columns, width)
+    names = list(columns)
+    if width is not None:
+        names = terminal.fitting(columns, width, first_to_go=_FIRST_TO_GO, cut="ABOUT", least=_LEAST_ABOUT)
     if terminal.colours(sys.stdout):
         columns["STATE"] = tuple(map(terminal.state, columns["STATE"]))
     lines = terminal.columns(names, zip(*(columns[name] for name in names), strict=True))
@@ -119,19 +122,6 @@ def _scatter(values: Scatter | None) -> str:
     return "" if values is None else f"{terminal.number(values.mean)} ± {values.std:.2g}"
 
 
-def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:
-    """The names of the columns for a terminal of this width."""
-    widths = {name: max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()}
-    if "ABOUT" in widths:
-        widths["ABOUT"] = min(widths["ABOUT"], _LEAST_ABOUT + _GAP)
-    for names in _FIRST_TO_GO:
-        if sum(widths.values()) - _GAP <= width:
-            break
-        for name in names:
-            widths.pop(name, None)
-    return list(widths)
-
-
 def _cells(row: Row) -> list[str]:
     number = terminal.number
     step = "" if row.step is None else f"{row.step}/{row.total_steps}" if row.total_steps else f"{row.step}"
@@ -152,6 +142,6 @@ def _cells(row: Row) -> list[str]:
 
 
 def _about(row: Row) -> str:
-    text = row.error or row.description or ""
+    text = row.error or "; ".join(filter(None, (row.reason, row.description)))
     line = text if text.isprintable() else terminal.harmless(" ".join(text.split()))
     return line if len(line) <= _LONGEST_ABOUT else line[: _LONGEST_ABOUT - 1] + "…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ def command(
         return _follow(packages, output, names, every or "5s")
     if every is not None:
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave it out")
+    if sys.stderr.isatty():
+        terminal.say("drawing …")  # what draws takes seconds to be imported
     from roost.operations.plot import plot
 
     drawn = plot(packages, output=output, names=names)

@@ -29,6 +29,4 @@ def command(arguments: tuple[str, ...]) -> int:
         raise UsageError(what, received=typed, fix="roost priority TASK... 10")
     if not named:
         raise UsageError("no task is named", received=typed, fix=f"roost priority TASK... {number}")
-    from roost.operations.order import change
-
-    return changed.show(change(named, priority=int(number)))
+    return changed.order(named, priority=int(number))

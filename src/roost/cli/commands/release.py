@@ -15,6 +15,4 @@ def command(named: tuple[str, ...]) -> int:
     \b
     roost release 01m7ybz8bp
     """
-    from roost.operations.order import change
-
-    return changed.show(change(named, held=False))
+    return changed.order(named, held=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from roost.base.errors import UsageError
+from roost.base.errors import NotFound, UsageError
 from roost.cli.commands.config_help import ConfigCommand
 from roost.cli.commands.device import device_options
 from roost.cli.commands.ranks import ranks_options, time_limit
@@ -89,10 +90,14 @@ def config_and_overrides(
     """The config and the overrides: the first argument is the config, unless -c gave it.
 
     Raises:
-        UsageError: There is none.
+        UsageError: None is named.
+        NotFound: It is not there.
     """
-    if config is not None:
-        return config, arguments
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-        raise UsageError("no config is named", fix=f"roost {command} config.yaml")
-    return Path(arguments[0]), arguments[1:]
+    if config is None:
+        if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
+            raise UsageError("no config is named", fix=f"roost {command} config.yaml")
+        config, arguments = Path(arguments[0]), arguments[1:]
+    if not os.path.lexists(config):
+        fix = "go into the folder of the project, or begin one: roost new my-project"
+        raise NotFound("there is no such config", received=str(config), fix=fix)
+    return config, arguments

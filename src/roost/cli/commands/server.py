@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.cli import terminal
+
+if TYPE_CHECKING:
+    from roost.serve.presence import About
 
 _PORT = click.IntRange(1, 65535)
 
@@ -38,7 +42,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
 
     def begins(port: int) -> None:
         lab.ensure()
-        terminal.say(f"serving http://localhost:{port}/api/v1; Ctrl-C ends it, and what runs goes on")
+        terminal.say(f"serving {_url(port)}; Ctrl-C ends it, and what runs goes on")
 
     if detach:
         found = control.start(port, roots)
@@ -47,7 +51,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
         except BaseException:
             control.stop()
             raise
-        terminal.say(f"the server runs: http://localhost:{found.port}/api/v1 (pid {found.pid})")
+        terminal.say(f"the server runs: {_url(found.port)} (pid {found.pid})")
         return 0
     from roost.lab import place
     from roost.serve import packages
@@ -87,15 +91,25 @@ def status(as_json: bool) -> int:
 
     found = presence.about(place.folder())
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(None if found is None else _shown(found, place.folder()))
     elif found is None:
         click.echo("no server runs; `roost server --detach` starts one")
     else:
         since = terminal.moment(found.started)
-        click.echo(
-            f"http://localhost:{found.port}/api/v1  pid {found.pid}, roost {found.version}, since {since}"
-        )
+        click.echo(f"{_url(found.port)}  pid {found.pid}, roost {found.version}, since {since}")
     return 0
+
+
+def _url(port: int) -> str:
+    return f"http://localhost:{port}/api/v1"
+
+
+def _shown(found: About, folder: Path) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    from roost.serve import listening
+
+    return {"url": _url(found.port), "socket": str(folder / listening.NAME), **asdict(found)}
 
 
 @command.command("token")

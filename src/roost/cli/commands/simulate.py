@@ -49,6 +49,7 @@ def command(
     if history is not None and tasks is not None:
         fix = "leave out --tasks, or the history"
         raise UsageError("a history is not made up", setting="--tasks", received=tasks, fix=fix)
+    from roost.cli.waiting import counted
     from roost.operations.simulate import SimulateRequest, simulate
 
     request = SimulateRequest(
@@ -59,7 +60,8 @@ def command(
         most_per_card=most_per_card,
         cores=cores,
     )
-    shown = simulate(request)
+    with counted() as tell:
+        shown = simulate(request, tell=tell)
     if as_json:
         terminal.print_json(shown)
     else:

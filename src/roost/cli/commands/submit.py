@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -76,7 +77,7 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
     help="Once it, or all of a sweep, has succeeded; may come again.",
 )
 @click.option("--after-any", multiple=True, metavar="TASK", help="Likewise, once it has ended, however.")
-@click.option("--begin", metavar="TIME", help="Not before 22:30, tomorrow 08:00, 2026-11-22T08:00, or +2h.")
+@click.option("--begin", metavar="TIME", help='Not before 22:30, "tomorrow 08:00", 2026-11-22T08:00, +2h.')
 @click.option("--opportunistic", is_flag=True, help="Make room for others: save, end, and wait to go on.")
 @click.option("--retry", type=click.IntRange(0, 1000), default=0, metavar="N", help="When it fails, again.")
 @click.option(
@@ -119,6 +120,7 @@ def _submitted(
     typed: Sequence[str] | None, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> Submitted | int:
     """What waits now; or the exit code of a check that failed."""
+    _require_whole_begin(options["begin"], arguments)
     limit = options["time_limit"]
     seconds = limit_seconds(limit) if limit is not None else None
     overrides = time_limit(options)
@@ -137,6 +139,8 @@ def _submitted(
     from roost.cli.commands.run import config_and_overrides
     from roost.operations.submit import SubmitRequest, submit
 
+    if given := options["config"] or next(iter(arguments), None):
+        _require_no_command(Path(given), arguments)
     config, own = config_and_overrides(options["config"], arguments, command="submit")
     request = SubmitRequest(
         config=config,
@@ -147,25 +151,23 @@ def _submitted(
         wanted=wanted,
         command=sys.argv,
     )
-    _require_config(config, arguments)
     if options["check"] and (code := _checked(request)):
         return code
-    from roost.cli.waiting import Counting
+    from roost.cli.waiting import counted
 
-    stage = [""]
-    screen = Counting(lambda: stage[0])
-
-    def tell(text: str) -> None:
-        stage[0] = text
-        screen.tick()
-
-    try:
+    with counted() as tell:
         return submit(request, tell=tell)
-    finally:
-        screen.close()
 
 
-def _require_config(config: Path, arguments: Sequence[str]) -> None:
+def _require_whole_begin(begin: str | None, arguments: Sequence[str]) -> None:
+    """A day and a time without quotes are two words, of which the second is taken for something else."""
+    clock = next((one for one in arguments if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", one)), None)
+    if begin is not None and ":" not in begin and clock is not None:
+        what = "a day and a time are written in quotes, as one word"
+        raise UsageError(what, setting="--begin", received=begin, fix=f'--begin "{begin} {clock}"')
+
+
+def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
     """Whoever types a command without ``--`` hears of that, not of a config that is not there."""
     is_script = config.suffix in (".py", ".sh")
     if is_script or (not config.exists() and shutil.which(config)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 import shutil
 import sys
 import time
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from roost.operations.list_tasks import Sweep, TaskRow
 
 _HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
+_FIRST_TO_GO = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
+"""Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
+_LEAST_REASON = 48
+"""Of the last column, which is cut, so much is to be seen."""
 _CARD_CHARACTERS = 12
 """Of the id of a card that is gone: as much of a UUID as tells it from the others of a machine."""
 _MOST_WAITING = 50
@@ -38,7 +41,8 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     NAME is that of the package; of a command without --name the command. TIME is how long a task has waited,
     runs, or ran; of a sweep, from its submission to the end of its last task. PROGRESS is where a training
     is, and how long it still takes by its pace. ID is as much of it as tells the task from all others.
-    CARDS are the numbers of the cards that it has, as `roost devices` counts them, or how many it waits for.
+    CARDS are those that it has, as `roost devices` counts them, or how many it asks for; of a task of the CPU
+    the cores of --cpus. Where the terminal is too narrow for them, columns are left out, but never REASON.
     A sweep is one of the 50. --json has all that wait.
 
     \b
@@ -75,22 +79,26 @@ def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, in
     from roost.operations.list_tasks import Sweep
 
     cells = [_of_sweep(row, now) if isinstance(row, Sweep) else _of_task(row, now, numbers) for row in rows]
-    if terminal.colours(sys.stdout):
-        cells = [[*row[:2], terminal.state(row[2]), *row[3:]] for row in cells]
-    lines = terminal.columns(_HEADER, cells)
+    every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
+    columns = {name: column for name, column in every.items() if any(column)}
+    names = list(columns)
     # A line that wraps makes a table unreadable; --json has everything.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if width is not None:
+        columns["NAME"] = [terminal.cut(name, width // 3) for name in columns["NAME"]]
+        names = terminal.fitting(columns, width, first_to_go=_FIRST_TO_GO, cut="REASON", least=_LEAST_REASON)
+    if terminal.colours(sys.stdout):
+        columns["STATE"] = [terminal.state(state) for state in columns["STATE"]]
+    lines = terminal.columns(names, zip(*(columns[name] for name in names), strict=True))
     return lines if width is None else [terminal.cut(line, width) for line in lines]
 
 
 def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
-    held = (str(numbers[card]) if card in numbers else card[:_CARD_CHARACTERS] for card in row.cards)
-    cards = ",".join(held) or str(row.num_cards or "")
     return [
         row.short,
         row.name,
         row.state,
-        cards,
+        _cards(row, numbers),
         _memory(row),
         terminal.duration(row.seconds(now)),
         _progress(row),
@@ -101,19 +109,28 @@ def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
 
 def _of_sweep(sweep: Sweep, now: float) -> list[str]:
     tasks = sweep.tasks
-    waits = [task for task in tasks if task.state == "pending"]
-    common = os.path.commonprefix([task.name for task in tasks])  # noqa: RUF071  - they are no paths
     return [
         sweep.short,
-        f"{common}… ({len(tasks)} tasks)",
+        f"{sweep.name} ({len(tasks)} tasks)",
         ", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
-        str(tasks[0].num_cards or ""),
+        _asked(tasks[0]),
         _memory(tasks[0]),
         terminal.duration(sweep.seconds(now)),
         "",
         str(tasks[0].priority or ""),
-        waits[0].reason if waits else "",
+        sweep.reason,
     ]
+
+
+def _cards(row: TaskRow, numbers: Mapping[str, int]) -> str:
+    known = ",".join(str(numbers[card]) for card in row.cards if card in numbers)
+    gone = [card[:_CARD_CHARACTERS] for card in row.cards if card not in numbers]
+    return ",".join([*([f"GPU {known}"] if known else []), *gone]) or _asked(row)
+
+
+def _asked(row: TaskRow) -> str:
+    count, what = (row.num_cards, "card") if row.num_cards else (row.cores or 0, "core")
+    return f"{count} {what}{'s' if count > 1 else ''}" if count else ""
 
 
 def _progress(row: TaskRow) -> str:

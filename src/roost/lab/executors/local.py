@@ -22,7 +22,7 @@ from roost.lab.executors.protocol import NEVER_BEGAN, Seen
 from roost.lab.forked import Forked, Template
 from roost.lab.plan import Plan
 from roost.lab.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
-from roost.lab.warm import Kept
+from roost.lab.warm import Templates
 from roost.package.package import Package
 from roost.package.sessions import Session
 
@@ -36,11 +36,11 @@ class Local:
 
     Args:
         template: What the guards are forked from, if they can be.
-        kept: The templates of workers.
+        templates: Those of workers.
     """
 
-    def __init__(self, template: Template | None = None, kept: Kept | None = None) -> None:
-        self._template, self._kept = template, kept
+    def __init__(self, template: Template | None = None, templates: Templates | None = None) -> None:
+        self._template, self._templates = template, templates
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Session] = {}
 
@@ -83,15 +83,14 @@ class Local:
             if held is not None:
                 held.close()
 
-        if self._kept is not None:
-            self._kept.keep(spec)  # for the next one
-
         def finish() -> None:
             coming.finish()
             if isinstance(coming.child, Forked):
                 coming.child.close()
             else:
                 self._guards[task.id] = coming.child
+            if self._templates is not None:
+                self._templates.keep(spec)  # for the next one
 
         return finish
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import RoostError
-from roost.lab.aftermath import IN_WORDS
+from roost.lab.aftermath import in_words
 from roost.lab.notices import kinds, message, sending, settings
 from roost.lab.notices.kinds import EVENT_OF
 from roost.lab.notices.settings import Settings
@@ -23,7 +23,7 @@ from roost.lab.notices.tell import NOT_TOLD
 from roost.lab.remembered import Event
 from roost.lab.stalls import STALLED, sentence
 from roost.lab.store import Store
-from roost.lab.task import SUCCEEDED, Task
+from roost.lab.task import Task
 from roost.package import sessions
 
 LEAST_MINUTES = 10.0
@@ -82,7 +82,7 @@ def _event(session: int, record: Mapping[str, Any], *, has_stalled: bool) -> Eve
     state, reason = str(record.get("state")), str(record.get("error") or record.get("reason") or "")
     if state not in EVENT_OF:
         return None
-    why = "" if state == SUCCEEDED else IN_WORDS.get(reason, reason)
+    why = in_words(state, reason)
     return Event(session, _moment(record.get("ended")) or time.time(), None, state, why)
 
 

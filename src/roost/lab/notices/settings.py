@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,9 +15,12 @@ import msgspec
 from roost.base import reading
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.base.loopback import is_here
+from roost.base.reading import Located
 from roost.base.suggest import proposal
 from roost.lab.notices.kinds import EVENTS, STALL
 from roost.lab.notices.payloads import KINDS
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 MAIL = "mail"
 HIDDEN = "***"
@@ -106,29 +109,48 @@ def read(file: Path) -> Settings:
     """
     _require_private(file)
     try:
-        values = reading.read(file).values
+        found = reading.read(file, shown=str(file))
     except ConfigError as error:
         what = f"{file.name} cannot be read"
         raise ConfigError(what, where=error.where or file, fix="see docs/notices.md for an example") from None
-    try:
-        found = msgspec.convert(values, Settings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(str(error), where=file, fix="see docs/notices.md for an example") from None
-    unknown = [name for name in found.events if name not in EVENTS]
+    receivers = found.values.get("receivers")
+    for name, given in receivers.items() if isinstance(receivers, dict) else ():
+        _converted(given, Receiver, found, ("receivers", str(name)))
+    asked = _converted(found.values, Settings, found)
+    unknown = [name for name in asked.events if name not in EVENTS]
     if unknown:
         raise ConfigError(
             "is no event", setting="events", received=unknown[0], where=file, fix=_one_of(EVENTS)
         )
-    for name, receiver in found.receivers.items():
+    for name, receiver in asked.receivers.items():
         _require_sound(name, receiver, file)
-    return found
+    return asked
+
+
+def _converted(given: object, kind: type[T], found: Located, path: tuple[str, ...] = ()) -> T:
+    """A section of the file; nothing that is wrong is quoted but the name of a key."""
+    known = kind.__struct_fields__
+    for key in given if isinstance(given, dict) else ():
+        if key not in known:
+            where = found.where((*path, key)) or found.file
+            fix = proposal(key, known) + _one_of(known)
+            raise ConfigError("is no setting", setting=".".join((*path, str(key))), where=where, fix=fix)
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        what, _, inside = str(error).partition(" - at `$")
+        setting = ".".join(path) + inside.rstrip("`")
+        where = found.where(setting.split(".")) or found.file
+        fix = "see docs/notices.md for an example"
+        raise ConfigError(what, setting=setting.lstrip(".") or None, where=where, fix=fix) from None
 
 
 def _require_private(file: Path) -> None:
     try:
         found = file.stat()
     except FileNotFoundError:
-        raise NotFound("nobody is told: there is no such file", received=str(file)) from None
+        fix = "write one, as `roost notices --help` shows it"
+        raise NotFound("nobody is told: there is no such file", received=str(file), fix=fix) from None
     if found.st_uid != os.geteuid():
         what = f"it belongs to the user with the id {found.st_uid}"
         raise Refused(what, where=file, fix="write one of your own")

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from roost.lab.policy import waiting
 from roost.lab.policy.state import State
+from roost.lab.policy.words import is_hopeless
 from roost.lab.task import Task
 
 
@@ -58,8 +59,14 @@ def _cause(task: Task, states: Mapping[str, str], causes: Mapping[str, str]) -> 
 def _reason(task: Task, state: State, causes: Mapping[str, str]) -> str | None:
     if task.held:
         return waiting.held(task)
-    if task.begin is not None and task.begin > state.now:
-        return waiting.begin(task, state.now)
+    dependency = _dependency(task, state, causes)
+    if task.begin is None or task.begin <= state.now or (dependency and is_hopeless(dependency)):
+        return dependency
+    begin = waiting.begin(task, state.now)
+    return begin if dependency is None else waiting.begin_and(begin, dependency)
+
+
+def _dependency(task: Task, state: State, causes: Mapping[str, str]) -> str | None:
     states = state.states
     reasons = [waiting.dependency(one, states.get(one), causes.get(one)) for one in task.after]
     reasons += [waiting.until_ended(one, states.get(one), causes.get(one)) for one in task.after_any]

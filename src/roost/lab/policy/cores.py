@@ -29,8 +29,8 @@ class Cores:
 
     def __init__(self, most: int, live: Iterable[Task], *, end: Callable[[Task], float], now: float) -> None:
         self._most, self._now = most, now
-        self._live = [(end(task), number_of(task.need)) for task in live]
-        self._left = most - sum(cores for _, cores in self._live)
+        self._live = [(end(task), number_of(task.need), task.name) for task in live]
+        self._left = most - sum(cores for _, cores, _ in self._live)
         self._head: Task | None = None
         self._start, self._beside = 0.0, 0
         """When the head starts, and how many cores are left beside it then."""
@@ -51,19 +51,20 @@ class Cores:
         if cores > self._left:
             if self._head is None:
                 self._keep(task, cores)
-            return waiting.cores(cores, self._left, self._most, running=len(self._live))
+            holders = ((cores, name) for _, cores, name in self._live)
+            return waiting.cores(cores, self._left, self._most, holders=holders)
         end = float("inf") if seconds is None else self._now + seconds
         if self._head is not None and (seconds is None or end > self._start):
             if cores > self._beside:
                 return waiting.cores_kept(self._head, number_of(self._head.need), self._start, self._now)
             self._beside -= cores
         self._left -= cores
-        self._live.append((end, cores))
+        self._live.append((end, cores, task.name))
         return None
 
     def _keep(self, task: Task, cores: int) -> None:
         left, self._head = self._left, task
-        for end, freed in sorted(self._live):
+        for end, freed, _ in sorted(self._live):
             self._start, left = end, left + freed
             if left >= cores:
                 break

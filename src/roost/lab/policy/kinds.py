@@ -35,9 +35,7 @@ class Kinds:
         self._expected, self._closed = dict(state.expected), dict(state.closed)
         self._conditions = Conditions()
         tasks = by_age(self._pending)
-        conditional = [
-            task for task in tasks if task.held or task.begin or task.after or task.after_any
-        ]  # as `is_conditional` says, whose call would take as long as the rest
+        conditional = list(filter(is_conditional, tasks))
         self._conditional = dict(zip(map(by_id, conditional), conditional, strict=True))
         """By age."""
         self.waiting = self._conditions.reasons(self._conditional.values(), state)

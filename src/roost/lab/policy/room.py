@@ -322,7 +322,7 @@ def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
     if card.trouble:
         return f"{TROUBLE}: {place.name}: {card.trouble}"
     if card.id in drained:
-        return f"{DRAINED}: {place.name} is drained: nothing more begins there"
+        return f"{DRAINED}: {place.name} is drained"
     if card.users and rules.foreign == "avoid":
         return _used(place)
     return ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from roost.base.moment import clock, dated_clock
 from roost.base.size import memory
 from roost.devices.card import Card
 from roost.lab.policy.keep import Kept
-from roost.lab.policy.room import Room, Shape, capacity_mb, usable
+from roost.lab.policy.room import Place, Room, Shape, capacity_mb, usable
 from roost.lab.policy.state import Rules, Window
 from roost.lab.policy.words import (
     BEGIN,
@@ -18,6 +18,7 @@ from roost.lab.policy.words import (
     CLOSED,
     CORES,
     DEPENDENCY,
+    DRAINED,
     HELD,
     MEMORY,
     NEVER,
@@ -125,24 +126,32 @@ def begin(task: Task, now: float) -> str:
     return f"{BEGIN}: not before {dated_clock(moment, now=now)}"
 
 
+def begin_and(begin: str, dependency: str) -> str:
+    """Its time has not come, nor has what it waits for."""
+    return f"{begin}, and {dependency.partition(': ')[2]}"
+
+
 def sweep(most: int) -> str:
     """As many of its sweep run as may at once."""
     return f"{SWEEP}: {most} of its sweep {_run(most)} already, as many as may at once"
 
 
-def cores(asked: int, left: int, most: int, *, running: int) -> str:
+def cores(asked: int, left: int, most: int, *, holders: Iterable[tuple[int, str]]) -> str:
     """There are not enough cores.
 
     Args:
         asked: How many are needed.
         left: How many are left.
         most: How many tasks may have together.
-        running: How many tasks have some.
+        holders: How many each task has that has some, and its name.
     """
-    if asked == 1 and running == most:
+    held = sorted(holders, key=lambda holder: (-holder[0], holder[1]))
+    if asked == 1 and len(held) == most:
         tasks = "task" if most == 1 else "tasks"
         return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
-    return f"{CORES}: needs {_of_the_cpu(asked)}; {max(0, left) or 'none'} of {most} {_is(left)} free"
+    told = [f"{_cut(name)} has {count}" for count, name in held]
+    free = f"{max(0, left) or 'none'} of {most} {_is(left)} free"
+    return f"{CORES}: needs {_of_the_cpu(asked)}; {free}{_first_of(told)}"
 
 
 def cores_kept(head: Task, count: int, start: float, now: float) -> str:
@@ -187,14 +196,14 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     closed = room.could_if_open(shape)
     fit = len(room.candidates(shape))
     if fit + len(closed) >= shape.cards:
-        return closed[0].obstacle
+        return _obstacle(closed, room)
     if kept is not None:
         next_free = "" if kept.start is None else f", starts {about(kept.start, now)}"
         if kept.evictions:
             next_free = ", starts once opportunistic tasks have saved and made room"
     else:
         next_free = "" if when is None else f", next free {about(when, now)}"
-    beyond = f"; {closed[0].obstacle.partition(': ')[2]}" if closed else ""
+    beyond = f"; {_obstacle(closed, room).partition(': ')[2]}" if closed else ""
     if shape.whole:
         size = f" of {memory(shape.mb)}" if shape.mb else ""
         what = f"{CARDS}: needs {_cards(shape.cards, 'whole ')}{size}; {fit or 'none'} {_is(fit)} free"
@@ -212,8 +221,25 @@ def _holders(shape: Shape, room: Room) -> str:
     free = {index for _, index in room.candidates(shape)}
     taken = [place for place in room.places if place.count and place.index not in free]
     closed = {place.name: f", {word_of(place.closed)}" for place in taken if place.closed}
-    told = [f"{one.name}: {_cut(one.holder)}{closed.get(one.name, '')}" for one in taken[:_MOST_HOLDERS]]
-    more = [f"{len(taken) - len(told)} more"] if len(taken) > len(told) else []
+    return _first_of([f"{one.name}: {_cut(one.holder)}{closed.get(one.name, '')}" for one in taken])
+
+
+def _obstacle(closed: Sequence[Place], room: Room) -> str:
+    """What closes cards on which a task would fit: those that somebody can open again, else the first."""
+    drained = [place for place in closed if word_of(place.closed) == DRAINED]
+    if not drained:
+        return closed[0].obstacle
+    if len(drained) == len(room.places) > 1:
+        return f"{DRAINED}: all {len(drained)} cards are drained (roost drain all --off)"
+    drained.sort(key=lambda place: place.index)
+    numbers = ",".join(str(place.card.number) for place in drained)
+    names = _together([place.name for place in drained])
+    return f"{DRAINED}: {names} {_is(len(drained))} drained (roost drain {numbers} --off)"
+
+
+def _first_of(holders: Sequence[str]) -> str:
+    told = holders[:_MOST_HOLDERS]
+    more = [f"{len(holders) - len(told)} more"] if len(holders) > len(told) else []
     return f" ({', '.join([*told, *more])})" if told else ""
 
 
@@ -229,7 +255,10 @@ def about(moment: float, now: float) -> str:
 
 
 def _names(kept: Kept) -> str:
-    names = [place.name for place in sorted(kept.places, key=lambda place: place.index)]
+    return _together([place.name for place in sorted(kept.places, key=lambda place: place.index)])
+
+
+def _together(names: Sequence[str]) -> str:
     if len(names) > 4:
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

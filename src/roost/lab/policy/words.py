@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 HELD, BEGIN, DEPENDENCY, SWEEP, CORES = "held", "begin", "dependency", "sweep", "cores"
 CARDS, MEMORY, RESERVATION, RESERVED = "cards", "memory", "reservation", "reserved"
 DRAINED, TROUBLE, FOREIGN = "drained", "trouble", "foreign"
@@ -24,6 +26,7 @@ def is_hopeless(reason: str) -> bool:
     return word_of(reason) == DEPENDENCY and reason.endswith((NEVER, NOR_THIS))
 
 
+@functools.lru_cache(maxsize=1024)
 def word_of(reason: str) -> str:
     """The word of a reason; that of another text means nothing."""
     return reason.partition(":")[0]

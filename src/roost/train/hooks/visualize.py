@@ -82,6 +82,7 @@ class Visualize(Hook):
 
     def _shown(self, trainer: Trainer) -> dict[str, bytes]:
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
+        trainer.publish("visualizing")
         with (
             evaluation.mode(trainer.runner),
             seeding.isolated(seeding.mix(trainer.seed, "visualize")),
