@@ -17,7 +17,7 @@ from roost.package import checkpoint, predictions, skipped
 from roost.package.checkpoint import Info
 from roost.package.predictions import Meta
 from roost.package.skipped import Skipped
-from tests.operations.packages import ROWS, TIMES, VALUES, package
+from tests.operations.packages import ROWS, TIMES, VALUES, package, session
 from tests.package.test_blackbox import box
 
 
@@ -41,6 +41,16 @@ def test_ranks_are_told_where_there_were_several(tmp_path: Path) -> None:
     header, first, second = text(made.path).partition("sessions\n")[2].splitlines()[:3]
     at = header.index("RANKS")
     assert first[at:].startswith("1 single") and second[at:].startswith("6 ddp")
+
+
+def test_a_warm_start_is_told(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert "WARM" not in text(made.path)
+    session(made, "succeeded", warm=True, reason="early stop")
+    assert [one.warm for one in show(made.path).sessions] == [False, True]
+    header, _, second = text(made.path).partition("sessions\n")[2].splitlines()[:3]
+    assert second[header.index("WARM") :].startswith("yes")
+    assert second[header.index("REASON") :].startswith("early stop")
 
 
 def test_where_the_time_went(tmp_path: Path) -> None:

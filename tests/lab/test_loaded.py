@@ -1,8 +1,10 @@
-"""When a template refuses to be one; test_warm.py has it whole, with torch."""
+"""A template: when it refuses to be one, what it watches, what its workers find out for themselves."""
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -10,10 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from roost.lab import warm
 from roost.lab.become import HOPELESS, NO_TOKEN
+from roost.operations.ranks import Asked
+from roost.operations.run import RunRequest, run
+from tests.lab import test_warm
+from tests.lab.test_warm import PROJECT, begun, forks, is_warm
+from tests.system import exact
+from tests.waiting import wait_for
+from tests.warming import spec, templates
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
+kept, project = test_warm.kept, test_warm.project
 SRC = Path(__file__).parents[2] / "src"
 PROGRAM = """
 import os, sys, threading, time
@@ -21,8 +32,8 @@ from pathlib import Path
 from roost.lab import loaded
 def load():
     {load}
-    return list
-loaded._load = load
+    return set(), set()
+loaded._load, loaded._begin_anew = load, list
 loaded.serve(Path(sys.argv[1]))
 """
 
@@ -62,3 +73,142 @@ def test_what_a_killed_one_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
     process = started(tmp_path / "socket", "pass")
     assert process.communicate(timeout=20)[1] == "" and process.returncode == 0  # its stdin had ended
     assert [file.name for file in tmp_path.iterdir()] == ["socket"]
+
+
+# --- with torch ---------------------------------------------------------------------------------------------
+
+OWN = """
+class Runner(Runner):
+    def build(self):
+        super().build()
+        import multiprocessing.process, tempfile, torch._dynamo.config
+        found = {
+            "temporary": tempfile.gettempdir(), "cache": os.environ.get("TORCHINDUCTOR_CACHE_DIR"),
+            "folder": multiprocessing.process.ORIGINAL_DIR, "debug": torch._dynamo.config.debug_dir_root,
+            "is main": threading.main_thread().native_id == os.getpid(),
+            "key": multiprocessing.current_process().authkey.hex(),
+        }
+        Path("own.json").write_text(json.dumps(found))
+"""
+
+
+def test_nobody_waits_for_one_whose_queue_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(warm.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("roost.lab.forked._ANSWER_SECONDS", 0.1)
+    path = tmp_path / str(warm._key(spec()))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as paused:
+        paused.bind(str(path))
+        paused.listen(0)
+        there = warm._connected(path)
+        assert there is not None and warm._connected(path) is None and not forks(spec())
+        there.close()
+
+
+def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
+    kept: warm.Templates, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    (project.parent / "project.py").write_text(
+        f"import os; os.environ['TMPDIR'] = {str(tmp_path / 'scratch')!r}\n{PROJECT}\n{OWN}"
+    )
+    seen = []
+    for _ in range(2):
+        started = begun(project)
+        assert exact.wait(started) == 0 and is_warm(started), (started.package / "_output.txt").read_text()
+        found = json.loads((started.package / "own.json").read_text())
+        seen.append(found.pop("key"))
+        assert found.pop("cache") in (None, str(tmp_path / "scratch" / "torchinductor_root"))
+        assert found == {
+            "temporary": str(tmp_path / "scratch"),
+            "folder": str(started.package),
+            "debug": str(started.package / "torch_compile_debug"),
+            "is main": True,
+        }
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.soak
+def test_what_is_changed_while_it_is_loaded_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "path"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    with templates(tmp_path / "own", waits=False) as own:
+        [known] = own._started.values()
+        maps = Path(f"/proc/{known.process.pid}/maps")
+        wait_for(lambda: "libtorch" in maps.read_text(), timeout_seconds=60)
+        (folder / "installed.py").touch()
+        wait_for(known.path.exists, timeout_seconds=60)
+        assert not forks(spec())
+
+
+@pytest.mark.soak
+def test_without_descriptors_for_another_asker_it_goes_on_for_those_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with templates(tmp_path / "own") as own:
+        [known] = own._started.values()
+        first = warm.fork(spec(), [])
+        assert first is not None
+        there = len(os.listdir(f"/proc/{known.process.pid}/fd"))  # noqa: PTH208
+        resource.prlimit(known.process.pid, resource.RLIMIT_NOFILE, (there, there))
+        assert not forks(spec())
+        first.stdin.close()
+        first.stderr.close()
+        assert first.wait(timeout=20) == 1 and known.process.wait(timeout=20) == 0
+
+
+def test_a_session_that_follows_by_itself_starts_cold(kept: warm.Templates, project: Path) -> None:
+    text = (project.parent / "project.py").read_text()
+    crash = "        if sys.argv[2] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+    (project.parent / "project.py").write_text(
+        text.replace("        self.net =", f"{crash}        self.net =")
+    )
+    where = [f"save_root={project.parent / 'runs'}"]
+    started = run(RunRequest(config=project, overrides=where, device="cpu", ranks=Asked(restart=1)))
+    assert exact.wait(started) == 0
+    first, second = (json.loads((started.package / f"sessions/{n}.json").read_text()) for n in (1, 2))
+    assert first["warm"] and first["state"] == "crashed" and "warm" not in second
+
+
+HEEDED = """
+import os
+{change}
+import colorsys
+{project}
+class Runner(Runner):
+    def build(self):
+        super().build()
+        import torch._dynamo
+        said = [torch._dynamo.config.disable, colorsys.__file__.startswith(str(Path(__file__).parent))]
+        Path("heeded.json").write_text(json.dumps(said))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "own_module", "said"),
+    [
+        (
+            "os.environ['TORCH_COMPILE_DISABLE'] = '1'",
+            False,
+            "TORCH_COMPILE_DISABLE, which is read when torch",
+        ),
+        ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "the project sets MKL_CBWR"),
+        ("", True, "the project has colorsys.py, and a module of that name is loaded"),
+        ("os.environ['MINE'] = '1'", False, None),
+    ],
+)
+def test_what_only_a_cold_start_would_heed_is_heeded(
+    kept: warm.Templates, project: Path, change: str, own_module: bool, said: str | None
+) -> None:
+    (project.parent / "project.py").write_text(HEEDED.format(change=change, project=PROJECT))
+    if own_module:
+        (project.parent / "colorsys.py").touch()
+    started = begun(project)
+    code, output = exact.wait(started), (started.package / "_output.txt").read_text()
+    assert code == 0, output
+    assert is_warm(started) and output.count("starting once more, for ") == (said is not None), output
+    assert said is None or said in output
+    expected = ["COMPILE" in change, own_module]
+    assert json.loads((started.package / "heeded.json").read_text()) == expected

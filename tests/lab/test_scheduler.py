@@ -59,7 +59,7 @@ class Failing(Local):
         super().__init__()
         self.fail, self.asked = fail, 0
 
-    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], int]:
+    def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
         self.asked += 1
         self.fail(task)
         return super().start(task, cards)
@@ -348,8 +348,8 @@ def test_each_decision_is_that_of_who_reads_all_anew(
     class Compared(Policy):
         def decide(self, state: State) -> Decision:
             decision = super().decide(state)
-            anew = {"pending": store.tasks(states=[PENDING]), "live": store.tasks(states=LIVE)}
-            assert decision == decide(replace(state, **anew))
+            pending, live = store.tasks(states=[PENDING]), store.tasks(states=LIVE)
+            assert decision == decide(replace(state, pending=pending, live=live))
             reasons.update(reason.partition(":")[0] for reason in decision.reasons.values())
             return decision
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -102,7 +103,13 @@ def test_a_look_reads_what_has_changed_alone(store: Store, monkeypatch: pytest.M
     store.submit([ended, *waiting])
     store.ask(ended.id, STOP)
     read: list[str] = []
-    monkeypatch.setattr(rows, "task", lambda row, held, of=rows.task: read.append(row[0]) or of(row, held))
+    of_row = rows.task
+
+    def noted(row: Sequence[Any], held: Mapping[str, list[tuple[str, int | None]]]) -> Task:
+        read.append(row[0])
+        return of_row(row, held)
+
+    monkeypatch.setattr(rows, "task", noted)
     assert len(standing.look().pending) == len(read) == 19, "not what has ended"
     store.change(waiting[3].id, priority=1)
     read.clear()

@@ -158,6 +158,12 @@ def test_a_life(store: Store) -> None:
     ]
 
 
+def test_on_how_many_cores_it_starts_is_told(store: Store) -> None:
+    of_two = queued(store, need=Need(cores=2))
+    store.start(of_two, [], None)
+    assert store.events(task=of_two.id)[-1].text == "2 cores; attempt 1"
+
+
 def test_another_attempt_begins_as_if_there_had_been_none(store: Store) -> None:
     run = store.ask(running(store, 0).id, EVICT)
     waits = store.move(run, PENDING, reason="made room")

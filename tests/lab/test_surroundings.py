@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -47,6 +48,26 @@ def test_so_do_the_command_and_what_the_caller_may_do() -> None:
     finally:
         os.umask(before)
     assert surroundings.key(COMMAND, ENV) == found
+
+
+@pytest.mark.parametrize("path", ["", ":/a", "/a:", "/a::/b", "lib", "/a:lib"])
+def test_a_relative_path_is_another_in_each_folder(path: str) -> None:
+    assert surroundings.key(COMMAND, ENV | {"PYTHONPATH": "/a:/b"}) is not None
+    assert surroundings.key(COMMAND, ENV | {"PYTHONPATH": path}) is None
+
+
+def test_signals_that_the_caller_ignores_are_ignored_by_a_worker() -> None:
+    found = surroundings.key(COMMAND, ENV)
+    before = signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    try:
+        assert surroundings.key(COMMAND, ENV) != found
+    finally:
+        signal.signal(signal.SIGXCPU, before)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does: every worker ignores it
+    try:
+        assert surroundings.key(COMMAND, ENV) == found
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_what_cannot_be_read_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

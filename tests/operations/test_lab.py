@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import pytest
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.lab import presence, roots, ticket
+from roost.lab import presence, roots, ticket, warm
 from roost.lab import rebuild as rebuilding
 from roost.lab.daemon import Daemon
 from roost.lab.store import Store
@@ -159,14 +160,18 @@ def test_a_daemon_that_cannot_start_says_why(here: Lab, monkeypatch: pytest.Monk
     assert lab.status().daemon is None
 
 
-def test_how_it_stands(here: Lab) -> None:
-    assert lab.status() == lab.Status(None, {}, str(here.state))
+def test_how_it_stands(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lab.status() == lab.Status(None, {}, 0, str(here.state))
     assert not here.state.exists()
     ids = [here.submit("exit 0"), here.submit(FOREVER)]
     here.wait_for(ids[0], SUCCEEDED)
     here.wait_for(ids[1], RUNNING)
     here.queue(FOREVER)
-    found = lab.status()
+    monkeypatch.setenv(warm.FOLDER_VARIABLE, str(here.folder))
+    with socket.socket(socket.AF_UNIX) as template:
+        template.bind(str(here.folder / "template"))
+        found = lab.status()
+    assert found.warm == 1
     assert found.daemon is not None and found.daemon.version == __version__
     assert list(found.tasks.items()) == [("pending", 1), ("running", 1), ("succeeded", 1)]
 

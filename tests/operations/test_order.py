@@ -111,6 +111,8 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
     told = list(end([made, over.package]))
     assert [(one.package, one.task) for one in told] == [(made, None), (Path(over.package), None)]
     assert told[0].event == Ended(1, "succeeded", 30, False)
+    named = package(lab.folder / "runs", "cc").path  # as `ls` shows it
+    assert [one.package.resolve() for one in end(["cc"])] == [named]
 
 
 def test_held_back_until_it_is_released(lab: Lab) -> None:

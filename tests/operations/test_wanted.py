@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ import pytest
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.lab.task import Need
 from roost.operations import lab
-from roost.operations.wanted import HIGHEST_PRIORITY, Wanted, found_tasks, parse_begin, require_possible
+from roost.operations.wanted import (
+    HIGHEST_PRIORITY,
+    Wanted,
+    begin_note,
+    found_tasks,
+    parse_begin,
+    require_possible,
+)
 from tests.lab.queued import task
 
 NOON = datetime(2026, 11, 21, 12, 0).timestamp()
@@ -65,7 +73,7 @@ def test_moments(text: str, hours: float) -> None:
 )
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(
-        UsageError, match=r"--begin: is no moment.*write 22:30, tomorrow, \"tomorrow 08:00\", \+2h, or 2026-11"
+        UsageError, match=r"--begin: is no moment.*write 22:30, tomorrow, .tomorrow 08:00., \+2h, or 2026"
     ):
         parse_begin(text, now=NOON)
 
@@ -82,6 +90,16 @@ def test_what_is_no_moment(text: str) -> None:
 def test_what_makes_no_sense(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Wanted(**given).require_sense()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(7199.4, "in 2h 00m"), (599.7, "in 10m 00s"), (29.6, "in 30.0s"), (-3, "in 0.0s")]
+)
+def test_what_is_said_back_is_what_was_typed(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, said: str
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOON)
+    assert begin_note(NOON + seconds)[0].endswith(said) and begin_note(None) == []
 
 
 def test_what_makes_sense_is_told_without_a_queue(tmp_path: Path) -> None:

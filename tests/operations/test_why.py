@@ -81,6 +81,7 @@ def test_what_happened_and_that_nobody_looks_after_it(lab: Lab) -> None:
         store.change(one.id, held=True)
         store.explain({one.id: "held: back"})
     (found,) = why("one")
+    assert found.reason == "held: back"
     assert found.why == "held: back; nobody looks after it: `roost lab start`"
     assert [(event.kind, event.text) for event in found.events] == [("pending", ""), ("changed", "held True")]
     with lab.store() as store:

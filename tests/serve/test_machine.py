@@ -31,6 +31,13 @@ def test_cards_are_changed_and_drained(server: Server) -> None:
     drained = str(server.get("/devices"))
     assert server.ask("POST", "/devices/drain", {"cards": "1", "off": True}).status == 200
     assert str(server.get("/devices")) != drained
+    window = {"cards": "1", "begin": "2100-01-01T22:00", "until": "08:00"}
+    assert server.ask("POST", "/devices/drain", window).status == 200
+    (one,) = server.get("/devices")["cards"][1]["windows"]
+    assert one["end"] - one["begin"] == 10 * 3600
+    assert server.ask("POST", "/devices/drain", {"cards": "1", "off": True}).status == 200
+    said = server.ask("POST", "/devices/drain", {"cards": "1", "begin": "22:00"}).json["error"]
+    assert (said["message"], said["fix"]) == ("begin needs an end; received 'begin 22:00'", "add until 08:00")
     for wrong in ({"cards": "9"}, {"cards": "x"}, {"cards": "-1"}, {"cards": ""}):
         assert server.ask("POST", "/devices/drain", wrong).status in (400, 404, 409, 422)
     for wrong in ({"most_per_card": 0}, {"most_per_card": "some"}, {"foreign": "kill"}, {"cores": "some"}):

@@ -52,12 +52,13 @@ def test_setting_place_and_fix_are_told() -> None:
     ("error", "field", "message", "fix"),
     [
         (Refused("is taken", setting="--name", received="a"), "name", "name: is taken; received 'a'", None),
-        (UsageError("--max-parallel is for a sweep"), None, "max_parallel is for a sweep", None),
+        (UsageError("--max-parallel, --after-any"), None, "max_parallel, after_any", None),
         (UsageError("-m and --whole is about cards", fix="--gpus 1"), None,
          "memory_mb and whole is about cards", "gpus 1"),
         (NotFound("no program", setting="--"), "command", "command: no program", None),
         (NotFound("x", setting="--after", received="a--name"), "after", "after: x; received 'a--name'", None),
         (UsageError("x", fix="`roost x --name-of`"), None, "x", "`roost x --name-of`"),
+        (UsageError("x --off", fix="`roost drain 0 --off`"), None, "x off", "`roost drain 0 --off`"),
         (UsageError("x", setting="--keep-free"), "keep_free_mb", "keep_free_mb: x", None),
     ],
 )  # fmt: skip

@@ -102,9 +102,18 @@ class Operations:
         )  # fmt: skip
 
     @operation
-    def drain(self, cards: str, *, off: bool = False) -> Call[Drained]:
-        """Lets nothing more begin on cards (``0,2``, or ``all``), or takes that back."""
-        return post("/devices/drain", Drained, cards=cards, off=off)
+    def drain(
+        self, cards: str, *, off: bool = False, begin: str | None = None, until: str | None = None
+    ) -> Call[Drained]:
+        """Lets nothing more begin on cards, or takes that back.
+
+        Args:
+            cards: ``0,2``, or ``all``.
+            off: Take it back.
+            begin: From then on, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now.
+            until: What may not have ended before does not begin; None: until it is taken back.
+        """
+        return post("/devices/drain", Drained, cards=cards, off=off, begin=begin, until=until)
 
     @operation
     def leases(self) -> Call[list[Lease]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from roost.cli import terminal
 
 
@@ -14,8 +15,8 @@ def order(named: Sequence[str], *, held: bool | None = None, priority: int | Non
 
     had_daemon = presence.about(place.folder()) is not None
     for task in change(named, held=held, priority=priority):
-        held = ", held back" if task.held else ""
-        terminal.say(f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{held}")
+        back = ", held back" if task.held else ""
+        terminal.say(f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{back}")
     if not had_daemon:
         terminal.say("the lab's daemon is started, for none ran")
     return 0

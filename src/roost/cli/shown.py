@@ -128,7 +128,8 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
     one_host = len({one.host for one in sessions}) == 1
     # Likewise the ranks, where there never was but one.
     alone = all(one.ranks == 1 for one in sessions)
-    header = ["", "STATE", "EXIT", "REASON", "STARTED", "START", "TIME", "HOST", "PID", "RANKS", "CHANGED", "ABOUT"]
+    header = ["", "STATE", "EXIT", "REASON", "STARTED", "WARM", "TIME", "HOST", "PID", "RANKS"]
+    header += ["CHANGED", "ABOUT"]
     rows = [
         [
             str(one.number),
@@ -136,7 +137,7 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
             "" if one.exit_code is None else str(one.exit_code),
             terminal.harmless(one.reason or ""),
             terminal.moment(one.started),
-            "warm" if one.warm else "",
+            "yes" if one.warm else "",
             terminal.duration(one.seconds),
             "" if one_host else one.host or "",
             str(one.pid or ""),

@@ -11,7 +11,7 @@ from typing import Protocol
 from roost.cli import terminal
 from roost.cli.plain import Plain
 
-_SILENT_SECONDS, _LINE_SECONDS = 1.0, 10.0
+_SILENT_SECONDS, _LINE_SECONDS, _DRAW_SECONDS = 1.0, 10.0, 0.1
 
 
 class Outcome(Protocol):
@@ -47,6 +47,7 @@ class Waiting(Plain):
         self._stage = stage
         self._draws = sys.stderr.isatty()
         self._since, self._told = monotonic(), ""
+        self._drawn = 0.0
 
     def write(self, output: bytes) -> None:
         self._clear()
@@ -54,10 +55,12 @@ class Waiting(Plain):
         self._since = monotonic()
 
     def tick(self) -> None:
-        """Draws the line anew when the second is another one."""
-        seconds = monotonic() - self._since
-        if not self._draws or seconds < _SILENT_SECONDS:
+        """Draws the line anew when it is another one, ten times a second at most."""
+        now = monotonic()
+        seconds = now - self._since
+        if not self._draws or seconds < _SILENT_SECONDS or now - self._drawn < _DRAW_SECONDS:
             return
+        self._drawn = now
         text = f"{terminal.line(self._stage())} … {int(seconds)} s"
         if text != self._told:
             self._told = text

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from roost.base import anew
 from roost.base.errors import ConfigError
 from roost.base.installed import is_installed
 from roost.base.suggest import proposal
@@ -49,10 +50,12 @@ def locate(
             the project's own file passes through.
     """
     try:
+        anew.start_if_needed(root)
         if ".py:" in path:
             found, named = _from_file(path, Path.cwd() if root is None else root)
         else:
             found, named = libraries.located(path), path
+        anew.start_if_needed(root)
         # A file of the project may also have an object that is called, made at its end.
         is_made = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
         if not is_made:

@@ -7,15 +7,18 @@ What `exec` would have done is done by hand: signals, descriptors, environment, 
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from roost.base.handover import TOKEN_VARIABLE
+from roost.base import anew
+from roost.base.anew import Ahead
+from roost.base.handover import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.lab.surroundings import read_at_start
 
 NO_TOKEN = "0" * 32
@@ -34,13 +37,23 @@ class Warm:
     Args:
         started_with: The environment that this process has begun with. What imports have set since then they
             set in every worker.
-        prepare: What it does first.
+        variables: As of `roost.base.anew.Ahead`.
+        modules: Likewise.
+        prepare: What a worker does first.
 
     Raises:
         OSError: The memory of the command and the environment cannot be found.
     """
 
-    def __init__(self, started_with: Mapping[str, str], *, prepare: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        started_with: Mapping[str, str],
+        *,
+        variables: Iterable[str] = (),
+        modules: Iterable[str] = (),
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._variables, self._modules = frozenset(variables), frozenset(modules)
         self._prepare = prepare
         self._interpreter, self._env = sys.orig_argv[0], read_at_start(started_with)
         self._set = {name: value for name, value in os.environ.items() if started_with.get(name) != value}
@@ -64,6 +77,8 @@ class Warm:
         sys.orig_argv[:] = command
         sys.argv[1:] = command[1 + len(WORKER) :]
         self._show(command, env.get(TOKEN_VARIABLE, NO_TOKEN))
+        start = functools.partial(_start_cold, list(command), dict(env))
+        anew.offer(Ahead(self._variables, self._modules, dict(os.environ), start))
         self._prepare()
         ctypes.pythonapi.Py_Exit(_run())
         raise AssertionError("it has ended")
@@ -74,6 +89,13 @@ class Warm:
         ctypes.memmove(start, words.ljust(size, b"\0"), size)
         if len(token) == len(NO_TOKEN):
             ctypes.memmove(self._token_at, token.encode(), len(token))
+
+
+def _start_cold(command: list[str], env: dict[str, str]) -> NoReturn:
+    for name in (REPORT_VARIABLE, STACKS_VARIABLE):  # as the supervisor has given them
+        if env.get(name, "").isdecimal():
+            os.set_inheritable(int(env[name]), True)
+    os.execve(command[0], command, env)
 
 
 def _run() -> int:

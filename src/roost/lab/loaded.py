@@ -13,15 +13,17 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from roost.lab import become, guard, template
 
 _IDLE_SECONDS = 900.0
 _QUEUE = 64
 _LARGE, _MADV_COLLAPSE = 2 << 20, 25
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _HOUSE = Path(__file__).parents[1]
 
 
@@ -31,9 +33,13 @@ def serve(path: Path) -> NoReturn:
     Args:
         path: Of the socket. It is there once this process is ready to be forked.
     """
+    loaded = _Loaded(path)  # before anything is: what is changed meanwhile has changed
     started_with, descriptors = dict(os.environ), _descriptors()
+    if descriptors - {"0", "1", "2"}:
+        _refuse(f"what starts with the interpreter has opened {sorted(descriptors)}")
     template.load()
-    warm = become.Warm(started_with, prepare=_load())
+    variables, modules = _load()
+    warm = become.Warm(started_with, variables=variables, modules=modules, prepare=_begin_anew)
     opened = _descriptors() - descriptors
     if opened:  # a child could not tell them from those that it must not have
         _refuse(f"what was imported has opened {sorted(opened)}")
@@ -42,12 +48,12 @@ def serve(path: Path) -> NoReturn:
     _gather()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     os.chdir(path.parent)  # a socket's name may have 107 letters
-    Path(f"{path.name}.new").unlink(missing_ok=True)
+    Path(f"{path.name}.new").unlink(missing_ok=True)  # of one that was killed right here
     listening.bind(f"{path.name}.new")
     listening.listen(_QUEUE)
     os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
     os.chdir("/")
-    template.serve(listening, is_stale=_Loaded(path).is_stale, seconds=_IDLE_SECONDS)
+    template.serve(listening, is_stale=loaded.is_stale, seconds=_IDLE_SECONDS)
     os._exit(guard.main(warm))
 
 
@@ -56,23 +62,67 @@ def _refuse(why: str) -> NoReturn:
     sys.exit(become.HOPELESS)
 
 
-def _load() -> Callable[[], object]:
-    """Gives what a worker does first: it begins with random numbers of its own where nobody sets a seed.
-    Python's generator sees to that itself, and torch's always begins with the same."""
+def _load() -> tuple[set[str], set[str]]:
+    """Gives the variables that were read, and the modules that were imported, ahead of a cold worker."""
     import numpy as np
     import torch
-    import torch._dynamo  # the first optimizer imports it: a second
 
     from roost.base import harmless  # noqa: F401
     from roost.project import assemble, device, native  # noqa: F401
     from roost.train import memory_estimate, model_summary  # noqa: F401
 
     before = torch.get_rng_state(), str(np.random.get_state())
-    if not _has_accelerator():
-        _step()
+    modules, cache = set(sys.modules), os.environ.get(_CACHE)
+    with _noted() as variables:
+        import torch._dynamo  # the first optimizer imports it: a second
+
+        if not _has_accelerator():
+            _step()
     if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
         _refuse("what was imported draws random numbers")
-    return np.random.seed
+    if cache is None:
+        os.environ.pop(_CACHE, None)  # each worker has it set anew when it compiles: it may want another
+    names = {name.partition(".")[0] for name in set(sys.modules) - modules}
+    return variables - {_CACHE}, names - {name.partition(".")[0] for name in modules}
+
+
+@contextmanager
+def _noted() -> Iterator[set[str]]:
+    """Notes which variables Python code reads."""
+    found = set[str]()
+    kind: Any = type(os.environ)
+    read = kind.__getitem__
+
+    def noted(self: Any, name: str) -> str:
+        found.add(name)
+        value: str = read(self, name)
+        return value
+
+    kind.__getitem__ = noted
+    try:
+        yield found
+    finally:
+        kind.__getitem__ = read
+
+
+def _begin_anew() -> None:
+    """What imports have found out about this process, or drawn for it, a worker finds out for itself. (Random
+    numbers of Python begin anew after each fork; those of torch always begin with the same.)"""
+    import multiprocessing
+    import tempfile
+    import threading
+
+    import numpy as np
+    import torch._dynamo
+
+    np.random.seed()
+    multiprocessing.current_process().authkey = os.urandom(32)
+    multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
+    tempfile.tempdir = None  # of another TMPDIR
+    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+    dynamo: Any = torch._dynamo.config
+    if os.path.dirname(getattr(dynamo, "debug_dir_root", "")) == "/":  # noqa: PTH120  - our folder, not its
+        dynamo.debug_dir_root = str(Path.cwd() / "torch_compile_debug")
 
 
 def _has_accelerator() -> bool:
@@ -130,7 +180,8 @@ class _Loaded:
 
     def __init__(self, socket_path: Path) -> None:
         self._socket = socket_path
-        paths = (*_HOUSE.rglob("*.py"), *map(Path, sys.path))
+        begun = (Path(found) for one in sys.modules.values() if (found := getattr(one, "__file__", None)))
+        paths = {*_HOUSE.rglob("*.py"), *map(Path, sys.path), *begun}  # a sitecustomize, too
         self._times = {path: _changed(path) for path in paths}
 
     def is_stale(self) -> bool:

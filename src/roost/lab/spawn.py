@@ -73,7 +73,8 @@ def start(
     if sys.platform == "linux":
         scope.prctl()  # loads ctypes once, here and not in the child
     supervisor_pid = os.getpid()
-    if warm is not None and (terminal or not warm.can_become(spec.argv, spec.env | env)):
+    is_later = terminal or spec.restarted  # what was loaded long ago may have been changed since
+    if warm is not None and (is_later or not warm.can_become(spec.argv, spec.env | env)):
         warm = None
     # What is made here the child need not make: each page that it touches is copied for it.
     # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.

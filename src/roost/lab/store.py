@@ -138,7 +138,7 @@ class Store(remembered.Remembered):
         return found[::-1] if newest is not None else found
 
     def tasks_since(self, seq: int) -> tuple[int, list[Task] | None]:
-        """Up to which event this tells, and the tasks that have changed since the one of number ``seq``, without
+        """Up to which event this tells, and which tasks have changed since the one of number ``seq``, without
         their plans, in the order in which they were submitted; None where not all is remembered since."""
         assert not self._connection.in_transaction, "it would tell of what may be taken back"
         with self._reading() as connection:
@@ -259,7 +259,7 @@ class Store(remembered.Remembered):
                     raise Raced(taken)
             allotment.give(connection, task.id, [card.id for card in cards], mb)
             holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
-            on = ", ".join(f"GPU {card.number}" for card in cards) or "no card"
+            on = ", ".join(f"GPU {card.number}" for card in cards) or task.need.cores_in_words or "no card"
             text = f"{on}; attempt {task.attempt + 1}"
             self._replaced(task, STARTING, {**now, **holds}, text)
             return self._task(task.id)

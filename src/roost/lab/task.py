@@ -41,6 +41,11 @@ class Need(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True)
     ran_out: int = 0
     """How often it has, by its own fault."""
 
+    @property
+    def cores_in_words(self) -> str:
+        """``2 cores``; empty where it does not say."""
+        return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
+
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the queue. The garbage collector passes over it: plain data has no cycles."""

@@ -14,6 +14,7 @@ import fcntl
 import gc
 import os
 import select
+import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -93,7 +94,17 @@ class _Template:
         elif fd in self._askers:
             return self._answer(fd)
         elif self._listening is not None:
-            self._meet(self._listening.accept()[0])
+            return self._accept(self._listening)
+        return False
+
+    def _accept(self, listening: socket.socket) -> bool:
+        try:
+            self._meet(listening.accept()[0])
+        except OSError:  # no descriptor is left: those who wait, and all after them, do without us
+            self._gone(listening.fileno())
+            listening.close()
+            self._listening, self._forks = None, False
+            return self._end_if_done()
         return False
 
     def _meet(self, asker: socket.socket) -> None:
@@ -130,7 +141,12 @@ class _Template:
             _place(fds)
             return True
         _close(fds)
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:  # no descriptor is left: nobody could be told of it
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return _tell(asker, str(error).encode())
         self._guards[pidfd] = pid, asker if fd else None
         self.poller.register(pidfd, select.POLLIN)
         return _tell(asker, str(pid).encode(), pidfd)

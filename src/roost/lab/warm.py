@@ -34,9 +34,9 @@ FOLDER_VARIABLE = "ROOST_WARM"
 _MOST = 2
 _FEWEST_BYTES = 2 << 30
 """Of free memory: a template takes 0.3 GB."""
-_ANSWER_SECONDS = 2.0
 _LOADING_SECONDS = 120.0
 _MOST_SEEN = 64
+_HOPELESS_SECONDS = 900.0
 _ROOM_FOR_ARGUMENTS = " " * 400
 """``ps`` shows the arguments of a worker where those of the template stood."""
 
@@ -73,7 +73,7 @@ def fork(spec: Spec, fds: Sequence[int]) -> Forked | None:
 def _connected(path: Path) -> socket.socket | None:
     """A connection to the template that listens there; None if none does."""
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asked.settimeout(_ANSWER_SECONDS)
+    asked.setblocking(False)  # its queue may be full: it is paused, and who asks must not be
     try:
         place.require_own(path.parent, 0o700)  # it will be handed the lock, and all that the worker may know
         found = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -113,24 +113,25 @@ class Templates:
     def __init__(self) -> None:
         self._started: dict[str, _Template] = {}
         self._seen: deque[str] = deque(maxlen=_MOST_SEEN)
-        self._hopeless: set[str] = set()
+        self._hopeless: dict[str, float] = {}
+        """Until when, in seconds of the monotonic clock: a package that was half installed is whole then."""
 
     def keep(self, spec: Spec) -> None:
         """Starts the one for the worker of a session, unless it is there, or the worker is the first of its
         kind: a second one makes a third likely. Nobody waits for it."""
         key = _key(spec) if _may_be_warm(spec) else None
-        if key is None or key in self._hopeless:
+        if key is None or self._is_hopeless(key):
             return
         if key not in self._seen:
             self._seen.append(key)
             return
         known = self._started.pop(key, None)
         if known is not None and known.process.poll() == HOPELESS:
-            self._hopeless.add(key)  # why stands in the daemon's log
+            self._hopeless[key] = time.monotonic() + _HOPELESS_SECONDS  # why stands in the daemon's log
         if known is not None and not known.is_there:
             known.end()
             known = None
-        if key in self._hopeless:
+        if self._is_hopeless(key):
             return
         known = known or _started(spec, folder() / key)
         if known is not None:
@@ -142,6 +143,9 @@ class Templates:
         """Ends them; what they have forked goes on."""
         while self._started:
             self._end(next(iter(self._started)))
+
+    def _is_hopeless(self, key: str) -> bool:
+        return time.monotonic() < self._hopeless.get(key, 0.0)
 
     def _end(self, key: str) -> None:
         self._started.pop(key).end()

@@ -31,6 +31,8 @@ class Status(msgspec.Struct, frozen=True):
     daemon: About | None
     tasks: dict[str, int]
     """How many are in each state in which there are some."""
+    warm: int
+    """Processes that wait with torch imported, for warm starts."""
     folder: str
 
 
@@ -159,7 +161,16 @@ def status() -> Status:
     found = presence.about(folder)
     if found is not None:
         _require_its_queue(found, folder)
-    return Status(found, _counted(folder), str(folder))
+    return Status(found, _counted(folder), _templates() if found is not None else 0, str(folder))
+
+
+def _templates() -> int:
+    from roost.lab import warm  # whoever submits does not wait for it
+
+    try:
+        return sum(path.is_socket() for path in warm.folder().iterdir())
+    except OSError:  # there never was one
+        return 0
 
 
 def log(lines: int) -> list[str]:

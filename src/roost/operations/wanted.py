@@ -212,6 +212,28 @@ def parse_begin(text: str, *, now: float, setting: str = "--begin") -> float:
         raise UsageError("is no moment", setting=setting, received=text, fix=_EXAMPLES) from None
 
 
+def parse_window(begin: str | None, end: str | None, *, off: bool = False) -> tuple[float, float] | None:
+    """The moments between which cards are drained, unix seconds; None if nobody has said any.
+
+    Args:
+        begin: As for `parse_begin`; None: now.
+        end: Likewise, the next one after ``begin``.
+        off: All of it is taken back: then there are none.
+
+    Raises:
+        UsageError: One is no moment, or they do not go together.
+    """
+    if off and (begin or end):
+        raise UsageError("--off takes all of it back", fix="leave out --from and --until")
+    if begin is None and end is None:
+        return None
+    if end is None:
+        raise UsageError("--from needs an end", received=f"--from {begin}", fix="add --until 08:00")
+    now = time.time()
+    first = parse_begin(begin, now=now, setting="--from") if begin is not None else now
+    return first, parse_begin(end, now=first, setting="--until")
+
+
 def _at(day: str | None, hour: int, minute: int, now: float) -> float:
     """When the clock shows this on a day, or next."""
     moment = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)

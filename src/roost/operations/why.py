@@ -36,6 +36,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     package: str
     state: str
+    reason: str
+    """As `roost tasks --json` tells it; may be empty."""
     why: str
     """One line; never empty."""
     command: list[str]
@@ -76,6 +78,7 @@ def _of(
         name=task.name,
         package=task.package,
         state=task.state,
+        reason=told.shortened(task.reason, short),
         why=line,
         command=list(task.plan["argv"]) if task.plan.get("is_command") else [],
         events=[Happened(event.at, event.kind, told.shortened(event.text, short)) for event in events],
@@ -89,8 +92,8 @@ def _line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.state in ENDED:
         return _end(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
-    cores = "one core" if task.need.cores == 1 else f"{task.need.cores} cores" if task.need.cores else ""
-    where = f"on {listed(cards) or cores}" if cards or cores else "without a card"
+    on = listed(cards) or task.need.cores_in_words
+    where = f"on {on}" if on else "without a card"
     if task.reserved_mb is not None:
         where = f"with {memory(task.reserved_mb)} {where}"
     if task.stop_asked:

@@ -14,10 +14,12 @@ from roost.operations.answers import About, Drained, Event, Lease
 from roost.operations.cards import Shown
 from roost.operations.lab import Status
 from roost.operations.notices import Notices, notices, try_notices
+from roost.operations.wanted import parse_window
 from roost.serve import following
 from roost.serve.route import Asked, Route, Stream
 
 Cards = Annotated[str, Meta(min_length=1, max_length=4096)]
+Moment = Annotated[str, Meta(max_length=64)]
 
 
 class Nothing(Asked, frozen=True, kw_only=True):
@@ -44,6 +46,10 @@ class Drain(Asked, frozen=True, kw_only=True):
     """``0,2``, or ``all``."""
     off: bool = False
     """Take it back."""
+    begin: Moment | None = None
+    """From then on, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now."""
+    until: Moment | None = None
+    """What may not have ended before does not begin; None: until it is taken back."""
 
 
 def _about(asked: Nothing) -> About:
@@ -64,7 +70,8 @@ def _change(asked: ChangeDevices) -> Shown:
 
 
 def _drain(asked: Drain) -> Drained:
-    return Drained([card.id for card in cards.drain(asked.cards, off=asked.off)])
+    window = parse_window(asked.begin, asked.until, off=asked.off)
+    return Drained([card.id for card in cards.drain(asked.cards, off=asked.off, window=window)])
 
 
 def _leases(asked: Nothing) -> list[Lease]:

@@ -40,11 +40,11 @@ _OF_THE_SYSTEM = {
 
 
 _FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards",
-           "--keep-free": "keep_free_mb"}  # fmt: skip
+           "--keep-free": "keep_free_mb", "--from": "begin"}  # fmt: skip
 """What options are called here that have another name."""
 _OPTION = re.compile(
-    r"(?<![\w-])(?:-m|--(?:after|begin|gpus|max-parallel|memory|name|opportunistic|priority|retry|strategy|whole))"
-    r"(?![\w-])"
+    r"`roost [^`]*`|(?<![\w-])(?:-m|--(?:after|after-any|begin|cpus|from|gpus|max-parallel|memory|name|off|"
+    r"opportunistic|priority|retry|strategy|time-limit|until|whole))(?![\w-])"
 )
 
 
@@ -90,8 +90,9 @@ def _said(error: RoostError) -> str:
 
 
 def _as_fields(text: str) -> str:
-    """With the parameters of a task by their names here: operations name them as they are typed."""
-    return _OPTION.sub(lambda found: _field(found[0]), text)
+    """With the parameters of a task by their names here: operations name them as they are typed. What is to
+    be typed stays."""
+    return _OPTION.sub(lambda found: found[0] if found[0].startswith("`") else _field(found[0]), text)
 
 
 def _field(setting: str) -> str:

@@ -21,7 +21,7 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def test_the_daemon_from_start_to_stop(here: Lab) -> None:
     assert roost("lab", "status").stdout.splitlines() == [
-        "daemon  none runs; `roost lab start` or the next `roost submit` starts one",
+        "daemon  none runs; `roost lab start`, the next `roost submit` or order to a task starts one",
         "tasks   none",
         f"folder  {here.state}",
     ]
@@ -32,7 +32,7 @@ def test_the_daemon_from_start_to_stop(here: Lab) -> None:
     found = json.loads(roost("lab", "status", "--json").stdout)
     pid = found["daemon"]["pid"]
     assert started.stderr == f"the lab's daemon runs: pid {pid}\n"
-    daemon, tasks, _ = roost("lab", "status").stdout.splitlines()
+    daemon, tasks, *_ = roost("lab", "status").stdout.splitlines()
     assert (
         daemon.startswith(f"daemon  pid {pid}, roost {__version__}, since 20")
         and tasks == "tasks   1 running"

@@ -57,7 +57,7 @@ def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     ("width", "names"),
-    [(132, "ID NAME STATE CARDS TIME REASON"), (80, "ID NAME STATE REASON")],
+    [(132, "ID NAME STATE CARDS TIME PRIORITY REASON"), (80, "ID NAME STATE REASON")],
 )
 def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, names: str) -> None:
     with lab.store() as store:

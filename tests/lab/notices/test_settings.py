@@ -52,7 +52,7 @@ def test_a_file_of_somebody_else_is_not_read(tmp_path: Path) -> None:
 
 
 def test_without_a_file_nobody_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="nobody is told.*`roost notices --help`"):
+    with pytest.raises(NotFound, match=r"nobody is told.*`roost notices --help`"):
         settings.read(tmp_path / "notices.yaml")
 
 

@@ -27,8 +27,7 @@ def test_small_tasks_do_not_pass_a_large_one_for_ever() -> None:
     live = [running(cpu(f"x{n}")) for n in range(4)]
     found = decided(cpu("large", 6), cpu("small"), cpu("short", limit=60), live=live, rules=Rules(cores=8))
     assert list(placed(found)) == ["short"], "that one has an end"
-    has = "train-x0 has 1, train-x1 has 1, train-x2 has 1, 1 more"
-    assert found.reasons["large"] == f"cores: needs 6 cores; 4 of 8 are free ({has})"
+    assert found.reasons["large"] == "cores: needs 6 cores; 4 of 8 are free (4 tasks have one each)"
     assert found.reasons["small"] == (
         "cores: 6 cores are kept for train-large (large); this one may not have ended by then"
     )
@@ -43,6 +42,13 @@ def test_beside_the_large_one_and_before_it_others_start() -> None:
         found.reasons["d"]
         == "cores: needs 2 cores; none of 8 is free (train-x has 4, train-b has 2, train-c has 2)"
     )
+
+
+def test_who_has_several_is_named() -> None:
+    live = [running(cpu("x", 4)), running(cpu("y")), running(cpu("z", 3))]
+    reason = decided(cpu("a"), live=live, rules=Rules(cores=8)).reasons["a"]
+    has = "train-x has 4, train-z has 3, one task has one"
+    assert reason == f"cores: needs one core; none of 8 is free ({has})"
 
 
 def test_where_an_end_is_not_known_the_smallest_is_taken_to_come_first() -> None:

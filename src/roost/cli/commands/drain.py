@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
-from roost.base.errors import UsageError
 from roost.cli import terminal
 
 
@@ -29,10 +26,9 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     roost drain 1 --from 22:00 --until 08:00
     """
     from roost.operations.cards import drain
+    from roost.operations.wanted import parse_window
 
-    if off and (begin or end):
-        raise UsageError("--off takes all of it back", fix="leave out --from and --until")
-    window = _window(begin, end)
+    window = parse_window(begin, end, off=off)
     drained = drain(card, off=off, window=window)
     names = ", ".join(f"GPU {one.number}" for one in drained)
     if off:
@@ -43,15 +39,3 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
         from_, until = map(terminal.moment, window)
         terminal.say(f"{names}: nothing runs there from {from_} to {until}, but what runs already")
     return 0
-
-
-def _window(begin: str | None, end: str | None) -> tuple[float, float] | None:
-    if begin is None and end is None:
-        return None
-    if end is None:
-        raise UsageError("--from needs an end", received=f"--from {begin}", fix="add --until 08:00")
-    from roost.operations.wanted import parse_begin
-
-    now = time.time()
-    first = parse_begin(begin, now=now, setting="--from") if begin is not None else now
-    return first, parse_begin(end, now=first, setting="--until")

@@ -13,8 +13,8 @@ from roost.cli import terminal
 def command() -> None:
     """Sees to the lab itself: its daemon, and its queue.
 
-    `roost submit`, and an order to a task, start the daemon when there is none. Stopped or killed it loses nothing, and what runs goes
-    on.
+    `roost submit`, and an order to a task, start the daemon when there is none. Stopped or killed it loses
+    nothing, and what runs goes on.
 
     \b
     roost lab status
@@ -101,6 +101,9 @@ def status(as_json: bool) -> int:
         runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.moment(daemon.started)}"
     click.echo(f"daemon  {runs}")
     click.echo(f"tasks   {counted(found.tasks)}")
+    if found.warm:
+        have = "process has" if found.warm == 1 else "processes have"
+        click.echo(f"warm    {found.warm} {have} torch imported, 0.3 GB each")
     click.echo(f"folder  {terminal.line(found.folder)}")
     return 0
 

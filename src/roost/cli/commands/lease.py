@@ -37,11 +37,14 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     mb = parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None
     program = command or (os.environ.get("SHELL", "/bin/sh"),)
     seconds = limit_seconds(limit) if limit is not None else None
+
+    def at_limit() -> None:
+        terminal.say(f"its time ({terminal.duration(seconds)}) is over: it was asked to end")
+
     for event in lease.take(lease.LeaseRequest(count=gpus, mb=mb, waits=waits, time_limit=seconds)):
         if isinstance(event, lease.Waits):
             terminal.say(f"{event.why}; waiting")
         else:
             terminal.say(f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}")
-            what = f"its time ({terminal.duration(seconds)}) is over: it was asked to end"
-            return lease.run(program, event, time_limit=seconds, at_limit=lambda: terminal.say(what))
+            return lease.run(program, event, time_limit=seconds, at_limit=at_limit)
     return 0

@@ -42,9 +42,9 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     value is not meant, and comes last. Put < and > into quotes.
 
     FROM names what a fork goes on from, and the step. ABOUT is the description, after early stop or time
-    limit where that ended the run; or the last error of one that failed. Where the terminal is too narrow for them, columns are left out. Below stand mean and
-    standard deviation of the runs of a sweep (`roost submit CONFIG seed=0..4`) that differ in their seed
-    alone, and have succeeded.
+    limit where that ended the run; or the last error of one that failed. Where the terminal is too narrow for
+    them, columns are left out. Below stand mean and standard deviation of the runs of a sweep (`roost submit
+    CONFIG seed=0..4`) that differ in their seed alone, and have succeeded.
 
     \b
     roost ls

@@ -22,9 +22,9 @@ _SAID_EVERY_SECONDS = 5.0
 def command(named: tuple[str, ...], now: bool) -> int:
     """Asks what runs to save at its next step edge and end, and waits until it has.
 
-    A package is given by its path, a task by its id, the beginning of that, or its name; a sweep by its id or its
-    name. A task that waits never begins. Ctrl-C ends the waiting, not the stopping. A package that does not
-    run is fine: exit code 0.
+    A package is given by its path, a task by its id, the beginning of that, or its name; a sweep by its id or
+    its name. A task that waits never begins. Ctrl-C ends the waiting, not the stopping. A package that does
+    not run is fine: exit code 0.
 
     \b
     roost stop runs/NAME

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _FIRST_TO_GO = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
 """Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
-_LEAST_REASON = 48
+_LEAST_REASON = 40
 """Of the last column, which is cut, so much is to be seen."""
 _CARD_CHARACTERS = 12
 """Of the id of a card that is gone: as much of a UUID as tells it from the others of a machine."""

@@ -149,7 +149,10 @@ def cores(asked: int, left: int, most: int, *, holders: Iterable[tuple[int, str]
     if asked == 1 and len(held) == most:
         tasks = "task" if most == 1 else "tasks"
         return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
-    told = [f"{_cut(name)} has {count}" for count, name in held]
+    # By name only those of several: the others come and go, and each time all that wait would be told anew.
+    told = [f"{_cut(name)} has {count}" for count, name in held if count > 1]
+    if ones := len(held) - len(told):
+        told.append("one task has one" if ones == 1 else f"{ones} tasks have one each")
     free = f"{max(0, left) or 'none'} of {most} {_is(left)} free"
     return f"{CORES}: needs {_of_the_cpu(asked)}; {free}{_first_of(told)}"
 

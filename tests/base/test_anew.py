@@ -1,0 +1,62 @@
+"""When a worker that has a start ahead of others gives it up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from roost.base import anew
+
+
+class Started(Exception):
+    """In the place of a process that is replaced."""
+
+
+def start() -> NoReturn:
+    raise Started
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anew, "_ahead", None)
+    anew.offer(anew.Ahead(frozenset({"READ"}), frozenset({"colorsys"}), dict(os.environ), start))
+
+
+@pytest.mark.parametrize("name", ["READ", "OMP_NUM_THREADS", "TORCH_LOGS", "MKL_X"])
+def test_a_variable_that_was_read_has_changed(
+    ahead: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    anew.start_if_needed(tmp_path)
+    monkeypatch.setenv(name, "another")
+    with pytest.raises(Started):
+        anew.start_if_needed(tmp_path)
+    assert f"starting once more, for the project sets {name}, which is read" in capsys.readouterr().out
+
+
+def test_another_variable_is_the_projects_own(
+    ahead: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("READER", "1")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    anew.start_if_needed(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["colorsys.py", "colorsys"])
+def test_a_file_has_the_name_of_a_loaded_module(ahead: None, tmp_path: Path, name: str) -> None:
+    (tmp_path / "color.py").touch()
+    anew.start_if_needed(tmp_path)
+    (tmp_path / name).mkdir()
+    with pytest.raises(Started):
+        anew.start_if_needed(tmp_path)
+
+
+def test_a_worker_that_began_cold_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    anew.start_if_needed(tmp_path / "nowhere")
