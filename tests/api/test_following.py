@@ -5,7 +5,7 @@ import pytest
 from roost.api import following
 from roost.api.call import Following
 from roost.api.following import Followed
-from roost.base.errors import RoostError
+from roost.base.errors import Refused, RoostError
 from roost.operations.answers import Piece
 
 ONE, TWO = b"id: 7\nevent: n\ndata: 1\n\n", b": \n\nid: 9\nevent: n\ndata: 2\n\n"
@@ -44,6 +44,12 @@ def test_what_is_no_such_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MOST_BYTES", 100)
     with pytest.raises(RoostError, match="more than 100 bytes"):
         list(state.pieces(b"data: " + b"x" * 100))
+
+
+def test_what_the_server_cannot_go_on_with_is_raised() -> None:
+    problem = b'{"error":{"code":"refused","message":"the package is damaged","fix":"verify it"}}'
+    with pytest.raises(Refused, match=r"the package is damaged\. To mend it: verify it"):
+        list(stream().pieces(b"event: error\ndata: " + problem + b"\n\n"))
 
 
 def test_patience_ends_and_the_pauses_grow() -> None:

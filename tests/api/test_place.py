@@ -13,7 +13,7 @@ from roost.serve import token as tokens
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
-    monkeypatch.delenv("ROOST_TOKEN", raising=False)
+    monkeypatch.delenv("ROOST_SERVER_TOKEN", raising=False)
     return tmp_path / "lab"
 
 
@@ -28,11 +28,11 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "http://localhost:9999/"
-    with pytest.raises(NotFound, match="ROOST_TOKEN"):
+    with pytest.raises(NotFound, match="ROOST_SERVER_TOKEN"):
         place.find(url, None)
     made = tokens.token(state)
     assert place.find(url, None) == place.Place("http://localhost:9999", None, made)
-    monkeypatch.setenv("ROOST_TOKEN", "environment")
+    monkeypatch.setenv("ROOST_SERVER_TOKEN", "environment")
     assert place.find(url, None).token == "environment"
     assert place.find(url, "given").token == "given"
     assert "given" not in repr(place.find(url, "given"))
@@ -89,5 +89,5 @@ def test_what_is_no_token_is_told_to_nobody(secret: str, monkeypatch: pytest.Mon
 
     refused(secret)
     if secret.isascii() and "\0" not in secret:
-        monkeypatch.setenv("ROOST_TOKEN", secret)
+        monkeypatch.setenv("ROOST_SERVER_TOKEN", secret)
         refused(None)

@@ -42,7 +42,8 @@ def test_a_terminal_is_told_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(waiting, "monotonic", lambda: now[0])
-        screen = Waiting(lambda: "train")
+        stages = iter(["train", "not so soon"])
+        screen = Waiting(lambda: next(stages))
         screen.tick()
         now[0] = 12.5
         screen.tick()

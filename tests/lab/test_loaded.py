@@ -204,7 +204,7 @@ def test_what_only_a_cold_start_would_heed_is_heeded(
 ) -> None:
     (project.parent / "project.py").write_text(HEEDED.format(change=change, project=PROJECT))
     if own_module:
-        (project.parent / "colorsys.py").touch()
+        (project.parent / "colorsys.py").write_text("hsv_to_rgb = hls_to_rgb = rgb_to_hsv = None")
     started = begun(project)
     code, output = exact.wait(started), (started.package / "_output.txt").read_text()
     assert code == 0, output

@@ -144,10 +144,14 @@ optimizers: {main: {class: torch.optim.SGD, lr: 0.1}}
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "project.py").write_text(PROJECT)
     (tmp_path / "config.yaml").write_text(CONFIG)
-    return tmp_path / "config.yaml"
+    yield tmp_path / "config.yaml"
+    for file in tmp_path.glob("runs/*/sessions/1.json"):  # of a test that has failed
+        found = json.loads(file.read_bytes())
+        if found["state"] == "running":
+            process.send(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
 
 
 def wait_until_ready(started: Started) -> None:

@@ -80,8 +80,11 @@ def test_what_has_no_end_costs_nothing(server: Server, what: str, megabytes: int
             opened.sendall(begun)
             for _ in range(megabytes):
                 opened.sendall(piece)
-        with contextlib.suppress(ConnectionResetError, TimeoutError):
-            assert status in opened.recv(100)
+        try:
+            said = opened.recv(100)
+        except (ConnectionResetError, TimeoutError):  # its answer was thrown away with what still came
+            said = status
+        assert status in said
 
 
 # --- all want one thing -----------------------------------------------------------------------------------

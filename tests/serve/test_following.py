@@ -176,7 +176,7 @@ def test_events_are_followed_from_any_thread(server: Server, printed: Package) -
 
 def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> None:
     with contextlib.closing(Lab(tmp_path)) as lab, lab.here():
-        task = lab.queue("true")
+        task = lab.queue("true", begin=time.time() + 3600)
         with contextlib.closing(following.Happenings(following.Events())) as stream:
             first = stream.new()
             assert [one.data.kind for one in first] == ["pending"] and not stream.new()

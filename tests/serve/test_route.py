@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from starlette.requests import ClientDisconnect
 
-from roost.operations.answers import Piece
+from roost.base.errors import Refused
+from roost.operations.answers import Failed, Piece
 from roost.serve import route
 from roost.serve.files import opened
 from roost.serve.following import Log
@@ -50,6 +51,21 @@ def sent(stream: Any, most: int = 100) -> list[bytes]:
         return found
 
     return asyncio.run(collected())
+
+
+def test_what_goes_wrong_in_a_stream_is_its_last_event(capsys: pytest.CaptureFixture[str]) -> None:
+    few = Few()
+
+    def damaged() -> Sequence[Piece[Any]]:
+        raise Refused("the package is damaged", where="runs/x", fix="`roost verify runs/x`")
+
+    few.new = damaged  # type: ignore[method-assign]
+    (last,) = sent(few)
+    begun, _, data = last.partition(b"data: ")
+    assert begun == b"event: error\n"
+    problem = msgspec.json.decode(data, type=Failed).error
+    assert (problem.message, problem.where) == ("the package is damaged", "runs/x")
+    assert (problem.fix, capsys.readouterr().err) == ("`roost verify runs/x`", "")
 
 
 def test_a_stream_is_sent_whole() -> None:

@@ -33,8 +33,8 @@ class _Asking(Operations):
 
     Args:
         url: ``http://localhost:9999``; None: the server of this user, by its socket, without a token.
-        token: As `roost server token` prints it; None: that in ``ROOST_TOKEN``, else that of this user's own
-            server.
+        token: As `roost server token` prints it; None: that in ``ROOST_SERVER_TOKEN``, else that of this
+            user's own server.
         timeout_seconds: For so long an answer may take.
         patience_seconds: For so long the server of a stream may be away.
         most_bytes: A larger answer is refused.

@@ -64,7 +64,7 @@ class Followed(Generic[T]):
         """What these bytes complete.
 
         Raises:
-            RoostError: It is no such stream, or one piece of it is too large.
+            RoostError: It is no such stream, one piece is too large, or the server cannot go on with it.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MOST_BYTES:
@@ -79,6 +79,8 @@ class Followed(Generic[T]):
                 if fields["event"] == b"end":
                     self.has_ended = True
                     return
+                if fields["event"] == b"error":
+                    raise refused.of(0, fields.get("data", b""))
                 yield self._piece(fields)
 
     def pause(self, why: Exception | None) -> float:

@@ -38,7 +38,7 @@ def find(url: str | None, token: str | None) -> Place:
 
     Args:
         url: None: that of this user, on this machine.
-        token: None: that in ``ROOST_TOKEN``, else that of this user's own server.
+        token: None: that in ``ROOST_SERVER_TOKEN``, else that of this user's own server.
 
     Raises:
         UsageError: It is no URL of a server, or no token.
@@ -62,7 +62,7 @@ def find(url: str | None, token: str | None) -> Place:
     if parts.scheme == "http" and not is_here(parts.hostname):
         fix = f"ssh -L 9999:localhost:9999 {parts.hostname}, and Client('http://localhost:9999')"
         raise Refused("the token would cross the network where others can read it", received=url, fix=fix)
-    found = token or os.environ.get("ROOST_TOKEN") or _own(folder / TOKEN)
+    found = token or os.environ.get("ROOST_SERVER_TOKEN") or _own(folder / TOKEN)
     if not _TOKEN.fullmatch(found):  # and it is told to nobody, as its mistake may be a small one
         fix = "give what `roost server token` prints, and nothing more"
         raise UsageError("this is no token of a server", setting="token", fix=fix)
@@ -84,5 +84,5 @@ def _own(path: Path) -> str:
         place.require_own(path, 0o600)
         return bytes(regular.read(path, at_most=_MOST_BYTES)).decode("ascii", "replace").strip()
     except FileNotFoundError:
-        fix = "give token=…, or set ROOST_TOKEN to what `roost server token` prints on the server's machine"
+        fix = "give token=…, or set ROOST_SERVER_TOKEN to what `roost server token` prints on its machine"
         raise NotFound("there is no token for this server", fix=fix) from None

@@ -23,6 +23,7 @@ from roost.base.errors import Refused, RoostError
 from roost.lab.ending import status_name
 
 _END_SECONDS, _TICK_SECONDS = 20.0, 0.02
+_SAID_SECONDS = 2.0
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,10 +174,21 @@ def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[Unstart
         code = child.returncode
         killed_by = code if code is not None and code < 0 else None
         child.kill()
-        said = child.communicate()[1].decode(errors="replace").strip()
+        said = _said(child)
     if killed_by is not None:
         said = f"it was killed by {status_name(killed_by)} {said}".strip()
     return Unstarted(said, code if killed_by is None else None), killed_by is not None
+
+
+def _said(child: Any) -> str:
+    """What it has written to its stderr, which a process of its own may still hold."""
+    from subprocess import TimeoutExpired
+
+    try:
+        said = child.communicate(timeout=_SAID_SECONDS)[1]
+    except TimeoutExpired as error:
+        said = error.stderr or b""
+    return str(said, errors="replace").strip()
 
 
 def end(one: About, what: str) -> None:

@@ -212,7 +212,8 @@ def capture(
 def _named(found: metadata.Distribution) -> tuple[str, str] | None:
     """Name and version of an installed package; None of what tells neither. `importlib.metadata` reads each
     as an e-mail, its whole description too: a quarter of a second for 150."""
-    head = (found.read_text("METADATA") or found.read_text("PKG-INFO") or found.read_text("") or "").partition("\n\n")[0]
+    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or found.read_text("") or ""
+    head = text.partition("\n\n")[0]
     told = {key: value.strip() for key, value in _NAMED.findall(head)}
     return (told["Name"], told["Version"]) if len(told) == 2 else None
 

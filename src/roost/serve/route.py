@@ -185,12 +185,18 @@ def carried_out(route: Route, asked: Asked) -> Any:
 
 def failed(error: Exception) -> Response:
     """The answer to a request that was not carried out."""
-    answered = refusal.of(error)
-    if answered.status == 500 and not isinstance(error, Answered):
-        refusal.tell(error)
+    answered = _told(error)
     return Response(
         encoded(Failed(answered.problem)), status_code=answered.status, media_type="application/json"
     )
+
+
+def _told(error: Exception) -> Answered:
+    """The answer that an error stands for; the log gets what no answer tells."""
+    answered = refusal.of(error)
+    if answered.status == 500 and not isinstance(error, Answered):
+        refusal.tell(error)
+    return answered
 
 
 def _asked(route: Route, request: Request, data: bytes) -> Asked:
@@ -266,10 +272,15 @@ async def followed(route: Route, asked: Asked, room: Room) -> Response:
 
 
 async def events(stream: Stream, looks: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """A stream as server-sent events; ``end`` is the last of one that has ended."""
+    """A stream as server-sent events; ``end`` is the last of one that has ended, ``error`` of one that cannot
+    go on."""
     quiet = since_beat = 0.0
     while True:
-        has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=looks)
+        try:
+            has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=looks)
+        except Exception as error:  # noqa: BLE001  - the status is sent already
+            yield b"event: error\ndata: " + msgspec.json.encode(Failed(_told(error).problem)) + b"\n\n"
+            return
         for one in found:
             yield one
         if found:
