@@ -117,7 +117,8 @@ def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
         assert exact.wait(started) == 0 and is_warm(started), (started.package / "_output.txt").read_text()
         found = json.loads((started.package / "own.json").read_text())
         seen.append(found.pop("key"))
-        assert found.pop("cache") in (None, str(tmp_path / "scratch" / "torchinductor_root"))
+        given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # by an import in this process
+        assert found.pop("cache") in (given, str(tmp_path / "scratch" / "torchinductor_root"))
         assert found == {
             "temporary": str(tmp_path / "scratch"),
             "folder": str(started.package),

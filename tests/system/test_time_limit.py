@@ -81,7 +81,8 @@ def test_a_deadline_that_is_past_is_one_line_and_makes_nothing(tmp_path: Path) -
 def test_a_limit_shorter_than_the_start(tmp_path: Path) -> None:
     config = Path(limited.__file__).parents[2] / "src" / "roost" / "templates" / "clean" / "config.yaml"
     command = [limited.ROOST, "run", "-c", str(config), "--name", "short", "limits.wall_time=0.5s"]
-    result = subprocess.run([*command, f"save_root={tmp_path}"], capture_output=True, text=True)
+    env = {**os.environ, "ROOST_COLD": "1"}  # a warm one would be done by then
+    result = subprocess.run([*command, f"save_root={tmp_path}"], env=env, capture_output=True, text=True)
     assert result.returncode == 75, result.stderr
     assert "time limit" in result.stdout + result.stderr
     assert not list((tmp_path / "short" / "Checkpoints").iterdir())

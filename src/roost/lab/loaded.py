@@ -72,7 +72,7 @@ def _load() -> tuple[set[str], set[str]]:
     from roost.train import memory_estimate, model_summary  # noqa: F401
 
     before = torch.get_rng_state(), str(np.random.get_state())
-    modules, cache = set(sys.modules), os.environ.get(_CACHE)
+    modules = set(sys.modules)
     with _noted() as variables:
         import torch._dynamo  # the first optimizer imports it: a second
 
@@ -80,8 +80,7 @@ def _load() -> tuple[set[str], set[str]]:
             _step()
     if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
         _refuse("what was imported draws random numbers")
-    if cache is None:
-        os.environ.pop(_CACHE, None)  # each worker has it set anew when it compiles: it may want another
+    os.environ.pop(_CACHE, None)  # a worker may have one of its own, or set one when it compiles
     names = {name.partition(".")[0] for name in set(sys.modules) - modules}
     return variables - {_CACHE}, names - {name.partition(".")[0] for name in modules}
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from roost.lab import signals
 
-_OF_THE_RUN = ("ROOST_", "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_OF_THE_RUN = (
+    "ROOST_", "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+    "TORCHINDUCTOR_CACHE_DIR",
+)  # fmt: skip
 _OF_THE_TERMINAL = (
     "_", "PWD", "OLDPWD", "SHLVL", "TERM", "TERM_", "COLUMNS", "LINES", "WINDOWID", "DISPLAY", "SSH_", "TMUX",
     "TMUX_", "STY", "WINDOW", "VSCODE_", "KONSOLE_", "KITTY_", "WEZTERM_", "ZELLIJ_", "GNOME_TERMINAL_",

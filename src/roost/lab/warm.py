@@ -16,6 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +67,8 @@ def fork(spec: Spec, fds: Sequence[int]) -> Forked | None:
         forked = None
     if forked is None:
         asked.close()
-        path.unlink(missing_ok=True)  # nobody else shall wait for it
+        with suppress(OSError):
+            path.unlink()  # nobody else shall wait for it
     return forked
 
 
@@ -149,7 +151,8 @@ class Templates:
 
     def _end(self, key: str) -> None:
         self._started.pop(key).end()
-        (folder() / key).unlink(missing_ok=True)
+        with suppress(OSError):  # it was nobody's any more, and is gone
+            (folder() / key).unlink()
 
 
 def _key(spec: Spec) -> str | None:
