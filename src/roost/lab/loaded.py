@@ -67,9 +67,10 @@ def _load() -> tuple[set[str], set[str]]:
     import numpy as np
     import torch
 
-    from roost.base import harmless  # noqa: F401
+    from roost.base import frames, harmless  # noqa: F401
+    from roost.devices import nvml, providers, visible  # noqa: F401
     from roost.project import assemble, device, native  # noqa: F401
-    from roost.train import memory_estimate, model_summary  # noqa: F401
+    from roost.train import memory_estimate, model_summary, simulated_memory  # noqa: F401
 
     before = torch.get_rng_state(), str(np.random.get_state())
     modules = set(sys.modules)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from roost.base.moment import clock, dated_clock
 from roost.base.size import memory
@@ -29,6 +30,8 @@ from roost.lab.policy.words import (
     word_of,
 )
 from roost.lab.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, Need, Task
+
+T = TypeVar("T")
 
 _NEVER_SUCCEEDS = {
     FAILED: "has failed",
@@ -154,7 +157,7 @@ def cores(asked: int, left: int, most: int, *, holders: Iterable[tuple[int, str]
     if ones := len(held) - len(told):
         told.append("one task has one" if ones == 1 else f"{ones} tasks have one each")
     free = f"{max(0, left) or 'none'} of {most} {_is(left)} free"
-    return f"{CORES}: needs {_of_the_cpu(asked)}; {free}{_first_of(told)}"
+    return f"{CORES}: needs {_of_the_cpu(asked)}; {free}{_first_of(told, str)}"
 
 
 def cores_kept(head: Task, count: int, start: float, now: float) -> str:
@@ -223,8 +226,12 @@ def _holders(shape: Shape, room: Room) -> str:
     """Who has the other cards."""
     free = {index for _, index in room.candidates(shape)}
     taken = [place for place in room.places if place.count and place.index not in free]
-    closed = {place.name: f", {word_of(place.closed)}" for place in taken if place.closed}
-    return _first_of([f"{one.name}: {_cut(one.holder)}{closed.get(one.name, '')}" for one in taken])
+    return _first_of(taken, _held)
+
+
+def _held(place: Place) -> str:
+    beyond = f", {word_of(place.closed)}" if place.closed else ""
+    return f"{place.name}: {_cut(place.holder)}{beyond}"
 
 
 def _obstacle(closed: Sequence[Place], room: Room) -> str:
@@ -240,8 +247,9 @@ def _obstacle(closed: Sequence[Place], room: Room) -> str:
     return f"{DRAINED}: {names} {_is(len(drained))} drained (roost drain {numbers} --off)"
 
 
-def _first_of(holders: Sequence[str]) -> str:
-    told = holders[:_MOST_HOLDERS]
+def _first_of(holders: Sequence[T], said: Callable[[T], str]) -> str:
+    """Of a thousand only the first few are put into words."""
+    told = [said(one) for one in holders[:_MOST_HOLDERS]]
     more = [f"{len(holders) - len(told)} more"] if len(holders) > len(told) else []
     return f" ({', '.join([*told, *more])})" if told else ""
 
