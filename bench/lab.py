@@ -3,23 +3,28 @@
     python bench/lab.py [--rounds 15] [--tasks 1000] [--slots 2 16] [--rows 10000] [--only thousand]
 
 1. From `roost submit` to a process that runs (it makes a file), with a daemon and without one; from the call
-   that queues a task whose package stands, to the same; beside a bare `subprocess`. And from the recorded end
-   of a task to the start of the next process, in a queue with one slot.
+   that queues a task whose package stands, to the same; beside a bare `subprocess`, and ``gbatch`` of gflow.
+   And from the recorded end of a task to the start of the next process, in a queue with one slot.
 2. ``--tasks`` times ``true``: packages made, all queued at once, and until all of them are recorded as
    succeeded, per task; so many at once as ``--slots`` says; and the processor time of the daemon, and of the
    template with all that comes from it, which tells on a busy machine, too. Beside task-spooler (``tsp``, if
-   it is on the PATH), which never waits for the disk; a bare `subprocess`, one after the other; and one small
-   file after the other that is written and synced, by one thread and by 16. gflow (``runqd`` 0.4.18) is not
-   beside: it runs each task in a tmux session, and told of none within 20 s that it had ended.
+   it is on the PATH), which never waits for the disk; gflow; a bare `subprocess`, one after the other; and
+   one small file after the other that is written and synced, by one thread and by 16.
 3. Memory of daemon, template, guard and supervisor, and the processor time of each while nothing happens.
 4. With ``--rows`` tasks that wait: `roost tasks`, the daemon's memory and processor time, the queue's size.
+
+gflow is beside where its programs are on the PATH (``pip install runqd`` into an environment of its own;
+0.4.18), with its executor ``process``: the other one runs each task in a tmux session. It looks every ten
+seconds who has ended, so two at once would take 5 seconds a task: it is given all of them at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -78,6 +83,38 @@ def have_ended(store: Store) -> bool:
     return store._connection.execute(unended, ENDED).fetchone() is None
 
 
+@contextmanager
+def gflow() -> Iterator[Callable[..., str] | None]:
+    """Calls its programs, with a daemon and a home of their own; None where they are not installed."""
+    if not shutil.which("gflowd"):
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as home, socket.create_server(("localhost", 0)) as taken:
+        xdg = [
+            f"XDG_{name}" for name in ("CONFIG_HOME", "DATA_HOME", "STATE_HOME", "CACHE_HOME", "RUNTIME_DIR")
+        ]
+        env = {**os.environ, **dict.fromkeys(["HOME", *xdg], home)}
+        port = taken.getsockname()[1]
+        taken.close()
+        config = Path(home, "gflow", "gflow.toml")
+        config.parent.mkdir()
+        config.write_text(f'[daemon]\nhost = "localhost"\nport = {port}\n\n[executor]\ntype = "process"\n')
+
+        def call(*command: str) -> str:
+            return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+        def answers() -> bool:
+            return subprocess.run(["gqueue"], env=env, stdout=QUIET, stderr=QUIET).returncode == 0
+
+        daemon = subprocess.Popen(["gflowd", "-c", str(config)], env=env, stdout=QUIET, stderr=QUIET)
+        try:
+            wait_for(answers)
+            yield call
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
 def spread(title: str, rows: dict[str, list[float]]) -> None:
     print(f"| {title} | median ms | p95 | min … max |\n|---|---|---|---|")
     for name, found in rows.items():
@@ -93,7 +130,7 @@ def spread(title: str, rows: dict[str, list[float]]) -> None:
 def starts(rounds: int) -> None:
     kinds = ("bare subprocess", "queued, durable; daemon up", "submit; daemon up", "submit; no daemon")
     found: dict[str, list[float]] = {name: [] for name in kinds}
-    with laboratory(cores=4) as folder, lab.opened() as store:
+    with gflow() as peer, laboratory(cores=4) as folder, lab.opened() as store:
         for number in range(rounds + 1):
             for place, name in enumerate(kinds):
                 path = folder / f"first-{number}-{place}"
@@ -110,6 +147,12 @@ def starts(rounds: int) -> None:
                 if child is not None:
                     child.wait()
                 wait_for(lambda: have_ended(store))
+            if peer is not None:
+                path, began = folder / f"first-{number}", time.perf_counter()
+                peer("gbatch", "touch", str(path))
+                wait_for(path.exists)
+                if number:
+                    found.setdefault("gbatch of gflow; daemon up", []).append(time.perf_counter() - began)
     found["end of a task → the next one runs"] = gaps(4 * rounds)
     spread("until the process runs", found)
 
@@ -153,6 +196,11 @@ def thousand(count: int, slots: Sequence[int]) -> None:
             print(f"| tsp, {count} | {most} | | {spooled(count, most)} | | |", flush=True)
     if not shutil.which("tsp"):
         print("| tsp | is not installed | | | | | | |")
+    with gflow() as peer:
+        if peer is None:
+            print("| gflow | is not installed | | | | | | |")
+        else:
+            print(f"| gflow, {count} | all | | {grouped(peer, count)} | | |", flush=True)
     began = time.perf_counter()
     for _ in range(count):
         subprocess.run(["true"], check=True)
@@ -168,8 +216,30 @@ def spent_ms(daemon: int) -> tuple[float, float]:
     return ticks(daemon) * ms, sum(ticks(pid, of_children=True) for pid in children(daemon)) * ms
 
 
-def spooled(count: int, slots: int) -> str:
+def grouped(call: Callable[..., str], count: int) -> str:
+    """Cells of the table, of gflow: queued, run, all."""
+    began = time.perf_counter()
+    call("gbatch", "--array", f"1-{count}", "true")
+    queued = time.perf_counter()
+
+    def have_finished() -> bool:
+        time.sleep(0.05)  # it answers in the time that it needs for its tasks
+        jobs = json.loads(call("gqueue", "-a", "-o", "json"))["jobs"]
+        assert not {"Failed", "Timeout", "Cancelled"} & {job["state"] for job in jobs}
+        return [job["state"] for job in jobs] == ["Finished"] * count
+
+    wait_for(have_finished)
+    return per_task(count, began, queued, time.perf_counter())
+
+
+def per_task(count: int, began: float, queued: float, ended: float) -> str:
     """Cells of the table: queued, run, all."""
+    parts = (queued - began, ended - queued, ended - began)
+    return " | ".join(f"{part / count * 1e3:.2f}" for part in parts)
+
+
+def spooled(count: int, slots: int) -> str:
+    """Cells of the table, of task-spooler: queued, run, all."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "TMPDIR": folder, "TS_SOCKET": f"{folder}/socket", "TS_MAXFINISHED": str(count)}
 
@@ -189,8 +259,7 @@ def spooled(count: int, slots: int) -> str:
             ended = time.perf_counter()
         finally:
             tsp("-K")
-    per_task = [part / count * 1e3 for part in (queued - began, ended - queued, ended - began)]
-    return " | ".join(f"{part:.2f}" for part in per_task)
+    return per_task(count, began, queued, ended)
 
 
 def synced(count: int, threads: int) -> float:

@@ -13,6 +13,7 @@ import torch
 import yaml
 
 import roost
+from roost.cli.__main__ import COMMANDS
 from roost.cli.__main__ import roost as program
 from roost.config import layers
 from roost.config.build import forget
@@ -202,25 +203,33 @@ def test_what_is_linked_is_there() -> None:
     assert {"docs/guide.md", "examples/plain_loop.py"} <= set(LINKS.findall((ROOT / "README.md").read_text()))
 
 
-def test_the_commands_that_take_json_are_those_that_say_so() -> None:
-    folder = ROOT / "src" / "roost" / "cli" / "commands"
-    reads = {file.stem for file in folder.glob("*.py") if '"--json"' in file.read_text()}
-    assert reads - {"run"} == {
-        "analyze",
-        "check",
-        "devices",
-        "export",
-        "lab",
-        "ls",
-        "predict",
-        "server",
-        "show",
-        "simulate",
-        "submit",
-        "tasks",
-        "verify",
-        "why",
-    }, "change README, CONTRIBUTING and guide too"
+WITHOUT_JSON = {
+    **dict.fromkeys(("new", "continue", "join", "fork", "debug", "lease", "tensorboard"), "does something"),
+    **dict.fromkeys(("stop", "kill", "hold", "release", "priority", "drain"), "an order"),
+    "attach": "a terminal's view of what `logs` and `show` read",
+    "logs": "prints the bytes as they are",
+    "plot": "draws a picture",
+    "run": "does something; --json belongs to --explain",
+}
+"""Commands that a program need not read, each with the reason."""
+
+
+def takes_json(command: click.Command) -> bool:
+    """Whether it does, or one of those below it."""
+    below = getattr(command, "commands", {}).values()
+    return any("--json" in option.opts for option in command.params) or any(map(takes_json, below))
+
+
+def test_every_command_that_reads_takes_json_and_the_pages_say_so() -> None:
+    commands = {name: program.get_command(click.Context(program), name) for name in COMMANDS}
+    taking = {name for name, command in commands.items() if command is not None and takes_json(command)}
+    reads = set(COMMANDS) - set(WITHOUT_JSON)
+    assert taking - {"run"} == reads, "give it --json, or the reason in WITHOUT_JSON"
+    shown = {name: f"`{name}`" for name in COMMANDS} | {"lab": "`lab status`", "server": "`server status`"}
+    for page in ("README.md", "CONTRIBUTING.md", "docs/guide.md"):
+        lines = (ROOT / page).read_text().splitlines()
+        (line,) = (one for one in lines if "--json`" in one and "`verify`" in one)
+        assert {name for name in COMMANDS if shown[name] in line} >= reads, page
 
 
 def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:

@@ -23,14 +23,17 @@ def spec(**env: str) -> Spec:
 
 
 @contextlib.contextmanager
-def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.Templates]:
+def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.WarmTemplates]:
     """As long as this lasts, runs of this environment start warm.
 
     Args:
         folder: For the sockets.
         waits: Whether to begin only once they can.
     """
-    with mock.patch.dict(os.environ, {warm.FOLDER_VARIABLE: str(folder)}), closing(warm.Templates()) as kept:
+    with (
+        mock.patch.dict(os.environ, {warm.FOLDER_VARIABLE: str(folder)}),
+        closing(warm.WarmTemplates()) as kept,
+    ):
         for _ in range(2):  # the second of a kind starts one
             kept.keep(spec())
         if waits:

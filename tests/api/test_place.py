@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from roost.api import place
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.serve import listening, token
+from roost.serve import listening, presence, token
 from roost.serve import token as tokens
 
 
@@ -31,11 +32,32 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
     with pytest.raises(NotFound, match="ROOST_SERVER_TOKEN"):
         place.find(url, None)
     made = tokens.token(state)
+    presence.tell(state, 9999)
     assert place.find(url, None) == place.Place("http://localhost:9999", None, made)
     monkeypatch.setenv("ROOST_SERVER_TOKEN", "environment")
     assert place.find(url, None).token == "environment"
     assert place.find(url, "given").token == "given"
     assert "given" not in repr(place.find(url, "given"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:9998", "http://localhost", "https://localhost:9999", "http://127.0.0.2:9999"],
+)
+def test_the_token_of_the_file_is_for_the_own_server_alone(state: Path, url: str) -> None:
+    tokens.token(state)
+    presence.tell(state, 9999)
+    with pytest.raises(NotFound, match="your own listens at port 9999, and another one must not see"):
+        place.find(url, None)
+
+
+def test_a_port_whose_server_is_gone_may_be_anybodys(state: Path) -> None:
+    tokens.token(state)
+    presence.tell(state, 9999)
+    about = state / place.ABOUT
+    about.write_text(about.read_text().replace(f'"pid":{os.getpid()}', f'"pid":{2**22 + 1}'))
+    with pytest.raises(NotFound, match="your own does not run, and another one must not see"):
+        place.find("http://localhost:9999", None)
 
 
 def test_a_token_that_others_may_read_is_not_used(state: Path) -> None:
@@ -50,6 +72,11 @@ def test_a_token_that_others_may_read_is_not_used(state: Path) -> None:
 )
 def test_where_a_token_may_go(url: str) -> None:
     assert place.find(url, "t").url == url
+
+
+def test_a_url_may_be_as_the_server_tells_it() -> None:
+    for url in ("http://localhost:9999", "http://localhost:9999/", "http://localhost:9999/api/v1"):
+        assert place.find(url, "t").url == "http://localhost:9999"
 
 
 @pytest.mark.parametrize("url", ["http://gpu:9999", "http://10.0.0.1", "http://localhost.evil.example:9999"])

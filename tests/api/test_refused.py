@@ -23,7 +23,7 @@ def test_what_an_operation_raises_is_raised_by_the_client(kind: type[RoostError]
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("invalid", UsageError), ("malformed", UsageError), ("token", Refused), ("host", Refused),
+        ("invalid", UsageError), ("malformed", UsageError), ("host", Refused),
         ("disk_full", RoostError), ("of_the_future", RoostError),
     ],
 )  # fmt: skip
@@ -33,6 +33,12 @@ def test_what_the_server_itself_refuses(code: str, kind: type[RoostError]) -> No
     assert type(found) is kind and str(found) == "gpus: it is wrong. To mend it: mend it"
     body["error"] |= {"field": "run", "message": "is no id of a run"}
     assert str(refused.of(422, json.dumps(body).encode())).startswith("run: is no id of a run")
+
+
+def test_a_wrong_token_is_mended_where_the_client_is_made() -> None:
+    body = {"error": {"code": "token", "message": "it is wrong", "fix": "send the header"}}
+    found = refused.of(401, json.dumps(body).encode())
+    assert type(found) is Refused and str(found).startswith("it is wrong. To mend it: give token=…")
 
 
 def test_an_answer_of_something_else() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,13 +40,17 @@ def test_a_variable_that_was_read_has_changed(
     monkeypatch.setenv(name, "another")
     with pytest.raises(Started):
         anew.start_if_needed(tmp_path)
-    assert f"starting once more, for the project sets {name}, which is read" in capsys.readouterr().out
+    assert (
+        f"starting once more, for the project, or what it imports, sets {name}, which"
+        in capsys.readouterr().out
+    )
 
 
 def test_another_variable_is_the_projects_own(
     ahead: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("READER", "1")
+    for name in ("READER", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"):  # scikit-learn sets these two
+        monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     anew.start_if_needed(tmp_path)
 
@@ -60,3 +67,12 @@ def test_a_file_has_the_name_of_a_loaded_module(ahead: None, tmp_path: Path, nam
 def test_a_worker_that_began_cold_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     anew.start_if_needed(tmp_path / "nowhere")
+
+
+def test_what_scikit_learn_sets_is_the_projects_own(ahead: None, tmp_path: Path) -> None:
+    told = "import json, os; b = set(os.environ); import sklearn; print(json.dumps([*{*os.environ} - b]))"
+    found = subprocess.run([sys.executable, "-c", told], capture_output=True, check=True).stdout
+    with pytest.MonkeyPatch.context() as patch:
+        for name in json.loads(found):
+            patch.setenv(name, "1")
+        anew.start_if_needed(tmp_path)

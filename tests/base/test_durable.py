@@ -208,6 +208,19 @@ def test_make_folders_makes_what_is_missing_from_the_top(tmp_path: Path, operati
     assert len(operations) == 4
 
 
+def test_make_folders_does_not_make_the_one_below_which_they_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(FileNotFoundError):
+        durable.make_folders(gone / "a" / "b", below=gone)
+    assert not gone.exists()
+    gone.mkdir()
+    monkeypatch.chdir(tmp_path)
+    durable.make_folders(Path("gone/a/b"), below=Path("gone"))
+    assert (gone / "a" / "b").is_dir()
+
+
 def test_append_keeps_what_is_there_and_says_what_it_does(
     tmp_path: Path, operations: list[Operation]
 ) -> None:

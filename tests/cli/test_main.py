@@ -12,7 +12,10 @@ import pytest
 from roost.cli.__main__ import COMMANDS, main
 from roost.operations import show
 from tests.cli.programs import ROOST, roost
+from tests.lab.notices.lost import GONE, leave
+from tests.lab.notices.receivers import Web
 from tests.operations.packages import package, project
+from tests.waiting import wait_for
 
 NEVER = ("torch", "numpy", "psutil", "asyncio", "importlib.metadata", "httpx", "rich", "starlette", "yaml")
 """What neither help nor a listing may import."""
@@ -161,3 +164,16 @@ def test_debug_reaches_the_worker(tmp_path: Path) -> None:
     runner.write_text(f"import os\nprint('asked:', os.environ.get('ROOST_DEBUG'))\n{runner.read_text()}")
     assert "asked: 1\n" in roost("run", config, "max_epochs=1", "--debug").stdout
     assert "asked: None\n" in roost("run", config, "max_epochs=1").stdout
+
+
+def test_the_next_command_sends_for_a_run_that_was_killed_with_its_guard(tmp_path: Path) -> None:
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "ROOST_STATE": str(tmp_path / "state")}
+    entry, web = Path(leave(tmp_path / "run", env, **GONE)), Web()
+    file = tmp_path / "config" / "roost" / "notices.yaml"
+    file.parent.mkdir(parents=True)
+    file.touch(mode=0o600)
+    file.write_text(f"least_minutes: 0\nreceivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    assert roost("--version", **env).returncode == 0
+    wait_for(lambda: not entry.exists(), 20.0)
+    web.close()
+    assert [one.body["event"] for one in web.asked] == ["fail"]

@@ -53,6 +53,15 @@ def test_a_warm_start_is_told(tmp_path: Path) -> None:
     assert second[header.index("REASON") :].startswith("early stop")
 
 
+def test_a_guard_that_was_killed_is_told(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert "its guard" not in text(made.path)
+    session(made, "succeeded", guard_lost=1_700_000_000.0)
+    (line,) = (line for line in text(made.path).splitlines() if "its guard" in line)
+    assert line.startswith("  session 2: its guard was killed at 2023-11-1")
+    assert line.endswith(", and it went on unwatched")
+
+
 def test_where_the_time_went(tmp_path: Path) -> None:
     shown = text(package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS]).path)
     (time,) = (line for line in shown.splitlines() if line.startswith("time: "))

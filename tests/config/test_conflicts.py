@@ -83,6 +83,18 @@ def test_several_learning_rates_are_a_sweep() -> None:
     settings(optimizers={"g": {**one, "lr": 1e-3, "betas": [0.9, 0.99]}})
 
 
+@pytest.mark.parametrize(("argument", "value"), [("lr", "abc"), ("lr", ""), ("weight_decay", "1,5")])
+def test_a_text_is_no_number_of_an_optimizer_of_torch(argument: str, value: str) -> None:
+    said = rf"optimizers\.g\.{argument}: expected a number; received '{value}'.*mend.*{argument}=0\.001"
+    with pytest.raises(ConfigError, match=said):
+        settings(optimizers={"g": {"class": "torch.optim.SGD", argument: value}})
+    for fine in ("Model/Own.py:SGD", "torch.optim.SGD"):  # a class of the project may take any text
+        given = value if fine.startswith("Model") else "${total_steps}"
+        settings(optimizers={"g": {"class": fine, argument: given}})
+    with pytest.raises(ConfigError, match="write 1e-3 without quotes"):
+        settings(optimizers={"g": {"class": "torch.optim.SGD", argument: "1e-3"}})
+
+
 @pytest.mark.parametrize("devices", [[], [1, 1]])
 def test_gpus_are_named_once(devices: list[int]) -> None:
     with pytest.raises(

@@ -66,6 +66,14 @@ def test_a_card_that_fails_alone_is_in_trouble() -> None:
     assert well == Card(2, "GPU-c", "H100", 0, 0)
 
 
+def test_a_card_of_one_process_at_a_time_and_one_of_none() -> None:
+    modes = enumerate([0, 1, 2, 3, None])
+    gpus = [{"index": at, "uuid": f"GPU-{at}", "compute_mode": mode} for at, mode in modes]
+    found = cards(json.dumps({"gpus": gpus}).encode())
+    assert [card.exclusive for card in found] == [False, True, False, True, False]
+    assert [card.number for card in found if card.trouble] == [2] and "PROHIBITED" in found[2].trouble
+
+
 @pytest.mark.parametrize(
     "line",
     [

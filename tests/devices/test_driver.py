@@ -19,7 +19,9 @@ import pytest
 from roost.devices import driver as program
 from tests.devices.nvidia import GB, TWO, Driver
 
-NO_WORD = {"memory": None, "processes": None, "utilization": None, "temperature": None, "power_mw": None}
+NO_WORD = dict.fromkeys(
+    ["memory", "processes", "utilization", "temperature", "power_mw", "compute_mode"], None
+)
 TOLD = {"utilization": 97, "temperature": 61, "power_mw": 305_500}
 
 
@@ -65,7 +67,7 @@ def test_it_answers_each_line_and_ends_with_its_input(driver: Driver) -> None:
 
 
 def test_what_it_asks_of_a_card(driver: Driver) -> None:
-    (gpu,) = answer_of(driver, {"uuid": "GPU-a", "running": [[17, GB], [18, None]]})
+    (gpu,) = answer_of(driver, {"uuid": "GPU-a", "running": [[17, GB], [18, None]], "compute_mode": 3})
     assert gpu == {
         "index": 0,
         "uuid": "GPU-a",
@@ -73,6 +75,7 @@ def test_what_it_asks_of_a_card(driver: Driver) -> None:
         "memory": {"total": 80 * GB, "free": 79 * GB},
         "processes": [{"pid": 17, "used": GB}, {"pid": 18, "used": None}],
         **TOLD,
+        "compute_mode": 3,
         "parts": None,
     }
 
@@ -80,6 +83,7 @@ def test_what_it_asks_of_a_card(driver: Driver) -> None:
 def test_what_a_driver_does_not_tell_is_null(driver: Driver) -> None:
     """And an older driver is asked in the older way."""
     silent = ["MemoryInfo", "ComputeRunningProcesses_v3", "UtilizationRates", "Temperature", "PowerUsage"]
+    silent.append("ComputeMode")
     fails = dict.fromkeys(silent, "NotSupported")
     lacks = {"ComputeRunningProcesses_v2": "NoPermission", "MigMode": "FunctionNotFound"}
     old = {"ComputeRunningProcesses_v3": "FunctionNotFound"}

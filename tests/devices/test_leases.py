@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import random
@@ -70,6 +71,16 @@ def test_of_a_card_of_unknown_size_no_two_parts_are_given() -> None:
     with pytest.raises(Busy):
         take(unified, mb=1)
     part.close()
+
+
+def test_of_a_card_of_one_process_at_a_time_no_two_parts_are_given() -> None:
+    exclusive = dataclasses.replace(card(), exclusive=True)
+    part = take(exclusive, mb=1)
+    assert leases.with_room([exclusive], 1) == []
+    with pytest.raises(Busy):
+        take(exclusive, mb=1)
+    part.close()
+    take(exclusive, mb=1).close()
 
 
 def test_all_cards_or_none(root: Path) -> None:

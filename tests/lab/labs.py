@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from roost.base import process
-from roost.lab import presence, roots, ticket
+from roost.lab import background, presence, roots, ticket
 from roost.lab.presence import About
 from roost.lab.store import Store
 from roost.lab.task import ENDED, Need, Task
@@ -99,10 +99,19 @@ class Lab:
             return lab.start()
 
     def kill_daemon(self) -> None:
+        """Kills the daemon, and its keeper before: nobody starts another one."""
+        found = presence.about(self.state)
+        assert found is not None
+        kill_keeper(found)
+        self.kill_daemon_alone()
+
+    def kill_daemon_alone(self) -> About:
+        """Kills the daemon, whose keeper starts another one; gives the one that was killed."""
         found = presence.about(self.state)
         assert found is not None
         process.send(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
         wait_for(lambda: not found.lives)
+        return found
 
     def tasks(self) -> list[Task]:
         with self.store() as store:
@@ -148,6 +157,15 @@ class Lab:
             lab.stop()
         processes.kill_all_in(self.folder)
         wait_for(lambda: not processes.living_in(self.folder))
+
+
+def kill_keeper(one: background.About) -> None:
+    """Kills the one who would start a process of the background anew."""
+    stat = process.read_stat(one.pid)
+    assert stat is not None
+    assert b"keeper.py" in Path(f"/proc/{stat.parent_pid}/cmdline").read_bytes()
+    os.kill(stat.parent_pid, signal.SIGKILL)
+    wait_for(lambda: processes.is_gone(stat.parent_pid))
 
 
 def record_of(task: Task) -> dict[str, Any]:

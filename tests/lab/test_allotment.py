@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,12 @@ def test_a_card_takes_what_it_has_room_for(
 def test_of_a_card_without_memory_of_its_own_tasks_are_counted(connection: sqlite3.Connection) -> None:
     assert allotment.why_not(connection, card(0, total_mb=0), 99_000, 2, 0) == ""
     assert "1 tasks already" in allotment.why_not(connection, card(0, total_mb=0), 1, 1, 0)
+
+
+def test_a_card_of_one_process_at_a_time_takes_one_task(connection: sqlite3.Connection) -> None:
+    held, free = (dataclasses.replace(card(number), exclusive=True) for number in (0, 2))
+    assert "takes one process at a time" in allotment.why_not(connection, held, 1, None, 0)
+    assert allotment.why_not(connection, free, 1, None, 0) == ""
 
 
 def test_what_is_freed_can_be_given_again(connection: sqlite3.Connection) -> None:

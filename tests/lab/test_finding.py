@@ -134,3 +134,38 @@ def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
     for one in store.tasks(sweeps=["7two"]):
         store.ask(one.id, STOP)
     assert {one.sweep for one in store.find_all("seed")} == {"8two"}
+
+
+def test_a_sweep_by_its_name(store: Store) -> None:
+    def sweep(id: str, name: str) -> list[str]:
+        tasks = [task(name=f"{name}_lr-{number}", sweep=id, sweep_name=name) for number in range(2)]
+        store.submit(tasks)
+        return [one.id for one in tasks]
+
+    grid, large = sweep("7one", "grid"), sweep("7two", "grid_large")
+    for text, ids in (("grid", grid), (" grid ", grid), ("grid_large", large), ("grid_large_lr", large)):
+        assert [one.id for one in store.find_all(text)] == ids, text
+    assert [one.id for one in store.find_all("grid_lr-1")] == grid[1:]
+    again = sweep("7three", "grid")
+    with pytest.raises(
+        UsageError, match="2 tasks and sweeps are meant by it: the sweep 7one, the sweep 7three"
+    ):
+        store.find_all("grid")
+    for id in grid:
+        store.ask(id, STOP)
+    assert [one.id for one in store.find_all("grid")] == again, "of one name what goes on"
+
+
+def test_a_sweep_and_a_task_of_one_name(store: Store) -> None:
+    alone = task(name="grid", package="/runs/grid")
+    tasks = [task(name=f"grid_lr-{number}", sweep="7one", sweep_name="grid") for number in range(2)]
+    store.submit([alone, *tasks])
+    with pytest.raises(UsageError, match=f"the sweep 7one, {alone.id}"):
+        store.find_all("grid")
+    assert [one.id for one in store.find_all("/runs/grid")] == [alone.id]
+    store.ask(alone.id, STOP)
+    assert [one.id for one in store.find_all("grid")] == [one.id for one in tasks]
+    for one in tasks:
+        store.ask(one.id, STOP)
+    store.submit([again := task(name="grid")])
+    assert [one.id for one in store.find_all("grid")] == [again.id]

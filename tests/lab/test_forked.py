@@ -18,7 +18,7 @@ import pytest
 from roost.base import process
 from roost.base.errors import RoostError
 from roost.lab import start as starting
-from roost.lab.forked import COMMAND, Forked, Template
+from roost.lab.forked import COMMAND, Forked, GuardTemplate
 from tests.lab.sessions import Session
 from tests.waiting import wait_for
 
@@ -28,12 +28,12 @@ FOREVER = "here('ready'); forever()"
 
 
 @pytest.fixture
-def template() -> Iterator[Template]:
-    with closing(Template()) as template:
+def template() -> Iterator[GuardTemplate]:
+    with closing(GuardTemplate()) as template:
         yield template
 
 
-def fork(session: Session, template: Template | None, code: str = FOREVER) -> starting.Coming:
+def fork(session: Session, template: GuardTemplate | None, code: str = FOREVER) -> starting.Coming:
     """A session whose guard holds its lock; its supervisor has come up, or has said why not."""
     lock_fd = os.open(session.folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
@@ -92,7 +92,7 @@ def people(session: Session) -> dict[str, dict[str, Any]]:
 gone = process.ProcessStat("X", 0, 0, 0)
 
 
-def test_it_is_as_one_that_was_started(session: Session, template: Template) -> None:
+def test_it_is_as_one_that_was_started(session: Session, template: GuardTemplate) -> None:
     started = fork(session, None)
     started.finish()
     found = people(session)
@@ -108,7 +108,9 @@ def test_it_is_as_one_that_was_started(session: Session, template: Template) -> 
     assert end(session)["state"] == "stopped"
 
 
-def test_it_ends_as_its_session_does_and_leaves_no_descriptor(session: Session, template: Template) -> None:
+def test_it_ends_as_its_session_does_and_leaves_no_descriptor(
+    session: Session, template: GuardTemplate
+) -> None:
     template.open()
     before = len(list(Path("/proc/self/fd").iterdir()))
     coming = fork(session, template, "end('succeeded', 0)")
@@ -122,7 +124,7 @@ def test_it_ends_as_its_session_does_and_leaves_no_descriptor(session: Session, 
     assert session.record()["state"] == "succeeded"
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, template: Template) -> None:
+def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, template: GuardTemplate) -> None:
     spec = session.spec(FOREVER)._replace(output=str(session.folder / "no" / "where"))
     coming = starting.begin(spec, lock_fd=None, template=template)
     with pytest.raises(RoostError, match=r"session 1 did not start: .*No such file or directory"):
@@ -130,14 +132,14 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, templa
     assert isinstance(coming.child, Forked) and session.living() == []
 
 
-def test_one_that_comes_up_too_late_is_ended(session: Session, template: Template) -> None:
+def test_one_that_comes_up_too_late_is_ended(session: Session, template: GuardTemplate) -> None:
     coming = starting.begin(session.spec(FOREVER), lock_fd=None, template=template, timeout_seconds=0.0)
     with pytest.raises(RoostError, match="did not come up within 0 s"):
         coming.finish()
     wait_for(lambda: session.living() == [])
 
 
-def test_what_it_has_forked_goes_on_without_it(session: Session, template: Template) -> None:
+def test_what_it_has_forked_goes_on_without_it(session: Session, template: GuardTemplate) -> None:
     fork(session, template).finish()
     session.wait_until("ready")
     template.close()
@@ -145,7 +147,7 @@ def test_what_it_has_forked_goes_on_without_it(session: Session, template: Templ
 
 
 def test_without_it_a_guard_is_started_and_the_next_comes_from_another(
-    session: Session, template: Template
+    session: Session, template: GuardTemplate
 ) -> None:
     template.open()
     assert template._process is not None
@@ -164,7 +166,7 @@ def test_without_it_a_guard_is_started_and_the_next_comes_from_another(
 
 
 def test_one_that_does_not_answer_is_not_waited_for(
-    session: Session, template: Template, monkeypatch: pytest.MonkeyPatch
+    session: Session, template: GuardTemplate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roost.lab.forked._ANSWER_SECONDS", 0.1)
     template.open()
@@ -175,7 +177,7 @@ def test_one_that_does_not_answer_is_not_waited_for(
     assert not isinstance(coming.child, Forked) and coming.child.wait(20) == 0
 
 
-def test_a_guard_that_is_told_nothing_runs_nothing(template: Template) -> None:
+def test_a_guard_that_is_told_nothing_runs_nothing(template: GuardTemplate) -> None:
     """Whoever has asked for it died before."""
     forked = template.fork([])
     assert forked is not None
@@ -187,7 +189,8 @@ def test_a_guard_that_is_told_nothing_runs_nothing(template: Template) -> None:
 
 def test_it_ends_with_who_has_started_it() -> None:
     code = (
-        "import signal; from roost.lab.forked import Template; template = Template(); template.open()\n"
+        "import signal; from roost.lab.forked import GuardTemplate\n"
+        "template = GuardTemplate(); template.open()\n"
         "print(template._process.pid, flush=True); signal.pause()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:

@@ -105,7 +105,7 @@ def test_nobody_waits_for_one_whose_queue_is_full(tmp_path: Path, monkeypatch: p
 
 
 def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
-    kept: warm.Templates, project: Path, tmp_path: Path
+    kept: warm.WarmTemplates, project: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "scratch").mkdir()
     (project.parent / "project.py").write_text(
@@ -160,7 +160,7 @@ def test_without_descriptors_for_another_asker_it_goes_on_for_those_it_has(
         assert first.wait(timeout=20) == 1 and known.process.wait(timeout=20) == 0
 
 
-def test_a_session_that_follows_by_itself_starts_cold(kept: warm.Templates, project: Path) -> None:
+def test_a_session_that_follows_by_itself_starts_cold(kept: warm.WarmTemplates, project: Path) -> None:
     text = (project.parent / "project.py").read_text()
     crash = "        if sys.argv[2] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
     (project.parent / "project.py").write_text(
@@ -193,7 +193,7 @@ class Runner(Runner):
         (
             "os.environ['TORCH_COMPILE_DISABLE'] = '1'",
             False,
-            "TORCH_COMPILE_DISABLE, which is read when torch",
+            "TORCH_COMPILE_DISABLE, which torch reads",
         ),
         ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "the project sets MKL_CBWR"),
         ("", True, "the project has colorsys.py, and a module of that name is loaded"),
@@ -201,7 +201,7 @@ class Runner(Runner):
     ],
 )
 def test_what_only_a_cold_start_would_heed_is_heeded(
-    kept: warm.Templates, project: Path, change: str, own_module: bool, said: str | None
+    kept: warm.WarmTemplates, project: Path, change: str, own_module: bool, said: str | None
 ) -> None:
     (project.parent / "project.py").write_text(HEEDED.format(change=change, project=PROJECT))
     if own_module:

@@ -28,8 +28,8 @@ def whole(task: Task) -> Sequence[Any]:
 
 FULL = task(
     need=Need(cards=2, memory_mb=8, whole=True, time_limit=1.5, opportunistic=True, cores=3),
-    priority=-3, begin=1.0, after=("x", "y"), after_any=("z",), sweep="s", most_parallel=4, held=True,
-    profile="k", scale=2.0,
+    priority=-3, begin=1.0, after=("x", "y"), after_any=("z",), sweep="s", sweep_name="n",
+    most_parallel=4, held=True, profile="k", scale=2.0,
     attempt=2, retries=1, session=3, cards=("GPU-1", "GPU-0"), reserved_mb=8, started=2.0, ended=3.0,
     exit_code=-9, stop_asked="stop", reason="because", version=7,
 )  # fmt: skip

@@ -126,7 +126,7 @@ def test_it_starts_what_has_room_and_explains_the_rest(lab: Lab, store: Store) -
 
 
 def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, store: Store) -> None:
-    task = lab.queue("exit 0")
+    task = lab.queue("until [ -e go ]; do sleep 0.01; done")
     lock_fd = Package.open(task.package).lock()
     with scheduling(store) as scheduler:
         for _ in range(2):
@@ -136,6 +136,7 @@ def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, st
         os.close(lock_fd)
         scheduler.run()
         assert states(store) == [(RUNNING, 1)]
+        (lab.folder / "go").touch()
 
 
 def test_what_the_machine_lacks_is_waited_for(lab: Lab, store: Store) -> None:

@@ -87,7 +87,7 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
         pass
     connection = sqlite3.connect(tmp_path / "lab" / "lab.db")
     connection.execute("PRAGMA secure_delete = OFF")
-    columns = [name for name in rows.COLUMNS if name != "after_any"]
+    columns = [name for name in rows.COLUMNS if name not in ("after_any", "sweep_name")]
     names = ", ".join(f'"{name}"' for name in columns).replace("sweep", "array")
     marks = ", ".join("?" * (len(columns) + 1))
     with connection:
@@ -97,6 +97,7 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
             "DROP INDEX task_environment",
             "ALTER TABLE task DROP COLUMN environment",
             "ALTER TABLE task DROP COLUMN after_any",
+            "ALTER TABLE task DROP COLUMN sweep_name",
             "DROP TABLE environment",
         ):
             connection.execute(line)
@@ -117,7 +118,22 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
         assert first.after_any == ()
         store.submit([task(name="after", after_any=(first.id,))])
         assert store.find("after").plan == PLAN and store.find("after").after_any == (first.id,)
+        assert int(store.identity(), 16), "a queue of an older roost is given one, too"
+        store.submit([task(name="try-1", sweep="t", sweep_name="try")])
+        assert [one.sweep_name for one in store.find_all("try")] == ["try"] and first.sweep_name is None
         assert ask(store.path, "SELECT count(*) FROM environment") == [(1,)]
+
+
+def test_a_queue_is_told_from_one_that_is_made_anew_in_its_place(tmp_path: Path) -> None:
+    found = []
+    for _ in range(3):
+        with Store.open(tmp_path / "lab") as store:
+            found.append(store.identity())
+        with Store.open(tmp_path / "lab") as store:
+            assert store.identity() == found[-1] and len(found[-1]) == 8
+        for file in (tmp_path / "lab").glob("lab.db*"):
+            file.unlink()
+    assert len(set(found)) == 3
 
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:

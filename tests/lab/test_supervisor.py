@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roost.base import process
-from roost.lab.ending import _PROBABLY_MEMORY
+from roost.lab.ending import PROBABLY_MEMORY
 from tests.lab.sessions import Session
 from tests.waiting import wait_for
 
@@ -56,7 +56,7 @@ def test_success_is_said_by_the_worker(session: Session) -> None:
         ("sys.exit(75)", ("crashed", 1, 75), "exited with 75 before the run had ended"),
         ("os._exit(3)", ("crashed", 3, 3), "exited with 3 before the run had ended"),
         ("raise ValueError('x')", ("crashed", 1, 1), "exited with 1 before the run had ended"),
-        ("os.kill(os.getpid(), 9)", ("crashed", 1, "SIGKILL"), f"killed by SIGKILL ({_PROBABLY_MEMORY})"),
+        ("os.kill(os.getpid(), 9)", ("crashed", 1, "SIGKILL"), f"killed by SIGKILL{PROBABLY_MEMORY}"),
         ("os.kill(os.getpid(), 15)", ("crashed", 1, "SIGTERM"), "killed by SIGTERM"),
         ("os.closerange(0, 64); os._exit(0)", ("crashed", 1, 0), "exited with 0 before the run had ended"),
         ("end('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)", ("failed", 1, 1), "ValueError: x"),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.base import durable
 from roost.lab import ticket
 from roost.lab.task import FAILED, Need, Task
 from tests.lab.queued import PLAN, package, task
@@ -52,6 +53,18 @@ def test_it_is_its_owners_alone_never_holds_the_environment_and_no_plan_in_the_e
     ticket.write(msgspec.structs.replace(given, state=FAILED), LAB)
     assert path.stat().st_mode & 0o777 == 0o600
     assert of(folder)[0].plan == {}
+
+
+def test_what_somebody_who_was_killed_has_left_of_it_is_removed(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    final = folder / "sessions" / f"task-{given.id}.json"
+    left, other = durable.staging_name(final), durable.staging_name(final.with_name("2.json"))
+    for path in (left, other):
+        path.write_text("half of i")
+    ticket.write(given, LAB)
+    assert of(folder) == [without_environment(given)]
+    assert not left.exists() and other.exists(), "somebody may be writing that one"
 
 
 def test_it_is_removed_where_the_task_was_not_queued(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ SETTINGS = ["max_epochs=1", "threads=auto"]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm.Templates]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm.WarmTemplates]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)  # threads as many as a person has them
         with templates(tmp_path_factory.mktemp("warm")) as found:
@@ -38,7 +38,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm.Templates]:
 
 
 @pytest.fixture
-def template_pid(kept: warm.Templates) -> int:
+def template_pid(kept: warm.WarmTemplates) -> int:
     [found] = kept._started.values()
     return found.process.pid
 
@@ -57,7 +57,7 @@ def is_warm(started: Started) -> bool:
 
 
 def test_a_warm_run_gives_the_bits_of_a_cold_one(
-    kept: warm.Templates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: warm.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forked = exact.start(tmp_path, SETTINGS)
     assert exact.wait(forked) == 0 and is_warm(forked)
@@ -74,7 +74,7 @@ def environment(package: Path) -> Any:
 
 
 def test_a_run_goes_on_warm_where_it_was_cold_and_the_other_way_round(
-    kept: warm.Templates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: warm.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = exact.start(tmp_path, SETTINGS)
     assert exact.wait(whole) == 0
@@ -164,7 +164,7 @@ def begun(project: Path, *overrides: str) -> Started:
 
 
 def test_a_worker_finds_itself_as_one_that_was_started(
-    kept: warm.Templates, project: Path, monkeypatch: pytest.MonkeyPatch
+    kept: warm.WarmTemplates, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forked = begun(project)
     assert exact.wait(forked) == 0 and is_warm(forked), (forked.package / "_output.txt").read_text()
@@ -181,7 +181,7 @@ def test_a_worker_finds_itself_as_one_that_was_started(
 
 
 def test_the_kernel_tells_the_same_of_it(
-    kept: warm.Templates, project: Path, monkeypatch: pytest.MonkeyPatch
+    kept: warm.WarmTemplates, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     for is_cold in ("", "1"):
@@ -227,7 +227,7 @@ def token(package: Path) -> str:
 
 
 def test_it_starts_cold_where_anything_is_different(
-    kept: warm.Templates, monkeypatch: pytest.MonkeyPatch
+    kept: warm.WarmTemplates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert forks(spec())
     assert forks(spec(ROOST_DEADLINE="1", CUDA_VISIBLE_DEVICES="3", SSH_CLIENT="here", TERM_PROGRAM="x"))
@@ -244,7 +244,7 @@ def test_it_starts_cold_where_anything_is_different(
 @pytest.mark.parametrize(
     "change", ["os.umask(0o77)", "os.nice(1)", "os.sched_setaffinity(0, [0])", "limit()"]
 )
-def test_and_where_the_caller_may_do_less(kept: warm.Templates, change: str) -> None:
+def test_and_where_the_caller_may_do_less(kept: warm.WarmTemplates, change: str) -> None:
     code = (
         "import os, resource, sys\n"
         "def limit(): resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
@@ -288,7 +288,7 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
 
 
 def test_one_whose_files_were_changed_ends(
-    kept: warm.Templates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: warm.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "path"
     folder.mkdir()
@@ -319,7 +319,7 @@ def test_what_was_forked_goes_on_without_the_template_and_leaves_nothing(
 
 
 def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
-    kept: warm.Templates, project: Path
+    kept: warm.WarmTemplates, project: Path
 ) -> None:
     started = begun(project, "+waits=true")
     assert started.process is not None

@@ -37,6 +37,11 @@ def two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
+def endless(folder: Path) -> Path:
+    """A project whose training does not end by itself, however slow the test is; gives its config."""
+    return project(folder, max_epochs="1000000")
+
+
 def kill(started: Started) -> None:
     assert started.process is not None
     started.process.send_signal(signal.SIGQUIT)
@@ -53,7 +58,7 @@ def environment_of(started: Started) -> list[bytes]:
 def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOST_COLD", "1")  # of a warm one /proc tells the environment of its template
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    started = run(RunRequest(config=project(tmp_path / "p")))
+    started = run(RunRequest(config=endless(tmp_path / "p")))
     (lease,) = held.live_leases("SIM-1")
     assert (lease.said.mb, lease.said.package) == (None, str(started.package))
     assert held.live_leases("SIM-0") == []
@@ -66,7 +71,7 @@ def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: py
 
 
 def test_where_it_is_held_nothing_is_made(tmp_path: Path) -> None:
-    config = project(tmp_path / "p")
+    config = endless(tmp_path / "p")
     first = run(RunRequest(config=config, name="first"))
     other = leases.take(CARDS[1:], 1, Holder.own())
     name = held.name_of(os.geteuid())
@@ -108,7 +113,7 @@ def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(
 ) -> None:
     monkeypatch.setenv("ROOST_COLD", "1")
     lease = leases.take(CARDS[:1], 1, Holder.own())
-    started = run(RunRequest(config=project(tmp_path / "p")))
+    started = run(RunRequest(config=endless(tmp_path / "p")))
     assert "somebody holds GPU 0: on GPU 1, and it sees no other" in started.notes
     assert len(held.live_leases("SIM-1")) == 1
     wait_for(lambda: b"CUDA_VISIBLE_DEVICES=SIM-1" in environment_of(started))

@@ -27,6 +27,7 @@ from roost.operations import cards, lab, meant
 from roost.operations.commands import submit_command
 from roost.operations.list_tasks import list_tasks
 from roost.operations.wanted import Wanted
+from tests import processes
 from tests.devices.leasing import at_once
 from tests.lab.labs import Lab
 from tests.waiting import wait_for
@@ -318,7 +319,18 @@ def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path) -> No
 
 def test_one_that_was_killed_is_not_there_any_more(here: Lab) -> None:
     first = lab.start()
-    os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: not first.lives)
+    here.kill_daemon()
     assert lab.status().daemon is None
     assert lab.ensure().pid != first.pid
+
+
+def test_a_daemon_that_is_killed_is_there_again(here: Lab) -> None:
+    lab.start()
+    running, waiting = here.submit("sleep 0.5"), here.submit("sleep 0.6")
+    killed = here.kill_daemon_alone()
+    again = wait_for(lambda: presence.about(here.state))
+    assert again.pid != killed.pid
+    assert here.wait_for(running).state == here.wait_for(waiting).state == SUCCEEDED
+    assert "killed by SIGKILL, and started anew" in here.log()
+    lab.stop()
+    wait_for(lambda: not processes.marked(str(here.folder)))

@@ -258,6 +258,16 @@ def test_what_is_kept_for_others_is_not_taken(here: Lab) -> None:
     assert isinstance(next(events), Taken)
 
 
+def test_what_is_free_is_taken_at_once_also_by_who_would_wait(here: Lab) -> None:
+    first, post = taken(), wants.Post()
+    post.tell(wants.Told(wants=(wants.Want(cards=2, since=0.0),)))
+    (found,) = lease.take(LeaseRequest(waits=True))
+    assert isinstance(found, Taken), "a card that is kept for another one, as without --wait"
+    for one in (first, found):
+        one.leases.close()
+    post.withdraw()
+
+
 @pytest.mark.parametrize(
     ("script", "grace", "code"),
     [

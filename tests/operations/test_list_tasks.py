@@ -101,6 +101,13 @@ def test_what_a_sweep_is_called(lab: Lab, names: tuple[str, ...], name: str) -> 
     assert isinstance(sweep, Sweep) and sweep.name == name
 
 
+def test_a_sweep_is_called_as_it_was_asked(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task(name=f"grid_lr-{lr}", sweep="7sweep", sweep_name="grid") for lr in (1, 2)])
+    (sweep,) = folded(list_tasks())
+    assert isinstance(sweep, Sweep) and sweep.name == "grid" and sweep.tasks[1].sweep_name == "grid"
+
+
 def test_a_sweep_that_is_held_back_names_the_way_out_for_all(lab: Lab) -> None:
     tasks = [task(sweep="7sweep", reason="cards: none") for _ in range(3)]
     with lab.store() as store:
@@ -174,8 +181,26 @@ def test_how_many_more_have_ended(lab: Lab) -> None:
     assert not_shown(list_tasks()) == (0, 2)
 
 
+def test_of_a_sweep_it_is_known_how_many_tasks_it_has(lab: Lab) -> None:
+    tasks = [task(name=f"s{n}", sweep="7sweep") for n in range(5)]
+    with lab.store() as store:
+        store.submit(tasks)
+        for one in tasks[:2]:
+            end(store, one.id, SUCCEEDED)
+    (sweep,) = folded(list_tasks(states=[SUCCEEDED]))
+    assert isinstance(sweep, Sweep) and (len(sweep.tasks), sweep.total) == (2, 5)
+
+
+def test_a_reason_names_tasks_as_their_users_do(lab: Lab) -> None:
+    first = task(name="first", package="/nowhere/first")
+    waits = task(after=(first.id,), reason=f"dependency: waits until {first.id} has succeeded (pending)")
+    with lab.store() as store:
+        store.submit([first, waits])
+    assert list_tasks()[1].reason == "dependency: waits until first has succeeded (pending)"
+
+
 def test_a_reason_has_no_more_of_an_id_than_needed(lab: Lab) -> None:
-    first = task()
+    first = task(name="python train.py")
     waits = task(after=(first.id,), reason=f"dependency: waits until {first.id} has succeeded (pending)")
     with lab.store() as store:
         store.submit([first, waits])
@@ -207,11 +232,11 @@ def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
 
 def test_the_time_of_a_sweep_is_that_of_all_of_it() -> None:
     def row(submitted: float, started: float | None, ended: float | None) -> TaskRow:
-        return _row(task(submitted=submitted, started=started, ended=ended), defaultdict(str), 0.0)
+        return _row(task(submitted=submitted, started=started, ended=ended), defaultdict(str), "", 0.0)
 
     tasks = (row(10.0, 50.0, 60.0), row(12.0, None, None))
-    assert Sweep(id="s", short="s", tasks=tasks).seconds(100.0) == 90.0
-    assert Sweep(id="s", short="s", tasks=tasks[:1]).seconds(100.0) == 50.0
+    assert Sweep(id="s", short="s", tasks=tasks, total=2).seconds(100.0) == 90.0
+    assert Sweep(id="s", short="s", tasks=tasks[:1], total=2).seconds(100.0) == 50.0
 
 
 def test_cards_have_the_numbers_of_roost_devices(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from roost.base.errors import NotFound
 from roost.lab import ticket
 from roost.operations import lab as operations_lab
-from roost.operations.logs import logs
+from roost.operations.logs import logs, silence
 from tests.lab.labs import Lab
 from tests.operations.packages import package, session
 from tests.waiting import wait_for
@@ -151,3 +151,15 @@ def test_a_task_that_was_stopped_before_it_began_has_printed_nothing(tmp_path: P
         assert next(pieces) == b""
         lab.ask(task.id, "stop")
         assert b"".join(pieces) == b""
+
+
+def test_why_nothing_was_printed(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    task = lab.queue("true")
+    ticket.write(task, lab.state)
+    with lab.here():
+        assert silence(task.id) == f"it has not begun yet: `roost why {task.id}` says why"
+        lab.ask(task.id, "stop")
+        assert silence(task.id) == silence(task.package) == "it never began"
+    for state, said in (("running", "it has printed nothing yet"), ("failed", "it has printed nothing")):
+        assert silence(package(tmp_path / "others", state, state=state).path) == said

@@ -118,12 +118,25 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
 def test_held_back_until_it_is_released(lab: Lab) -> None:
     task = queued(lab, "true")
     (held,) = change([task.id], held=True)  # which wakes the daemon, or starts it
-    assert held.held and presence.about(lab.state) is not None
+    assert held.task.held and not held.was_so and presence.about(lab.state) is not None
     other = lab.submit("true", need=Need(cards=1))
     lab.wait_for(other)
     assert lab.one(task.id).attempt == 0
     change([task.id], held=False)
     assert lab.wait_for(task.id).state == "succeeded"
+
+
+def test_what_is_so_already_is_no_event(lab: Lab) -> None:
+    task = queued(lab)
+    with lab.store() as store:
+        store.change(task.id, held=True, priority=2)
+        before = store.events(task=task.id)
+        assert before[-1].text == "held back, priority 2"
+    for asked in ({"held": True}, {"priority": 2}):
+        (found,) = change([task.id], **asked)
+        assert found.was_so and found.task.held
+    with lab.store() as store:
+        assert store.events(task=task.id) == before
 
 
 def test_the_higher_priority_comes_first(lab: Lab) -> None:

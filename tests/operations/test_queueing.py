@@ -13,11 +13,12 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.lab.task import SUCCEEDED
+from roost.lab.task import SUCCEEDED, Need
 from roost.operations import lab
 from roost.operations.commands import submit_command
 from roost.operations.queueing import require_unqueued
 from roost.operations.wanted import Wanted
+from roost.package.package import Package
 from tests.cli.programs import ROOST
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -67,6 +68,22 @@ def test_the_name_of_a_package_that_a_task_waits_with_is_taken_though_it_was_rem
     with pytest.raises(Refused, match=f"a task of this package is pending: {task.id}"):
         submit_command(["true"], later(), name="mine")
     assert len(here.tasks()) == 1 and not Path(task.package).exists()
+
+
+def test_a_task_with_cores_has_as_many_threads_unless_somebody_said_otherwise(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    asked = ["sh", "-c", 'echo "$OMP_NUM_THREADS"']
+    (task,) = submit_command(asked, Wanted(need=Need(cores=1))).tasks
+    assert task.plan["own_env"]["OMP_NUM_THREADS"] == "1"
+    here.wait_for(task.id)
+    assert Package.open(task.package).output.read_text() == "1\n"
+    (task,) = submit_command(asked, later()).tasks
+    assert "OMP_NUM_THREADS" not in task.plan["own_env"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    (task,) = submit_command(asked, Wanted(need=Need(cores=1), begin=time.time() + 3600)).tasks
+    assert task.plan["env"]["OMP_NUM_THREADS"] == "7" and "OMP_NUM_THREADS" not in task.plan["own_env"]
 
 
 @pytest.mark.parametrize("stored", ["runs/mine", "way/mine", "other", "twice/../runs/mine"])

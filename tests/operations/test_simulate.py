@@ -68,6 +68,28 @@ def test_ones_own_queue_is_a_history(tmp_path: Path) -> None:
             simulate(SimulateRequest(history=path))
 
 
+def test_tasks_of_the_cpu_take_their_cores(tmp_path: Path) -> None:
+    path = history(
+        tmp_path,
+        *(f'{{"submitted": {n}, "seconds": 100, "cards": 0, "name": "{n}", "cores": 3}}' for n in range(2)),
+        '{"submitted": 2, "seconds": 50, "cards": 0}',
+    )
+    shown = simulate(SimulateRequest(history=path, cores=4))
+    assert shown.longest is not None and (shown.longest.name, shown.longest.waited) == ("1", 99.0)
+    assert shown.longest.reason.startswith("cores: needs 3 cores; 1 of 4 is free")
+    (never, *_) = simulate(SimulateRequest(history=path, cores=2)).never
+    assert never.reason == "impossible: needs 3 cores, and tasks may have 2 here"
+    lab = Lab(tmp_path / "lab")
+    with lab.here(), lab.store() as store:
+        store.submit([one := task(name="cpu", need=Need(cores=3))])
+        store.move(store.start(store.task(one.id), [], None), SUCCEEDED, started=1000.0, ended=1060.0)
+        rows = list_tasks(all_of_them=True)
+    path.write_bytes(listed := msgspec.json.encode(rows))
+    assert [entry.cores for entry in read(path).entries] == [3]
+    path.write_bytes(listed.replace(b'"cores":3,', b""))
+    assert [entry.cores for entry in read(path).entries] == [None], "an older list"
+
+
 def test_what_is_made_up_is_the_same_for_the_same_seed() -> None:
     first, again, other = (simulate(SimulateRequest(tasks=80, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
@@ -94,6 +116,8 @@ def test_nothing_is_nothing(tmp_path: Path) -> None:
         '{"submitted": 0, "seconds": 1, "cards": 1.5}',
         '{"submitted": 0, "seconds": 1, "limit": 0}',
         '{"submitted": 0, "seconds": 1, "memory_mb": 0}',
+        '{"submitted": 0, "seconds": 1, "cards": 0, "cores": 0}',
+        '{"submitted": 0, "seconds": 1, "cores": 2}',
     ],
 )
 def test_a_line_that_is_no_task_is_named(line: str, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
     names = [f"try_lr-{lr}_seed-{seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
     assert [task.name for task in found] == names
     assert len({task.sweep for task in found}) == 1 and found[0].sweep is not None
+    assert {task.sweep_name for task in found} == {"try"} and len(here.store().find_all("try")) == 4
     assert {task.most_parallel for task in found} == {2} and {task.state for task in found} == {PENDING}
     assert [task.id for task in here.tasks()] == [task.id for task in found]
     assert [Package.open(task.package).args["seed"] for task in found] == [0, 1, 0, 1]
@@ -97,7 +98,9 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         (["max_epochs=1,-3"], later(), ConfigError, "max_epochs"),
         (["seed=2..1"], later(), UsageError, "the range is empty"),
         ([], later(most_parallel=2), UsageError, "--max-parallel is for a sweep"),
+        (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "expected a number; received 'abc'"),
         (["devices=1,3"], later(), Refused, "it needs 3 cards, and tasks may have 2 here"),
+        ([], Wanted(need=Need(cards=99)), Refused, "it needs 99 cards, and tasks may have 2 here"),
         ([], Wanted(need=Need(cards=1, memory_mb=30_000)), Refused, "the largest, GPU 0, gives 23.5 GB"),
         ([], Wanted(priority=10**7), UsageError, "is no priority"),
         ([], Wanted(begin=1.0), UsageError, "ago"),
@@ -258,3 +261,24 @@ def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
     assert need(whole=True) == (None, True, [])
     assert need() == (None, True, ["whole cards, as the task before; -m says otherwise"])
     assert need(memory_mb=5000) == (5000, False, [])
+
+
+def test_what_goes_on_has_the_cores_of_the_task_before_unless_told_otherwise(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    asked = ContinueRequest(package=stopped(tmp_path).path)
+
+    def cores(*, cards: int = 0, given: int | None = None) -> tuple[int | None, str | None, list[str]]:
+        wanted = later(need=Need(cards=cards, cores=given))
+        found = submit_continue(asked, replace(wanted, cards_as_usual=False))
+        (task,) = found.tasks
+        with here.store() as store:
+            store.ask(task.id, STOP)
+        return task.need.cores, task.plan["own_env"].get("OMP_NUM_THREADS"), list(found.notes)
+
+    assert cores() == (None, None, [])
+    assert cores(given=1) == (1, "1", [])
+    assert cores() == (1, "1", ["1 core, as the task before; --cpus says otherwise"])
+    assert cores(cards=1) == (None, None, []), "it has cards, and no cores of its own"
+    assert cores() == (None, None, [])

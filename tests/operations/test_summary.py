@@ -6,13 +6,17 @@ import math
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from roost.base.errors import NotFound
 from roost.base.interval import NEVER
+from roost.lab import ticket
+from roost.operations.list_packages import list_packages
 from roost.operations.summary import summarize
 from roost.package.progress import Board
 from roost.train.progress import Progress
 from roost.train.publisher import Publisher
+from tests.lab.labs import Lab
 from tests.operations.packages import ROWS, VALUES, package, record_rows, session
 
 LAST_TICKS = 1  # the clock tick at which no process of ours started
@@ -30,6 +34,21 @@ def test_a_run_that_ended(tmp_path: Path) -> None:
 def test_one_that_never_started(tmp_path: Path) -> None:
     row = summarize(package(tmp_path / "runs", state="new").path)
     assert (row.state, row.sessions, row.step, row.seconds) == ("new", 0, None, None)
+
+
+def test_one_whose_task_was_stopped_before_it_began(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    task = lab.queue("true")
+    ticket.write(task, lab.state)
+    assert summarize(Path(task.package)).state == "new"
+    lab.ask(task.id, "stop")
+    with lab.here():
+        (listed,) = list_packages(Path(task.package).parent)
+    assert (listed.state, listed.sessions) == ("stopped", 0)
+    again = lab.task("true")
+    made = Path(again.package)
+    ticket.write(replace(task, package=str(made), state="stopped", ended=task.submitted), lab.state)
+    assert summarize(made).state == "new", "another one waits"
 
 
 def test_one_that_runs(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ from roost.operations.virtual import Job, Lab
 
 
 def job(
-    id: str, seconds: float, *, submitted: float = 0.0, begin: float | None = None, **need: object
+    id: str,
+    seconds: float,
+    *,
+    submitted: float = 0.0,
+    begin: float | None = None,
+    after: tuple[str, ...] = (),
+    after_any: tuple[str, ...] = (),
+    **need: object,
 ) -> Job:
     known = {"cards": 1, **need}
     task = Task(
@@ -22,6 +29,8 @@ def job(
         state=PENDING,
         submitted=submitted,
         begin=begin,
+        after=after,
+        after_any=after_any,
         need=Need(**known),  # type: ignore[arg-type]
     )
     return Job(task, seconds)
@@ -78,3 +87,40 @@ def test_what_never_starts_tells_why() -> None:
     lab = run(job("a", 10.0, cards=2))
     assert lab.jobs["a"].waited is None and list(lab.pending) == ["a"]
     assert lab.jobs["a"].reason == "impossible: needs 2 cards, and tasks may have 1 here"
+
+
+def test_a_task_waits_for_others_as_in_a_real_lab() -> None:
+    lab = run(
+        job("a", 100.0),
+        job("limited", 100.0, time_limit=60.0),
+        job("b", 10.0, after=("a",), submitted=1.0),
+        job("any", 10.0, after_any=("limited",), submitted=1.0),
+        job("never", 10.0, after=("limited",), submitted=1.0),
+        cards="4x24GB",
+    )
+    assert (lab.jobs["b"].begun, lab.jobs["any"].begun, lab.jobs["never"].begun) == (100.0, 60.0, None)
+    assert lab.jobs["b"].reason == "dependency: waits until a has succeeded (running)"
+    assert lab.jobs["never"].reason.startswith("dependency: limited was stopped before its end")
+    assert lab.states == {
+        "a": "succeeded",
+        "limited": "stopped",
+        "b": "succeeded",
+        "any": "succeeded",
+        "never": "pending",
+    }
+    assert lab.ended == 4
+
+
+def test_what_makes_room_has_not_ended() -> None:
+    lab = Lab(
+        [
+            job("low", 100.0, opportunistic=True),
+            job("high", 50.0, submitted=30.0),
+            job("b", 1.0, after=("low",)),
+        ],
+        described("1x24GB", setting="cards"),
+        Rules(),
+    )
+    said = [state.states["low"] for state, _ in lab.passes()]
+    assert said[:2] == ["pending", "running"] and "pending" in said[2:], "as it was when that was decided"
+    assert lab.jobs["b"].begun == 150.0 and lab.states["low"] == "succeeded"

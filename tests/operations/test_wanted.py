@@ -18,6 +18,7 @@ from roost.operations.wanted import (
     begin_note,
     found_tasks,
     parse_begin,
+    parse_window,
     require_possible,
 )
 from tests.lab.queued import task
@@ -124,6 +125,29 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
         store.ask("0b1", "stop")
     with pytest.raises(Refused, match=r"--after: that task did not succeed .stopped.*0b1"):
         Wanted(after=["0a1", "0b1"]).require_hope()
+
+
+def test_what_did_not_succeed_is_called_by_its_name() -> None:
+    first = task(name="k1", package="/nowhere/k1")
+    with lab.opened() as store:
+        store.submit([first])
+        store.ask(first.id, "stop")
+    with pytest.raises(Refused, match=r"did not succeed .stopped.*received 'k1'"):
+        Wanted(after=found_tasks(["k1"])).require_hope()
+
+
+def test_when_cards_are_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOON)
+    assert parse_window(None, None) is None
+    assert parse_window("+1h", "+2h") == (NOON + HOUR, NOON + 3 * HOUR)
+    assert parse_window("13:00", "12:30") == (NOON + HOUR, NOON + 24.5 * HOUR)
+    for begin, end, said in (
+        (None, "2020-01-01", "is over, and nothing was changed; received '2020-01-01'"),
+        ("2020-01-01", "2020-01-02", "is over, and nothing was changed; received '2020-01-02'"),
+        ("13:00", "2025-11-21", "is not after --from 13:00, and nothing was changed; received '2025-11-21'"),
+    ):
+        with pytest.raises(UsageError, match=f"--until: {said}.*08:00"):
+            parse_window(begin, end)
 
 
 def test_a_sweep_stands_for_all_its_tasks() -> None:

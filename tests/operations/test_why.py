@@ -23,8 +23,10 @@ from roost.lab.task import (
     Need,
 )
 from roost.operations.why import _line, why
+from roost.package.package import Package
 from tests.lab.labs import Lab
 from tests.lab.queued import task
+from tests.operations.packages import package, session
 
 
 @pytest.fixture
@@ -83,11 +85,56 @@ def test_what_happened_and_that_nobody_looks_after_it(lab: Lab) -> None:
     (found,) = why("one")
     assert found.reason == "held: back"
     assert found.why == "held: back; nobody looks after it: `roost lab start`"
-    assert [(event.kind, event.text) for event in found.events] == [("pending", ""), ("changed", "held True")]
+    assert [(event.kind, event.text) for event in found.events] == [("pending", ""), ("changed", "held back")]
     with lab.store() as store:
         store.ask(one.id, "stop")
     (found,) = why("one")
     assert found.state == STOPPED and found.why.endswith(": stopped before it began")
+
+
+def test_a_task_that_is_named_is_called_by_its_name(lab: Lab) -> None:
+    first = task(name="k1", package="/nowhere/k1")
+    second = task(after=(first.id,), reason=f"dependency: waits until {first.id} has succeeded (pending)")
+    with lab.store() as store:
+        store.submit([first, second])
+    assert why(second.id)[0].why.startswith("dependency: waits until k1 has succeeded (pending)")
+
+
+def test_that_it_makes_room_for_others(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task(name="opp", need=Need(cards=1, opportunistic=True)), task(name="other")])
+    assert "it is opportunistic: it makes room for others" in why("opp")[0].why
+    assert "room" not in why("other")[0].why
+
+
+def ended(lab: Lab, path: Path, state: str, **record: Any) -> str:
+    """A task whose package has one session; gives its id."""
+    made = package(path.parent, path.name, state=state, **record)
+    one = task(package=str(made.path))
+    with lab.store() as store:
+        store.submit([one])
+        begun = store.move(store.start(store.task(one.id), [], None), RUNNING, session=1)
+        store.move(begun, state, reason="killed by SIGKILL")
+    return one.id
+
+
+def test_how_to_go_on_with_a_training_that_did_not_succeed(lab: Lab, tmp_path: Path) -> None:
+    crashed = ended(lab, tmp_path / "runs" / "k1", CRASHED)
+    assert why(crashed)[0].can_go_on
+    session(Package.open(tmp_path / "runs" / "k1"), "succeeded")
+    assert not why(crashed)[0].can_go_on, "somebody has"
+    assert not why(ended(lab, tmp_path / "runs" / "k2", SUCCEEDED))[0].can_go_on
+    command = lab.queue("exit 1")
+    with lab.store() as store:
+        begun = store.move(store.start(store.task(command.id), [], None), RUNNING, session=1)
+        store.move(begun, FAILED)
+    assert not why(command.id)[0].can_go_on, "of a command only who wrote it knows"
+
+
+def test_that_its_guard_was_killed(lab: Lab, tmp_path: Path) -> None:
+    lost = ended(lab, tmp_path / "runs" / "k1", FAILED, guard_lost=1_700_000_000.0)
+    assert why(lost)[0].why.endswith(", and it went on unwatched")
+    assert "guard" not in why(ended(lab, tmp_path / "runs" / "k2", FAILED))[0].why
 
 
 def test_each_of_a_sweep(lab: Lab) -> None:

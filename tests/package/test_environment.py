@@ -59,6 +59,15 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert environment.redact(text) == text
 
 
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("token", True), ("--api-key", True), ("api_key", True), ("my_password", True), ("max_tokens", False),
+     ("lr", False), ("", False)],
+)  # fmt: skip
+def test_what_is_secret_by_its_name(name: str, is_one: bool) -> None:
+    assert environment.is_secret(name) == is_one
+
+
 def test_what_stands_around_a_secret_stays() -> None:
     assert environment.redact("a\nTOKEN=x y\nb") == "a\nTOKEN=*** y\nb"
     assert environment.redact("https://me:pw@host/x") == "https://me:***@host/x"

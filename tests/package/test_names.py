@@ -131,3 +131,8 @@ def test_a_name_that_is_wanted_exactly_is_made_once(tmp_path: Path) -> None:
         names.make_exactly(tmp_path, "a b")
     with pytest.raises(FileNotFoundError):
         names.make_exactly(tmp_path / "none", "a")
+
+
+def test_a_name_that_is_made_of_the_time_is_known() -> None:
+    now = names.time_name(1_800_000_000.25)
+    assert names.is_of_time(now) and names.is_of_time(f"{now}_2") and not names.is_of_time("2026-11-22")

@@ -170,6 +170,23 @@ def test_a_damaged_record_leaves_the_others_readable(tmp_path: Path) -> None:
     assert found[0].state == "starting"
 
 
+@pytest.mark.parametrize(
+    ("told", "moment"),
+    [
+        (0, 0.0),
+        (1.5, 1.5),
+        (1e11, None),
+        (-1, None),
+        (math.nan, None),
+        (True, None),
+        ("1", None),
+        (None, None),
+    ],
+)
+def test_a_moment_of_a_record_is_one_that_can_be(told: object, moment: float | None) -> None:
+    assert sessions.moment(told) == moment and type(sessions.moment(told)) is type(moment)
+
+
 def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
     value = {
         "nan": math.nan,

@@ -20,7 +20,7 @@ from roost.serve.app import PREFIX, application
 from roost.serve.gate import Gate
 from roost.serve.packages import id_of
 from roost.serve.presence import About
-from tests.lab.labs import Lab
+from tests.lab.labs import Lab, kill_keeper
 from tests.waiting import wait_for
 
 CUT_OFF = 0
@@ -68,7 +68,8 @@ class Server:
             control.stop()
 
     def kill(self) -> None:
-        """SIGKILL: it cleans nothing up."""
+        """SIGKILL: it cleans nothing up. Nobody starts another one."""
+        kill_keeper(self.about)
         os.kill(self.about.pid, signal.SIGKILL)
         wait_for(lambda: not self.about.lives)
 

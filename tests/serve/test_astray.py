@@ -17,6 +17,8 @@ from tests.serve.servers import RUN, Server
         ("/api/v1/tasks/some/wy", "/api/v1/tasks/some/why"),
         ("/api/v1/tasks/a/b/wy", None),
         ("/runtrain", "/run_train"),
+        ("/api/v1/get_task_info", "/get_task_info"),
+        ("/devices", "/api/v1/devices"),
         ("/nothing", None),
         ("/", None),
     ],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from roost.serve import body
+from roost.serve.machine import ChangeDevices
 from roost.serve.refusal import Answered
 from roost.serve.route import Asked
 from tests.serve.test_attacks import MALFORMED
@@ -79,6 +80,7 @@ def test_the_field_at_fault_is_named() -> None:
         ({"cursor": "x"}, "is no cursor", "give back the id of a piece"),
         ({"state": ["done"]}, "Invalid enum value 'done'", "write one of running, failed"),
         ({"count": "1"}, "Expected `int`, got `str`", None),
+        ({"names": "a"}, "Expected `array`, got `str`", "give a list, also of one alone"),
         ({}, "is missing", None),
     ],
 )  # fmt: skip
@@ -88,6 +90,35 @@ def test_what_does_not_mend_itself_is_told_how(value: dict[str, Any], what: str,
     found = caught.value.problem
     assert found.message == what
     assert found.fix is None if fix is None else str(found.fix).startswith(fix)
+
+
+def test_what_takes_a_number_or_a_word_says_both() -> None:
+    with pytest.raises(Answered) as caught:
+        body.typed(ChangeDevices, {"most_per_card": 0}, strict=True)
+    assert caught.value.problem.fix == "write a whole number, or any"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("null", "null"),
+        ("[1]", "an array"),
+        ('"x"', "a string"),
+        ("1.5", "a number"),
+        ("true", "true or false"),
+    ],
+)
+def test_what_is_no_object_is_called_as_json_calls_it(text: str, said: str) -> None:
+    with pytest.raises(Answered, match=f"is JSON, but {said} and no object"):
+        body.parse(text.encode())
+
+
+@pytest.mark.parametrize("text", [b"a=%ff", b"a=\xc3\xa9", b"%e2%82=1", b"a=%ed%a0%80"])
+def test_a_query_that_is_no_text_is_refused(text: bytes) -> None:
+    with pytest.raises(Answered, match="percent-encoded") as caught:
+        body.pairs(text)
+    assert caught.value.status == 400
+    assert body.pairs(b"a=%C3%A9&a=&b=x+y&c") == [("a", "\xe9"), ("a", ""), ("b", "x y"), ("c", "")]
 
 
 def test_a_query_is_read_like_a_body() -> None:

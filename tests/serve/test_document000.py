@@ -181,6 +181,19 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     assert client.ask("del_task", task_ID="none")["code"] == "not_found"
 
 
+def test_what_is_secret_by_its_name_is_not_told(client: Client, config: Path) -> None:
+    mail = "{password: s3cret, url: 'https://ada:s3cret@there.org', max_tokens: few}"
+    secrets = f"api_token: s3cret\nmail: {mail}"
+    config.write_text(f"{config.read_text()}\n{secrets}\nhosts: [{{secret: s3cret}}]\n")
+    found = client.ask("run_train", config_path=str(config), CPU="True")
+    (info,) = waiting(client)
+    client.ask("del_task", task_ID=found["task_ID"])
+    told = info["args"]
+    assert told["api_token"] == told["mail"]["password"] == told["hosts"][0]["secret"] == "***"
+    assert told["mail"]["max_tokens"] == "few" and told["max_epochs"] == 1
+    assert "s3cret" not in repr(info) and "s3cret" in (Path(found["package"]) / "args.json").read_text()
+
+
 def test_a_task_whose_package_is_damaged_is_listed_all_the_same(client: Client, config: Path) -> None:
     made = client.ask("run_train", config_path=str(config), CPU="True")
     request = Path(made["package"]) / "request.json"

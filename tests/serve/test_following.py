@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from roost.base import durable
 from roost.operations import lab as operations
 from roost.package.package import Package
+from roost.package.records import Writer
 from roost.serve import following, over
 from roost.serve.following import FollowLog, Log, Output
 from roost.serve.over import is_over
@@ -182,11 +184,24 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             assert [one.data.kind for one in first] == ["pending"] and not stream.new()
             operations.rebuild()
             assert not stream.new()
+            (piece,) = stream.new()
+            assert (piece.data.kind, piece.data.task, piece.data.cursor) == ("anew", None, piece.cursor)
             anew = stream.new()
             assert [(one.data.task, one.data.kind) for one in anew][:1] == [(task.id, "rebuilt")]
-        late = following.Happenings(following.Events(cursor="1000"))
-        with contextlib.closing(late):
-            assert late.new() == anew, "of a queue that counted further"
+        for old in ("1000", first[-1].cursor, "00000000-0"):
+            with contextlib.closing(following.Happenings(following.Events(cursor=old))) as late:
+                assert [one.data.kind for one in late.new()] == ["anew"] and late.new() == anew, old
+            (said, *found) = following.events(following.Events(cursor=old))
+            assert said.kind == "anew" and found == [one.data for one in anew]
+        for own in (piece.cursor, "0"):
+            with contextlib.closing(following.Happenings(following.Events(cursor=own))) as stream:
+                assert stream.new() == anew, "nobody is told twice that it is another one"
+        with contextlib.closing(following.Happenings(following.Events())) as stream:
+            assert stream.new() == anew
+            path = lab.state / "lab.db"
+            path.rename(path.with_name("moved"))
+            shutil.copy(path.with_name("moved"), path)
+            assert not stream.new() and not stream.new(), "another file, but the same queue"
         there = following.Happenings(following.Events(cursor=anew[-1].cursor))
         with contextlib.closing(there):
             assert not there.new()
@@ -224,10 +239,12 @@ def test_following_goes_on_between_two_attempts(server: Server, tmp_path: Path) 
 
 def test_what_happened_is_read_in_pages_too(server: Server, printed: Package) -> None:
     found = server.get("/events")
-    assert [one["cursor"] for one in found] == sorted((one["cursor"] for one in found), key=int)
+    numbers = [int(one["cursor"].rpartition("-")[2]) for one in found]
+    assert numbers == sorted(numbers)
     assert {"pending", "running", "succeeded"} <= {one["kind"] for one in found}
     assert server.get(f"/events?cursor={found[1]['cursor']}") == found[2:]
-    assert server.get("/events?cursor=999999999999999999") == []
+    assert server.get(f"/events?cursor={numbers[1]}") == found[2:]
+    assert server.get("/events?cursor=999999999999999999")[1:] == found
 
 
 class Client(threading.Thread):
@@ -251,7 +268,8 @@ class Client(threading.Thread):
             self._quiet.wait(0.05)
 
     def _followed(self) -> bool:
-        cursor = self.got[-1][0] if self.got else "0"
+        beginning = "0:0" if "records" in self._path else "0"
+        cursor = self.got[-1][0] if self.got else beginning
         try:
             if self._by_header:
                 stream = self._server.follow(self._path, last_event_id=cursor)
@@ -269,14 +287,26 @@ class Client(threading.Thread):
         return False
 
 
+def record(writer: Writer, part: int) -> None:
+    for step in range(500 * part, 500 * (part + 1)):
+        writer.row(step, 0, {"loss": 1.0})
+
+
 def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: Path) -> None:
-    """The server is killed and started again, twice, while they follow what a run prints and what happens."""
+    """The server is killed and started again, twice, while they follow what a run prints and records, and
+    what happens."""
     alone.start()
     go_on = tmp_path / "go_on"
     script = LINES.format(3000) + f"; while [ ! -e {go_on} ]; do sleep 0.05; done; " + LINES.format(2000)
     first = alone.lab.wait_for(alone.lab.submit(script), "running")
-    log, last = f"/runs/{id_of(first.package)}/log/follow", alone.lab.submit("exec sleep 600")
-    clients = [Client(alone, log, lambda *_: False, by_header=number % 2 == 0) for number in range(30)]
+    run, last = f"/runs/{id_of(first.package)}", alone.lab.submit("exec sleep 600")
+    writer = Writer(Path(first.package) / "records" / "1.jsonl", session=1, start_step=0)
+    record(writer, 0)
+    clients = [
+        Client(alone, f"{run}/{what}/follow", lambda *_: False, by_header=number % 2 == 0)
+        for what in ("log", "records")
+        for number in range(15)
+    ]
     clients += [
         Client(alone, "/events/follow", lambda _, data: data["task"] == last and data["kind"] == "stopped",
                by_header=number % 2 == 0) for number in range(20)
@@ -286,7 +316,10 @@ def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: 
     for times in (1, 2):
         wait_for(lambda: all(client.got and client.times >= times for client in clients), 20)  # noqa: B023
         alone.kill()
+        record(writer, times)
         alone.start()
+    record(writer, 3)
+    writer.close()
     go_on.touch()
     alone.lab.wait_for(first.id)
     alone.lab.ask(last, "stop")
@@ -294,7 +327,10 @@ def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: 
         client.join(20)
         assert not client.is_alive()
     output = Package.open(Path(first.package)).output.read_bytes()
-    for client in clients[:30]:
+    for client in clients[15:30]:
+        rows = [row["step"] for _, data in client.got for row in data["rows"] if "step" in row]
+        assert rows == list(range(2000))
+    for client in clients[:15]:
         assert b"".join(base64.b64decode(data["bytes"]) for _, data in client.got) == output
     truth = [one["cursor"] for one in alone.get("/events")]
     for client in clients[30:]:

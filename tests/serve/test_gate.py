@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -193,6 +194,15 @@ def test_a_token_that_cannot_be_read_lets_nobody_in(capfd: pytest.CaptureFixture
     assert (status, error["code"]) == (500, "token_file") and "/secret" not in str(error)
     assert "/secret/place" in capfd.readouterr().err
     assert asked([(b"host", b"roost")], state={LOCAL: True})[0] == 204
+
+
+def test_without_a_descriptor_for_the_token_it_is_busy(capfd: pytest.CaptureFixture[str]) -> None:
+    def token() -> str:
+        raise OSError(errno.EMFILE, "Too many open files", "/secret/place")
+
+    status, error = Asked(token=token)()
+    assert (status, error["code"]) == (503, "busy")
+    assert capfd.readouterr().err == "", "nor does the log grow with it"
 
 
 def test_a_web_socket_is_closed() -> None:

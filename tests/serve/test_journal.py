@@ -55,6 +55,14 @@ def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
     assert len(last.lines) == 500 and journal.read(last.offset) == journal.Lines(last.offset, [])
 
 
+def test_who_has_read_another_queue_begins_anew() -> None:
+    for number in range(3):
+        journal.note("hold", SubmitCommand(command=("x",), folder=f"/{number}"), {})
+    at = journal.read(None).offset
+    assert texts(at) == [] and len(texts(at + 1)) == 3, "of a queue that had come further"
+    assert journal.read(at + 1).offset == at
+
+
 def test_what_was_cleared_is_not_read_and_not_lost() -> None:
     assert journal.read(None) == journal.Lines(0, [])
     journal.clear()

@@ -57,12 +57,33 @@ def test_the_usual_port_or_the_next_free_one(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(listening, "DEFAULT_PORT", port)
         with listening.loopback(None) as other:
             assert port < other.getsockname()[1] <= port + 99
-        with pytest.raises(Refused, match="in use") as caught:
-            listening.loopback(port)
+        with pytest.raises(Refused, match="in use") as caught, listening.loopback(port):
+            pass
         assert caught.value.setting == "--port" and str(port) in str(caught.value)
         monkeypatch.setattr(listening, "_MOST_TRIED", 1)
-        with pytest.raises(Refused, match="no port"):
-            listening.loopback(None)
+        with pytest.raises(Refused, match="no port"), listening.loopback(None):
+            pass
+    with listening.loopback(port) as again:
+        assert again.getsockname()[1] == port, "it is given back"
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no ::1")
+def test_nobody_else_gets_the_port_of_the_other_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with listening.loopback(0) as found:
+            port = found.getsockname()[1]
+            with pytest.raises(OSError, match="in use"):
+                other.bind(("::1", port))
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("::1", port))
+        other.bind(("::1", port))
+        other.listen()
+        with pytest.raises(Refused, match="in use"), listening.loopback(port):
+            pass
+        monkeypatch.setattr(listening, "DEFAULT_PORT", port)
+        with listening.loopback(None) as next_one:
+            assert next_one.getsockname()[1] > port
 
 
 def test_it_is_removed_once_or_not_at_all(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -100,6 +101,16 @@ def test_hundreds_that_say_nothing_take_nobodys_place(alone: Server) -> None:
             raise AssertionError("the stream was closed")
         except BlockingIOError:
             pass
+
+
+def test_with_few_descriptors_fewer_connections_are_kept(alone: Server) -> None:
+    with limited(alone) as server, ExitStack() as held:
+        resource.prlimit(server.about.pid, resource.RLIMIT_NOFILE, (64, 64))
+        for _ in range(150):
+            held.enter_context(server.connect())
+        for _ in range(3):
+            good = {"authorization": f"Bearer {server.token}"}
+            assert server.ask("GET", "/tasks", local=False, **good).status == 200
 
 
 def test_it_listens_on_this_machine_alone(server: Server) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import errno
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -32,6 +34,30 @@ from roost.serve.refusal import Answered
 def test_every_error_has_a_status_and_a_code(error: Exception, status: int, code: str) -> None:
     found = refusal.of(error)
     assert (found.status, found.problem.code) == (status, code)
+
+
+@pytest.mark.parametrize("cause", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "full"), "queue"])
+@pytest.mark.parametrize("kind", [RoostError, Refused])
+def test_a_full_disk_that_is_told_in_words_is_one(kind: type[RoostError], cause: Exception | str) -> None:
+    if cause == "queue":
+        with sqlite3.connect(":memory:") as connection:
+            connection.execute("PRAGMA max_page_count = 1")
+            with pytest.raises(sqlite3.Error) as raised:
+                connection.execute("CREATE TABLE a (b)")
+        cause = raised.value
+    error = kind("it could not be written", fix="make room")
+    error.__cause__ = cause  # type: ignore[assignment]
+    found = refusal.of(error)
+    assert (found.status, found.problem.code, found.problem.fix) == (507, "disk_full", "make room")
+
+
+def test_what_the_log_cannot_take_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        refusal.tell(ValueError("x"))
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 class Late(Refused):

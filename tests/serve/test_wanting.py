@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
+from roost.base.interval import parse_duration
 from roost.serve import wanting
 from roost.serve.wanting import Resources
 
@@ -14,6 +15,13 @@ def test_what_is_not_said_is_as_usual() -> None:
     found = wanting.of(Resources())
     assert (found.need.cards, found.cards_as_usual, found.priority, found.after) == (0, True, 0, ())
     assert found.begin is None and wanting.limit(Resources()) == []
+
+
+@pytest.mark.parametrize("seconds", [5e-324, 1e-6, 0.1, 1.0, 86_400.0, 123_456.75, 1_000_000.0, 1e9])
+def test_a_time_limit_of_any_length_arrives(seconds: float) -> None:
+    (override,) = wanting.limit(Resources(time_limit=seconds))
+    name, _, value = override.partition("=")
+    assert name == "limits.wall_time" and parse_duration(value, setting=name) == max(seconds, 1e-6)
 
 
 def test_all_that_is_said_arrives() -> None:

@@ -4,14 +4,14 @@
 - F19, two daemons: `tests/lab/test_daemon`, `tests/operations/test_lab`
 - F20, a locked queue, and F26, one name in one second: `tests/lab/test_store`, `test_daemon`
 - F21, a damaged queue: `tests/lab/test_database`, `test_rebuild`
-- F25, a package that is removed: `tests/lab/executors/test_local`
+- F25, a package that is removed: `test_removed`, `tests/lab/executors/test_local`
 - F27, a stop at any moment: `tests/lab/test_daemon`, `test_store_sequences`
 - F33, few descriptors: `tests/lab/test_daemon`
 - F36, a driver that hangs: `tests/devices/test_nvml`; what it tells: `test_answer`, `test_driver` beside it
 
 - of F18, the port of several machines: `tests/operations/test_nodes`
 
-Here: F1, F7, F15, F18, F23, F24, F31, F38, F40.
+Here: F1, F7, F15, F18, F23, F24, F25, F31, F38, F40.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import random
 import resource
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -278,6 +279,27 @@ def test_a_storm_of_processes_and_threads(lab: Lab, how: str) -> None:
     assert (ended.state, ended.exit_code) == ((FAILED, 5) if how == "it ends" else (STOPPED, 130))
     assert marked(mark) == []
     assert set(living_in(lab.folder)) <= {os.getpid()}
+
+
+# --- F25: what is removed
+
+
+@pytest.mark.parametrize("moment", ["while it trains", "while it waits to go on"])
+def test_a_training_whose_package_is_removed_is_over_though_it_has_retries(lab: Lab, moment: str) -> None:
+    settings, need = ["net=mlp", "max_epochs=1000", "pause=0.02"], Need(cards=1, opportunistic=True)
+    task = lab.train(exact.PROJECT / "config.yaml", *settings, need=need, retries=3)
+    wait_for(lambda: step_of(task) > 2, 60)
+    if moment == "while it waits to go on":
+        other = lab.submit("until [ -e go ]; do sleep 0.02; done", need=Need(cards=4))
+        lab.wait_for(other, RUNNING)
+    begun = lab.one(task.id).attempt
+    wait_for(lambda: (shutil.rmtree(task.package, ignore_errors=True), not Path(task.package).exists())[1])
+    (lab.folder / "go").touch()
+    ended = lab.wait_for(task.id, timeout_seconds=60)
+    assert ended.state == FAILED and ended.attempt <= begun + 1, ended
+    assert lab.wait_for(lab.submit("exit 0")).state == SUCCEEDED, "the lab goes on"
+    wait_for(lambda: living_in(lab.folder / "runs") == [])
+    assert not Path(task.package).exists()
 
 
 # --- F38, F40: what is rude, and what is there twice

@@ -176,6 +176,12 @@ def test_a_full_disk_is_said_and_passed_over(
     assert list((tmp_path / "blackbox").iterdir()) == []
 
 
+def test_in_a_package_that_is_gone_nothing_is_kept(tmp_path: Path) -> None:
+    box = BlackBox(tmp_path / "gone" / "blackbox", 1)
+    assert box.keep(plain(built(MLP), Points()), note(), None, generators=seeding.rng_state()) is None
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
     seen, runner = Seen(), built(MLP)

@@ -136,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"a": {**SGD, "lr": -1.0}},
         "optimizers.a.lr: torch.optim.SGD does not take this: Invalid learning rate: -1.0; received -1.0 (at",
     ),
-    ({"a": {**SGD, "lr": "1e-3"}}, "optimizers.a.lr: expected a number; received '1e-3' (at line of"),
+    ({"a": {**SGD, "nesterov": "no"}}, "optimizers.a.nesterov: expected true or false; received 'no' (at"),
     ({"a": {**SGD, "lr": True}}, "optimizers.a.lr: expected a number; received True (at line of"),
     ({"a": {**SGD, "lr": None}}, "optimizers.a.lr: expected a number; received None (at line of"),
     ({"a": {**ADAM, "betas": "0.9, 0.9"}}, "optimizers.a.betas: expected a list of 2: a number, a number;"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -224,6 +225,29 @@ def test_the_last_save_that_fails_names_the_step_to_go_on_from(
     with pytest.raises(TrainingError, match=r"`roost continue`; it goes on from step 2$"):
         trainer.fit()
     assert trainer.has_failed and "last checkpoint" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_where_the_folder_was_removed_a_run_ends_at_its_next_save(
+    tmp_path: Path, asynchronous: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, steps = tmp_path / "runs" / "one" / "Checkpoints", []
+
+    class Removes(Hook):
+        phase = Phase.SCHEDULE
+
+        def on_step(self, trainer: Trainer) -> None:
+            steps.append(trainer.progress.step)
+            if trainer.progress.step == 3:
+                trainer.saves.finish()
+                shutil.rmtree(place.parent)
+
+    checkpoints = Checkpoints(place, asynchronous=asynchronous)
+    trainer = plain(built(MLP), Still(), [Save("2"), Removes()], until=99, checkpoints=checkpoints)
+    with pytest.raises(TrainingError, match="the folder of the checkpoints was removed"):
+        trainer.fit()
+    assert steps[-1] in (4, 5, 6), "one that is written beside it is heard of at the next save at the latest"
+    assert not place.parent.exists() and "training goes on" not in capsys.readouterr().out
 
 
 def test_a_run_that_fails_while_it_saves_leaves_what_it_saved(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roost.base import tree
-from roost.train.staging import Kept, Staging
+from roost.train.staging import KeptMemory, Staging
 
 
 def state() -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_only_what_was_named_is_late_and_lies_in_memory_of_its_own() -> None:
 
 
 def test_memory_is_kept_and_aligned() -> None:
-    kept = Kept(pinned=False)
+    kept = KeptMemory(pinned=False)
     sizes = [1, 63, 64, 65, 3 << 20, 0, 5, 100 << 20, 7]
     first = [kept.take(size) for size in sizes]
     assert [len(one) for one in first] == sizes

@@ -23,7 +23,6 @@ from roost.operations.answers import Piece
 
 T = TypeVar("T")
 
-PREFIX = "/api/v1"
 _CONNECT_SECONDS = 10.0
 _JSON = "application/json"
 
@@ -32,7 +31,8 @@ class _Asking(Operations):
     """What both have.
 
     Args:
-        url: ``http://localhost:9999``; None: the server of this user, by its socket, without a token.
+        url: ``http://localhost:9999``; None: the server of this user, by its socket, without a token. Then
+            paths may be relative to the folder of this program.
         token: As `roost server token` prints it; None: that in ``ROOST_SERVER_TOKEN``, else that of this
             user's own server.
         timeout_seconds: For so long an answer may take.
@@ -64,6 +64,10 @@ class _Asking(Operations):
 
     def _open(self) -> None:
         raise NotImplementedError
+
+    def _path(self, given: Path | str) -> str:
+        """Over the socket the server sees the same files; elsewhere it alone knows what a path means."""
+        return str(given) if self._place.socket is None else str(Path(given).absolute())
 
     def _options(self) -> dict[str, Any]:
         """Of httpx: no proxy sees the token, and no redirect takes it elsewhere."""
@@ -99,7 +103,7 @@ class _Asking(Operations):
         if client.is_closed:
             raise UsageError("the client is closed", fix="make a new one")
         try:
-            return cast(httpx.Request, client.build_request(method, PREFIX + path, **more))
+            return cast(httpx.Request, client.build_request(method, place.PREFIX + path, **more))
         except (httpx.InvalidURL, UnicodeError) as error:
             raise UsageError(f"this cannot be asked: {error}", fix="ask for less at once") from None
 

@@ -60,6 +60,10 @@ class Resources(TypedDict, total=False):
 class Operations:
     """All that can be asked. Every method raises what the operation does, as `roost.api.refused` tells."""
 
+    def _path(self, given: Path | str) -> str:
+        """A path as the server is told it."""
+        raise NotImplementedError
+
     # --- the machine and its lab
 
     @operation
@@ -167,7 +171,7 @@ class Operations:
         """Queues a training, or a sweep.
 
         Args:
-            config: Its absolute path.
+            config: Its path, absolute for a client with a URL.
             tuning: The path of a second config, above the first.
             overrides: As typed after ``roost submit CONFIG``.
             description: A few words about it.
@@ -175,8 +179,8 @@ class Operations:
             **resources: `Resources`.
         """
         return post(
-            "/runs", Submitted, config=config, tuning=tuning, overrides=overrides, description=description,
-            name=name, **resources,
+            "/runs", Submitted, config=self._path(config), tuning=tuning and self._path(tuning),
+            overrides=overrides, description=description, name=name, **resources,
         )  # fmt: skip
 
     @operation
@@ -193,14 +197,14 @@ class Operations:
 
         Args:
             command: And its arguments.
-            folder: Where it runs: an absolute path.
+            folder: Where it runs: its path, as for `submit`.
             description: A few words about it.
             name: The package's.
             **resources: `Resources`.
         """
         return post(
-            "/commands", Submitted, command=command, folder=folder, description=description, name=name,
-            **resources,
+            "/commands", Submitted, command=command, folder=self._path(folder), description=description,
+            name=name, **resources,
         )  # fmt: skip
 
     @operation
@@ -295,8 +299,8 @@ class Operations:
 
     @operation
     def new_project(self, folder: Path | str, *, template: str = "digits") -> Call[Project]:
-        """Makes a project from a template, in a folder given by its absolute path."""
-        return post("/projects", Project, folder=folder, template=template)
+        """Makes a project from a template, in a folder given by its path, as for `submit`."""
+        return post("/projects", Project, folder=self._path(folder), template=template)
 
     # --- tasks: by an id, the beginning of one, a name; or a sweep
 

@@ -11,11 +11,22 @@ from urllib.parse import urlsplit
 from roost.base import regular
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.base.loopback import is_here
-from roost.lab import place
+from roost.lab import background, place
 
-SOCKET, TOKEN = "server.sock", "server.token"
+SOCKET, TOKEN, ABOUT = "server.sock", "server.token", "server.json"
+PREFIX = "/api/v1"
 _MOST_BYTES = 1024
+_USUAL_PORT = 80
+"""Of HTTP, where a URL names none."""
+_OWN_HOSTS = ("localhost", "127.0.0.1")
+"""Where a server of this user may be; at another address of the loopback others may listen at its port."""
 _TOKEN = re.compile(rf"[!-~]{{1,{_MOST_BYTES}}}")
+
+
+class _Served(background.About, frozen=True, kw_only=True):
+    """What a server tells of itself."""
+
+    port: int
 
 
 class Place(NamedTuple):
@@ -38,7 +49,7 @@ def find(url: str | None, token: str | None) -> Place:
 
     Args:
         url: None: that of this user, on this machine.
-        token: None: that in ``ROOST_SERVER_TOKEN``, else that of this user's own server.
+        token: None: that in ``ROOST_SERVER_TOKEN``, else that of this user's own server, if it is meant.
 
     Raises:
         UsageError: It is no URL of a server, or no token.
@@ -62,11 +73,14 @@ def find(url: str | None, token: str | None) -> Place:
     if parts.scheme == "http" and not is_here(parts.hostname):
         fix = f"ssh -L 9999:localhost:9999 {parts.hostname}, and Client('http://localhost:9999')"
         raise Refused("the token would cross the network where others can read it", received=url, fix=fix)
-    found = token or os.environ.get("ROOST_SERVER_TOKEN") or _own(folder / TOKEN)
+    found = token or os.environ.get("ROOST_SERVER_TOKEN")
+    is_own = parts.scheme == "http" and parts.hostname in _OWN_HOSTS
+    found = found or _own(folder, (parts.port or _USUAL_PORT) if is_own else None)
     if not _TOKEN.fullmatch(found):  # and it is told to nobody, as its mistake may be a small one
         fix = "give what `roost server token` prints, and nothing more"
         raise UsageError("this is no token of a server", setting="token", fix=fix)
-    return Place(url.rstrip("/"), None, found)
+    base = url.rstrip("/").removesuffix(PREFIX)  # `roost server status` shows it with that
+    return Place(base, None, found)
 
 
 def no_url(why: str = "") -> UsageError:
@@ -79,10 +93,19 @@ def no_url(why: str = "") -> UsageError:
     return UsageError(what, setting="url", fix="write http://localhost:9999")
 
 
-def _own(path: Path) -> str:
+def _own(folder: Path, port: int | None) -> str:
+    """That of this user's own server, if it listens at this port: whoever else does would get his account."""
     try:
-        place.require_own(path, 0o600)
-        return bytes(regular.read(path, at_most=_MOST_BYTES)).decode("ascii", "replace").strip()
+        place.require_own(folder / TOKEN, 0o600)
+        found = bytes(regular.read(folder / TOKEN, at_most=_MOST_BYTES)).decode("ascii", "replace").strip()
     except FileNotFoundError:
-        fix = "give token=…, or set ROOST_SERVER_TOKEN to what `roost server token` prints on its machine"
-        raise NotFound("there is no token for this server", fix=fix) from None
+        found = ""
+    own = background.about(folder / ABOUT, _Served)
+    if found and own is not None and own.port == port:
+        return found
+    what = "there is no token for this server"
+    if found:
+        where = "does not run" if own is None else f"listens at port {own.port}"
+        what += f": your own {where}, and another one must not see its token"
+    fix = "give token=…, or set ROOST_SERVER_TOKEN to what `roost server token` prints on its machine"
+    raise NotFound(what, fix=fix)

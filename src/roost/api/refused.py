@@ -25,6 +25,8 @@ _KINDS: dict[str, type[RoostError]] = {
     "no_rights": Refused,
 }
 """By code; all others are a plain `RoostError`."""
+_TO_MEND = {"token": "give token=…, or set ROOST_SERVER_TOKEN, with what `roost server token` prints"}
+"""By code, where it is another thing for a client than for who writes requests by hand."""
 
 
 def of(status: int, body: bytes) -> RoostError:
@@ -44,7 +46,8 @@ def of(status: int, body: bytes) -> RoostError:
     text = problem.message
     is_named = problem.field is None or text.startswith(f"{problem.field}: ")
     named = None if is_named else problem.field
-    error = _KINDS.get(problem.code, RoostError)(text, setting=named, where=problem.where, fix=problem.fix)
+    mend = _TO_MEND.get(problem.code) or problem.fix
+    error = _KINDS.get(problem.code, RoostError)(text, setting=named, where=problem.where, fix=mend)
     error.setting = problem.field
     return error
 

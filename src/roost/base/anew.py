@@ -30,6 +30,9 @@ _READ_IN_C = (
     "ATEN_", "C10_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_",
 )  # fmt: skip
 """Beginnings of names that native libraries read at their first use."""
+_HARMLESS = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
+"""Set by scikit-learn as it is imported. They tell whether a second OpenMP ends the process, and what one
+does in a fork; nothing is computed otherwise."""
 
 _ahead: Ahead | None = None
 
@@ -56,9 +59,13 @@ def start_if_needed(root: Path | None) -> None:
 
 
 def _variable(ahead: Ahead) -> str | None:
-    changed = (name for name in {*os.environ, *ahead.env} if os.environ.get(name) != ahead.env.get(name))
-    read = sorted(name for name in changed if name in ahead.variables or name.startswith(_READ_IN_C))
-    return f"the project sets {read[0]}, which is read when torch is imported" if read else None
+    changed = {name for name in {*os.environ, *ahead.env} if os.environ.get(name) != ahead.env.get(name)}
+    read = sorted(
+        name for name in changed - _HARMLESS if name in ahead.variables or name.startswith(_READ_IN_C)
+    )
+    return (
+        f"the project, or what it imports, sets {read[0]}, which torch reads at its start" if read else None
+    )
 
 
 def _file(ahead: Ahead, root: Path | None) -> str | None:

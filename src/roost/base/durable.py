@@ -232,10 +232,19 @@ def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> Non
     fsync_folder(path.parent)
 
 
-def make_folders(path: Path) -> None:
-    """Makes a folder with all those above it that are missing."""
-    for folder in reversed([path, *path.absolute().parents]):
-        if not folder.is_dir():
+def make_folders(path: Path, *, below: Path | None = None) -> None:
+    """Makes a folder with all those above it that are missing.
+
+    Args:
+        path: The folder.
+        below: This one is never made: what somebody has removed, as the package of a run, stays away.
+
+    Raises:
+        FileNotFoundError: ``below`` is not there.
+    """
+    above = below.absolute() if below is not None else None
+    for folder in reversed([path.absolute(), *path.absolute().parents]):
+        if not folder.is_dir() and (above is None or above in folder.parents):
             make_folder(folder, exist_ok=True)
 
 

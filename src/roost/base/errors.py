@@ -28,12 +28,9 @@ class RoostError(Exception):
         fix: str | None = None,
     ) -> None:
         self.message, self.setting, self.where, self.fix = message, setting, where, fix
-        text = message
-        if setting is not None:
-            text = f"{setting}: {text}"
-        if received is not _NOTHING:
-            text += f"; received {received!r}"
-        self.what = text
+        # What is wrong, where the setting is told beside, and with it.
+        self.said = message if received is _NOTHING else f"{message}; received {received!r}"
+        self.what = text = self.said if setting is None else f"{setting}: {self.said}"
         if where is not None:
             text += f" (at {where})"
         if fix is not None:

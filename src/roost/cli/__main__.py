@@ -12,6 +12,7 @@ import click
 from roost import __version__
 from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError
 from roost.cli import terminal
+from roost.lab.notices import listed
 
 COMMANDS = {
     "new": "Make a project from a template.",
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
+    listed.look(os.environ)  # whoever was killed with all who watched over it is told of by who comes next
     try:
         answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
     except click.ClickException as error:

@@ -14,9 +14,10 @@ def order(named: Sequence[str], *, held: bool | None = None, priority: int | Non
     from roost.operations.order import change
 
     had_daemon = presence.about(place.folder()) is not None
-    for task in change(named, held=held, priority=priority):
+    for task, was_so in change(named, held=held, priority=priority):
         back = ", held back" if task.held else ""
-        terminal.say(f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{back}")
+        said = f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{back}"
+        terminal.say(f"{said}; it was not held back" if was_so and held is False else said)
     if not had_daemon:
         terminal.say("the lab's daemon is started, for none ran")
     return 0

@@ -147,7 +147,13 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
         ]
         for one in sessions
     ]
-    return terminal.columns(header, rows)
+    return [*terminal.columns(header, rows), *map(_guard, (one for one in sessions if one.guard_lost))]
+
+
+def _guard(session: SessionShown) -> str:
+    went = "goes" if session.state == "running" else "went"
+    moment = terminal.moment(session.guard_lost)
+    return f"session {session.number}: its guard was killed at {moment}, and it {went} on unwatched"
 
 
 def _began_with(shown: Shown) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +117,21 @@ _BACKEND_KEYS = ("backend", "dist_backend", "distributed_backend")
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 
+_NUMBERS = ("lr", "weight_decay", "momentum", "dampening", "eps", "alpha", "rho", "lr_decay")
+"""Arguments of torch's own optimizers that are never text; the others only torch can tell."""
+
+
 def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[str], str | None]) -> None:
-    """A list is no learning rate, of whatever class; who writes one means a sweep."""
+    """A list is no learning rate, of whatever class; who writes one means a sweep. A text is no number of
+    torch's own optimizers: told here, and not once a card was waited for."""
     for name, optimizer in optimizers.items():
+        for argument in _NUMBERS if optimizer.class_.startswith("torch.optim.") else ():
+            value = optimizer.arguments.get(argument)
+            if isinstance(value, str) and "${" not in value:
+                key = f"optimizers.{name}.{argument}"
+                fix = f"write {value} without quotes" if _is_number(value) else f"write one: {key}=0.001"
+                what = "expected a number"
+                raise ConfigError(what, setting=key, received=value, where=where(key), fix=fix)
         found = optimizer.arguments.get("lr")
         if isinstance(found, list):
             key = f"optimizers.{name}.lr"
@@ -130,6 +143,13 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
                 where=where(key),
                 fix=f"write one; several make a sweep of `roost submit`: {sweep}",
             )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _check_devices(devices: Devices, where: Callable[[str], str | None]) -> None:

@@ -323,8 +323,8 @@ def _includes(located: Located) -> list[tuple[str, object]]:
     names = [] if given is None else given if isinstance(given, list) else [given]
     for name in names:
         if not isinstance(name, str) or "\0" in name:
-            where = located.where(("include",))
-            raise ConfigError("expected file names", setting="include", received=given, where=where)
+            fix, where = "write a.yaml, or [a.yaml, b.yaml]", located.where(("include",))
+            raise ConfigError("expected file names", setting="include", received=given, where=where, fix=fix)
     places = [("include", str(i)) if isinstance(given, list) else ("include",) for i in range(len(names))]
     return [(name, located.where(place)) for name, place in zip(names, places, strict=True)]
 

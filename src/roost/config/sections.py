@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.suggest import nearest
-from roost.config import synonyms
+from roost.config import examples, synonyms
 
 Where = Callable[[str], str | None]
 """Gives the place where a dotted key was set, such as ``config.yaml:12``."""
@@ -153,7 +153,10 @@ def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
         return _plain(part, value, key, where)
     if part.shape == "one":
         return read(part.struct, value, key=key, where=where)  # which says what is wrong
-    raise ConfigError(f"expected {expected(part.kind)}", setting=key, received=value, where=where(key))
+    fix = _WRITTEN[part.shape]
+    raise ConfigError(
+        f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+    )
 
 
 _HOLDS: dict[_Shape, type] = {"one": Mapping, "named": dict, "listed": list}
@@ -185,7 +188,9 @@ def _plain(part: _Part, value: Any, key: str, where: Where) -> Any:
         except msgspec.ValidationError:
             continue
     meant = synonyms.value(value, _choices(part.kind))
-    fix = f"did you mean {meant!r}?" if meant is not None else part.fix
+    fix = part.fix or examples.mend(part.kind, part.default, value)
+    if meant is not None:
+        fix = f"did you mean {meant!r}?"
     raise ConfigError(
         f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
     )
@@ -199,6 +204,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return tuple(one for inner in get_args(kind) for one in _choices(inner)) if is_made_of else ()
 
 
+_WRITTEN = {"named": "write a name, and its keys below it", "listed": "write a list, each item with its keys"}
 _WANTED = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
 
 

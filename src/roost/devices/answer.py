@@ -13,6 +13,8 @@ import msgspec
 from roost.devices.card import Card, User
 
 _MB = 2**20
+_ALONE, _PROHIBITED = (1, 3), 2
+"""Of nvmlComputeMode_t: the driver lets one process compute there, none."""
 _MIG = " MIG "
 
 
@@ -51,6 +53,7 @@ class _Gpu(_Part, kw_only=True):
     utilization: int | None = None
     temperature: int | None = None
     power_mw: int | None = None
+    compute_mode: int | None = None
     parts: list[_Part] | None = None
     error: str = ""
 
@@ -96,8 +99,17 @@ def _cards(gpu: _Gpu, owner: Callable[[int], str | None]) -> Iterator[Card]:
         utilization=gpu.utilization,
         temperature=gpu.temperature,
         power=gpu.power_mw / 1000 if gpu.power_mw is not None else None,
-        trouble=f"the driver says: {gpu.error}" if gpu.error else "",
+        trouble=_trouble(gpu),
+        exclusive=gpu.compute_mode in _ALONE,
     )
+
+
+def _trouble(gpu: _Gpu) -> str:
+    if gpu.error:
+        return f"the driver says: {gpu.error}"
+    if gpu.compute_mode == _PROHIBITED:
+        return "its compute mode is PROHIBITED (nvidia-smi -c DEFAULT opens it)"
+    return ""
 
 
 def _card(part: _Part, owner: Callable[[int], str | None]) -> Card:

@@ -50,6 +50,8 @@ class Card:
     """Why nothing may begin on it: it does not answer, or has failed. Empty: it is well."""
     part_of: str = ""
     """The UUID of the card whose MIG instance it is; empty: it is a whole one."""
+    exclusive: bool = False
+    """Whether the driver lets one process at a time compute on it (EXCLUSIVE_PROCESS): nobody shares it."""
 
     def __str__(self) -> str:
         room = f", {memory(self.free_mb)} of {memory(self.total_mb)} free" if self.total_mb else ""

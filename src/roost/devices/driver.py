@@ -65,6 +65,7 @@ class Driver:
                     handle, "TemperatureV", "Temperature", more=[nvml.NVML_TEMPERATURE_GPU]
                 ),
                 "power_mw": self._told(handle, "PowerUsage"),
+                "compute_mode": self._told(handle, "ComputeMode"),
                 "parts": self._parts(handle),
             }
         except nvml.NVMLError_NoPermission:

@@ -176,6 +176,8 @@ def _others(root: Path, card: Card, fd: int, asked: _Asked) -> list[Held]:
 def _has_room(card: Card, others: Sequence[Held], asked: _Asked) -> bool:
     if not others:
         return True
+    if card.exclusive:
+        return False
     parts = [lease.said.mb for lease in others]
     # Of a card that does not tell how large it is nobody knows whether two parts fit.
     if asked.mb is None or None in parts or not card.total_mb:

@@ -23,6 +23,8 @@ def why_not(
     held = [row[0] for row in connection.execute("SELECT mb FROM allocation WHERE card = ?", (card.id,))]
     if held and (mb is None or None in held):
         return f"the card {card.id} is held already"
+    if held and card.exclusive:
+        return f"the card {card.id} takes one process at a time, and is held already"
     if most_per_card is not None and len(held) >= most_per_card:
         return f"the card {card.id} has {len(held)} tasks already"
     room = card.total_mb - spare_mb - sum(held)

@@ -24,11 +24,11 @@ from roost.devices import providers
 from roost.lab import background, presence, safety, scheduler, wake
 from roost.lab.attempts import Attempts
 from roost.lab.executors.local import Local
-from roost.lab.forked import Template
+from roost.lab.forked import GuardTemplate
 from roost.lab.notices.errand import Errand
 from roost.lab.scheduler import Scheduler
 from roost.lab.store import Store
-from roost.lab.warm import Templates
+from roost.lab.warm import WarmTemplates
 
 _UNWATCHED_SECONDS = 0.5
 """How often tasks are looked at that cannot be waited for."""
@@ -54,11 +54,11 @@ class Daemon:
         self._folder = folder
         self._is_told_to_end = False
 
-    def run(self, ready_fd: int | None = None) -> None:
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until SIGTERM or SIGINT, or until its queue is no more the one that others find.
 
         Args:
-            ready_fd: Gets a line when everything that stands has been adopted; then it is closed.
+            ready: Called when everything that stands has been adopted.
 
         Raises:
             Refused: Another daemon has this queue, or it cannot be opened.
@@ -70,20 +70,20 @@ class Daemon:
                 presence.tell(self._folder)
                 queue = presence.identity(store.path)
                 is_in_place = functools.partial(presence.is_in_place, self._folder, lock_fd, queue)
-                self._run(store, is_in_place, ready_fd)
+                self._run(store, is_in_place, ready)
         finally:
             os.close(lock_fd)
 
-    def _run(self, store: Store, is_in_place: Callable[[], bool], ready_fd: int | None) -> None:
+    def _run(self, store: Store, is_in_place: Callable[[], bool], ready: Callable[[], None]) -> None:
         wakeup_fd = self._listen()
         with (
             closing(wake.listen(self._folder)) as bell,
             providers.watching() as ask,
-            closing(Template()) as template,
-            closing(Templates()) as templates,
+            closing(GuardTemplate()) as template,
+            closing(WarmTemplates()) as warm,
         ):
             template.open()  # it loads itself while what stands is adopted
-            executor = Local(template, templates)
+            executor = Local(template, warm)
             capacities = functools.partial(scheduler.capacities, store, ask)
             with (
                 closing(Attempts(store, executor, capacities)) as attempts,
@@ -91,8 +91,7 @@ class Daemon:
                 closing(Errand(store)) as errand,
             ):
                 attempts.settle()
-                if ready_fd is not None:
-                    background.ready(ready_fd)
+                ready()
                 longest = functools.partial(safety.longest_sleep, store)
                 self._serve(_Sleep(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
 
@@ -204,12 +203,11 @@ def _log(text: str) -> None:
 
 def main() -> int:
     """``daemon.py FOLDER [READY_FD]``."""
-    ready_fd = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    starter = background.Starter(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     try:
-        Daemon(Path(sys.argv[1])).run(ready_fd)
-    except RoostError as error:
-        print(error, file=sys.stderr, flush=True)
-        return error.exit_code
+        Daemon(Path(sys.argv[1])).run(starter.ready)
+    except (RoostError, OSError) as error:
+        return starter.failed(error)
     return 0
 
 

@@ -16,7 +16,8 @@ NOT_STARTED = "start"
 """Why a session failed whose worker did not come up: nothing of it has printed anything."""
 _STATES = ("succeeded", "failed", "stopped")
 
-_PROBABLY_MEMORY = "if nobody did that: the kernel, because memory ran out; `dmesg` tells"
+PROBABLY_MEMORY = " (if nobody did that: the kernel, because memory ran out; `dmesg` tells)"
+"""What is guessed of who was killed by SIGKILL, while nothing else tells it."""
 
 
 class Ending(NamedTuple):
@@ -83,7 +84,7 @@ def _of_command(status: int, *, asked_to_stop: bool, was_killed: bool) -> Ending
 def _crash(worker_status: int) -> Ending:
     if worker_status < 0:
         name = status_name(worker_status)
-        why = f" ({_PROBABLY_MEMORY})" if name == "SIGKILL" else ""
+        why = PROBABLY_MEMORY if name == "SIGKILL" else ""
         return Ending("crashed", 1, "signal", f"killed by {name}{why}")
     # A code to which roost gives a meaning must not claim it for a worker that did not say so.
     claims = worker_status in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)

@@ -21,6 +21,8 @@ _MOST_PROPOSED = 1000
 
 _Row = tuple[str, str, str, str]
 """id, name, package, state"""
+_Question = tuple[str, tuple[str, ...]]
+"""A condition of tasks, and its values."""
 
 
 def find(connection: sqlite3.Connection, text: str) -> str:
@@ -47,19 +49,22 @@ def find(connection: sqlite3.Connection, text: str) -> str:
 
 
 def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
-    """The id of the sweep that is meant by it, by its beginning, or by what its tasks are called together;
-    None if a task, or nothing, is meant.
+    """The id of the sweep that is meant by it, by its name, by its beginning, or by what its tasks are called
+    together; None if a task, or nothing, is meant. Of one name those that go on are meant before those that
+    have ended.
 
     Raises:
         UsageError: There are several, or tasks that it may mean as well.
     """
     typed = text.strip().encode(errors="replace").decode()
-    *exactly, beginning = _questions(typed)
-    if not typed or any(_ids(connection, *question) for question in exactly):
+    by_id, *by_name, beginning = _questions(typed)
+    if not typed or _ids(connection, *by_id):
         return None
-    sql = "SELECT DISTINCT sweep FROM task WHERE substr(sweep, 1, ?) = ?"
-    sweeps = [sweep for (sweep,) in connection.execute(sql, beginning[1])]
-    tasks = _ids(connection, *beginning)
+    sweeps, tasks = _named(connection, typed, by_name)
+    if not sweeps and not tasks:
+        sql = "SELECT DISTINCT sweep FROM task WHERE substr(sweep, 1, ?) = ?"
+        sweeps = [sweep for (sweep,) in connection.execute(sql, beginning[1])]
+        tasks = _ids(connection, *beginning)
     if not sweeps and not tasks:
         sweeps = _called(connection, typed)
     elif not sweeps:
@@ -72,6 +77,21 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
             fix="give the id of one, or enough of its beginning",
         )
     return sweeps[0] if sweeps else None
+
+
+def _named(
+    connection: sqlite3.Connection, name: str, questions: Iterable[_Question]
+) -> tuple[list[str], list[str]]:
+    """The sweeps of this name, and the tasks; those alone that go on, if one does."""
+    marks = ", ".join("?" * len(ENDED))
+    for also, states in ((f" AND state NOT IN ({marks})", ENDED), ("", ())):
+        sql = f"SELECT DISTINCT sweep FROM task WHERE sweep IS NOT NULL AND sweep_name = ?{also}"
+        sweeps = [sweep for (sweep,) in connection.execute(sql, (name, *states))]
+        found = (_ids(connection, f"{where}{also}", (*values, *states)) for where, values in questions)
+        tasks = dict.fromkeys(id for ids in found for id in ids)
+        if sweeps or tasks:
+            break
+    return sweeps, list(tasks)
 
 
 def _called(connection: sqlite3.Connection, typed: str) -> list[str]:
@@ -128,7 +148,7 @@ def _ids(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) ->
     return [id for (id,) in connection.execute(f"SELECT id FROM task WHERE {where}", values)]
 
 
-def _questions(text: str) -> list[tuple[str, tuple[str, ...]]]:
+def _questions(text: str) -> list[_Question]:
     return [
         ("id = ?", (text.lower(),)),
         ("name = ?", (text,)),

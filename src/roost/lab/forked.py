@@ -97,9 +97,10 @@ class Forked:
     __del__ = close  # not everyone who starts a run waits for its end
 
 
-class Template:
-    """The template of one daemon: started when it is first needed, and anew should it be gone. Whatever
-    happens to it, a guard that it has not given is started as usual, and those that it has given go on."""
+class GuardTemplate:
+    """The one template of a daemon for guards alone, whose workers start as usual (`lab.warm` keeps the
+    others): started when it is first needed, and anew should it be gone. Whatever happens to it, a guard that
+    it has not given is started as usual, and those that it has given go on."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,7 +153,7 @@ def ask(asked: socket.socket, fds: Sequence[int], *, tells: bool = False) -> For
 
     Args:
         asked: A connection to it.
-        fds: As for `Template.fork`.
+        fds: As for `GuardTemplate.fork`.
         tells: Whether the template will tell by this connection how the guard has ended; it is then for
             nothing else.
 

@@ -48,15 +48,26 @@ def main(warm: Warm | None = None) -> int:
         if os.getsid(0) != os.getpid():
             os.setsid()
         spec = Spec.from_json(sys.stdin.buffer.read())
-        code = run(spec, warm)
-        if spec.is_noticed:
-            from roost.lab.notices import alone
-
-            alone.tell_end(spec)
-        return code
+        return _run_noticed(spec, warm) if spec.is_noticed else run(spec, warm)
     except (OSError, ValueError, TypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+
+
+def _run_noticed(spec: Spec, warm: Warm | None) -> int:
+    from roost.lab.notices import place
+
+    entry = None
+    if os.access(place.file(spec.env), os.F_OK):
+        from roost.lab.notices import listed
+
+        entry = listed.enter(spec)
+    code = run(spec, warm)
+
+    from roost.lab.notices import alone  # what it needs costs the start nothing here
+
+    alone.tell_end(spec, entry)
+    return code
 
 
 def run(spec: Spec, warm: Warm | None = None) -> int:

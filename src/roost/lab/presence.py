@@ -80,3 +80,8 @@ def _introduced(folder: Path) -> About | None:
 def about(folder: Path) -> About | None:
     """The daemon that lives; None if there is none."""
     return background.about(folder / _ABOUT, About)
+
+
+def stop(folder: Path) -> About | None:
+    """Ends the daemon, as `background.stop` does. Raises RoostError if it does not end."""
+    return background.stop(folder / _ABOUT, About, "the lab's daemon")

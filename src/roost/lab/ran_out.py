@@ -6,7 +6,7 @@ import re
 import signal
 from typing import NamedTuple
 
-from roost.lab.ending import Ending
+from roost.lab.ending import PROBABLY_MEMORY, Ending
 
 _OF_THE_CARD = (
     "CUDA out of memory", "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "OutOfMemoryError:",
@@ -66,7 +66,7 @@ def named(end: Ending, tail: list[str], before: Kills | None, after: Kills | Non
 
 
 def _out_of(end: Ending, whose: str, how: str) -> Ending:
-    told = (end.error or "").partition(" (")[0] if end.reason == "signal" else end.error or ""
+    told = (end.error or "").removesuffix(PROBABLY_MEMORY)
     return end._replace(error=f"out of memory of {whose}: {told}" + ("" if how in told else f"; {how}"))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,12 +166,32 @@ class Remembered:
         with self._reading() as connection:
             return dict(connection.execute(f"SELECT state, count(*) FROM task {own} GROUP BY state", values))
 
+    def called(self, ids: Iterable[str]) -> dict[str, tuple[str, str, int]]:
+        """Of each of these tasks its name, its package, and how many have this name; nothing of one that is
+        not there."""
+        with self._reading() as connection:
+            known = connection.execute("SELECT id, name, package FROM task").fetchall()
+        numbers = Counter(name for _, name, _ in known)
+        of = set(ids)
+        return {id: (name, package, numbers[name]) for id, name, package in known if id in of}
+
+    def sizes(self) -> dict[str, int]:
+        """How many tasks each sweep has."""
+        with self._reading() as connection:
+            sql = "SELECT sweep, count(*) FROM task WHERE sweep IS NOT NULL GROUP BY sweep"
+            return dict(connection.execute(sql))
+
     def packages(self, states: Sequence[str]) -> list[tuple[str, str, str]]:
         """The id, the state and the package of each task in one of these states."""
         marks = ", ".join("?" * len(states))
         with self._reading() as connection:
             sql = f"SELECT id, state, package FROM task WHERE state IN ({marks}) ORDER BY seq"
             return list(connection.execute(sql, tuple(states)))
+
+    def identity(self) -> str:
+        """Eight characters that no other queue has, also none that is made anew in its place."""
+        with self._reading() as connection:
+            return f"{connection.execute('PRAGMA application_id').fetchone()[0]:08x}"
 
     def settings(self) -> dict[str, Any]:
         """How the lab is set, as far as somebody has set it."""

@@ -19,6 +19,7 @@ from roost.devices.leases import Busy
 from roost.lab.attempts import Attempts
 from roost.lab.executors.protocol import Executor
 from roost.lab.expectation import Expectations
+from roost.lab.explained import Explained
 from roost.lab.neighbours import Neighbours
 from roost.lab.policy.decide import Policy
 from roost.lab.policy.room import capacity_mb, shared_mb, spare_mb, usable
@@ -63,7 +64,7 @@ class Scheduler:
         self._standing, self._policy = Standing(store), Policy()
         self._neighbours = Neighbours()
         self._expectations = Expectations(store)
-        self._reasons: dict[str, str] = {}
+        self._explained = Explained(store)
         self._deaf_until = 0.0
 
     def run(self) -> float | None:
@@ -71,7 +72,7 @@ class Scheduler:
         nobody waits."""
         tasks = self._standing.look()
         if not tasks.pending:
-            self._reasons.clear()
+            self._explained.rest()
             self._neighbours.rest()
             self._policy = Policy()  # the last one keeps those of which it has decided
             return None
@@ -81,7 +82,7 @@ class Scheduler:
         by_id = {task.id: task for task in tasks.pending}
         cards = {card.id: card for card in state.cards}
         reasons = {**decision.reasons, **unseen}
-        self._explain(reasons)  # before the starts, which take their time
+        self._explained.tell(reasons, now=time.monotonic())  # before the starts, which take their time
         waits, has_ended = self._start(decision.placements, by_id, cards, state.rules)
         for id in decision.evictions:
             with suppress(Refused):  # it has ended meanwhile
@@ -90,8 +91,8 @@ class Scheduler:
             self._attempts.settle([])  # which passes it on
         if waits:
             reasons |= waits
-            self._explain(reasons)
-        patience = self._neighbours.answer(state, whole)
+            self._explained.tell(reasons, now=time.monotonic())
+        patience = min(self._neighbours.answer(state, whole), self._explained.left(time.monotonic()))
         return 0.0 if has_ended else min(patience, _next_look(tasks.pending, reasons, state.now))
 
     @property
@@ -200,7 +201,7 @@ class Scheduler:
         with self._store.together():
             for placement in placements:
                 chosen = [cards[id] for id in placement.cards]
-                self._reasons.pop(placement.task, None)  # to start takes it away, whatever follows
+                self._explained.forget(placement.task)  # to start takes it away, whatever follows
                 spare = max((spare_mb(card, rules) for card in chosen), default=0)
                 most = rules.most_per_card
                 try:
@@ -238,12 +239,6 @@ class Scheduler:
         except Raced:  # it is asked to end: that it has never begun is seen at the next look, which is soon
             self._attempts.look_at([begun])
         return why
-
-    def _explain(self, reasons: dict[str, str]) -> None:
-        new = {id: reason for id, reason in reasons.items() if self._reasons.get(id) != reason}
-        if new:
-            self._store.explain(new)
-        self._reasons = dict(reasons)
 
 
 def without_holders(card: Card, leases: Sequence[held.Held]) -> Card:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.lab import place, rows
 
-VERSION = 3
+VERSION = 4
 
 _ENVIRONMENT = """CREATE TABLE environment (
         number INTEGER PRIMARY KEY,
@@ -17,6 +18,7 @@ _ENVIRONMENT = """CREATE TABLE environment (
         variables BLOB NOT NULL)"""
 _OF_A_TASK = "environment INTEGER REFERENCES environment (number)"
 _AFTER_ANY = "\"after_any\" TEXT NOT NULL DEFAULT '[]'"
+_CALLED = '"sweep_name" TEXT'
 _OF_A_SWEEP = 'CREATE INDEX task_sweep ON task ("sweep") WHERE "sweep" IS NOT NULL'
 _WHO_HAS_IT = "CREATE INDEX task_environment ON task (environment) WHERE environment IS NOT NULL"
 
@@ -38,6 +40,7 @@ TABLES = (
         "after" TEXT NOT NULL,
         {_AFTER_ANY},
         "sweep" TEXT,
+        {_CALLED},
         "most_parallel" INTEGER,
         "held" INTEGER NOT NULL,
         "profile" TEXT NOT NULL,
@@ -85,6 +88,13 @@ TABLES = (
 """``plan``, and the environment without which nobody wants it, are last: a listing, which leaves them out,
 does not read past them."""
 
+
+def _name(connection: sqlite3.Connection) -> None:
+    """Gives the queue a number of its own, by which one that is made anew in its place is told from it."""
+    number = 1 + int.from_bytes(os.urandom(4), "big") % (2**31 - 1)
+    connection.execute(f"PRAGMA application_id = {number}")
+
+
 _Steps = Sequence[str | Callable[[sqlite3.Connection], None]]
 MIGRATIONS: dict[int, _Steps] = {
     1: (
@@ -99,6 +109,7 @@ MIGRATIONS: dict[int, _Steps] = {
         'ALTER TABLE task RENAME COLUMN "array" TO "sweep"',
         _OF_A_SWEEP,
     ),
+    3: (f"ALTER TABLE task ADD COLUMN {_CALLED}", _name),
 }
 """What makes the tables of the next version of those of this one."""
 
@@ -125,7 +136,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         if found == 0:
             path.chmod(0o600)
             connection.execute("PRAGMA journal_mode = WAL")
-            _apply(connection, TABLES)
+            _apply(connection, (_name, *TABLES))
         elif found < VERSION:
             _keep_copy(connection, _copy(path, found))
             _apply(connection, [step for n in range(found, VERSION) for step in MIGRATIONS[n]])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
 from roost.lab import cgroup, meeting, warm
-from roost.lab.forked import COMMAND, Forked, Template
+from roost.lab.forked import COMMAND, Forked, GuardTemplate
 from roost.lab.spec import Spec
 from roost.lab.template import FIRST_FD
 from roost.lab.tree import kill_tree
@@ -89,7 +89,7 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
 
 
 def begin(
-    spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0, template: Template | None = None
+    spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0, template: GuardTemplate | None = None
 ) -> Coming:
     """Starts the guard of one session, as `start` does, and waits for nothing.
 
@@ -120,7 +120,7 @@ def begin(
     return Coming(spec, child, ready_fd, timeout_seconds)
 
 
-def _guard(spec: Spec, template: Template | None) -> tuple[Guard, Spec]:
+def _guard(spec: Spec, template: GuardTemplate | None) -> tuple[Guard, Spec]:
     """The guard, and the session with the descriptors that this one has."""
     fds = [fd for fd in (spec.ready_fd, spec.lock_fd, *spec.lease_fds) if fd is not None]
     child = warm.fork(spec, fds) or (template.fork(fds) if template is not None else None)

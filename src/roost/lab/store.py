@@ -338,7 +338,8 @@ class Store(remembered.Remembered):
         """
         asked = {"held": held, "priority": priority}
         changes = {name: value for name, value in asked.items() if value is not None}
-        text = ", ".join(f"{name} {value}" for name, value in changes.items())
+        said = {"held": "held back" if held else "released", "priority": f"priority {priority}"}
+        text = ", ".join(said[name] for name in changes)
         with self._writing():
             task = self._unended(id)
             moved = self._replaced(task, task.state, changes, text, kind="changed")

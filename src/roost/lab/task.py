@@ -76,6 +76,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tasks that must have ended before, however."""
     sweep: str | None = None
     """The sweep that it is one of."""
+    sweep_name: str | None = None
+    """What that is called; None: by what its tasks are called together."""
     most_parallel: int | None = None
     """How many of its sweep may run at once."""
     held: bool = False

@@ -58,7 +58,7 @@ def serve(
     """
     gc.collect()
     gc.freeze()  # else each child would copy the pages of all that is loaded
-    own = _Template(listening, is_stale)
+    own = _Serving(listening, is_stale)
     while True:
         asking = own.poller.poll(None if seconds is None else seconds * 1000)
         if not asking and not own.has_guards:
@@ -68,8 +68,9 @@ def serve(
                 return
 
 
-class _Template:
-    """Who may ask, and the guards that have not ended yet, by the descriptors that tell of them."""
+class _Serving:
+    """A template at work: who may ask it, and the guards of its that have not ended yet, by the descriptors
+    that tell of them."""
 
     def __init__(self, listening: socket.socket | None, is_stale: Callable[[], bool]) -> None:
         self.poller = select.poll()

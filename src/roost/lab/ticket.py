@@ -59,7 +59,11 @@ def write(task: Task, lab: Path) -> None:
     Raises:
         OSError: It cannot be written; the package may be gone.
     """
-    _write(_path(task), task, lab)
+    path = _path(task)
+    for name in os.listdir(path.parent):  # noqa: PTH208  - for a fifth of the time of pathlib's
+        if name.startswith(f".{path.name}.") and durable.is_staging(name):
+            durable.discard(path.parent / name)  # of one who was killed: it is written under the queue's lock
+    _write(path, task, lab)
 
 
 def announce(task: Task, lab: Path) -> None:

@@ -89,7 +89,9 @@ def _connected(path: Path) -> socket.socket | None:
     return asked
 
 
-class _Template(NamedTuple):
+class _WarmTemplate(NamedTuple):
+    """A process that we have started, in which warm starts are forked (`lab.loaded`)."""
+
     process: subprocess.Popen[bytes]
     life: socket.socket
     """It ends when this is closed, so with whoever keeps it."""
@@ -109,11 +111,11 @@ class _Template(NamedTuple):
         self.process.wait()
 
 
-class Templates:
-    """The templates that a daemon keeps, for the environments that it has started workers with last."""
+class WarmTemplates:
+    """The warm templates that a daemon keeps, for the environments that it has started workers with last."""
 
     def __init__(self) -> None:
-        self._started: dict[str, _Template] = {}
+        self._started: dict[str, _WarmTemplate] = {}
         self._seen: deque[str] = deque(maxlen=_MOST_SEEN)
         self._hopeless: dict[str, float] = {}
         """Until when, in seconds of the monotonic clock: a package that was half installed is whole then."""
@@ -166,7 +168,7 @@ def _may_be_warm(spec: Spec) -> bool:
     return sys.platform == "linux" and is_worker and not (spec.ranks or spec.terminal or is_cold)
 
 
-def _started(spec: Spec, path: Path) -> _Template | None:
+def _started(spec: Spec, path: Path) -> _WarmTemplate | None:
     there = _connected(path)
     if there is not None:  # somebody else's will do
         there.close()
@@ -189,4 +191,4 @@ def _started(spec: Spec, path: Path) -> _Template | None:
         return None
     finally:
         its.close()
-    return _Template(process, ours, path, time.monotonic())
+    return _WarmTemplate(process, ours, path, time.monotonic())

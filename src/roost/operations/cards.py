@@ -11,7 +11,6 @@ import msgspec
 from roost.base import cores, process
 from roost.base.errors import NotFound, UsageError
 from roost.base.listed import listed
-from roost.base.moment import clock
 from roost.base.size import memory
 from roost.devices import held, providers
 from roost.devices.card import Card
@@ -73,6 +72,8 @@ class CardShown(msgspec.Struct, frozen=True, kw_only=True):
     power: float | None
     trouble: str
     part_of: str
+    exclusive: bool
+    """The driver lets one process at a time compute on it, so nobody shares it."""
     allowed: bool
     drained: bool
     windows: list[Window]
@@ -152,16 +153,14 @@ def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = 
         text: Which, as ``0,2``, or `ALL`; also of those that are not there any more when it is taken back.
         off: Take it back, that of a time too.
         window: Only what has ended before the first of these moments, or begins after the second one (unix
-            seconds), may run there. None: nothing begins from now on.
+            seconds, as `wanted.parse_window` gives them), may run there. None: nothing begins from now on.
 
     Raises:
-        UsageError: The list means no cards, or the time is none to come; then nothing was changed.
+        UsageError: The list means no cards; then nothing was changed.
         NotFound: There are no cards.
         RoostError: As `show`.
     """
     now = time.time()
-    if window is not None:
-        _require_to_come(window, now)
     cards = _chosen(text, "CARD")
     ids = [card.id for card in cards]
 
@@ -184,14 +183,6 @@ def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = 
 
 def _to_come(windows: Sequence[dict[str, Any]], now: float) -> list[dict[str, Any]]:
     return [window for window in windows if window["end"] > now]
-
-
-def _require_to_come(window: tuple[float, float], now: float) -> None:
-    begin, end = window
-    if end <= max(begin, now):
-        what = "is over" if end > begin else "is not after --from"
-        fix = "write when it ends: 08:00, 2026-11-22T08:00 or +2h"
-        raise UsageError(f"{what}, and nothing was changed", setting="--until", received=clock(end), fix=fix)
 
 
 def _to_keep_free(mb: int) -> int:
@@ -261,6 +252,7 @@ def _shown(
         power=card.power,
         trouble=rest.trouble,
         part_of=card.part_of,
+        exclusive=card.exclusive,
         allowed=rules.allowed is None or card.id in rules.allowed,
         drained=card.id in rules.drained,
         windows=[one for one in rules.reserved if one.card == card.id and one.end > time.time()],

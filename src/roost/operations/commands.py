@@ -18,7 +18,7 @@ from roost.lab.task import Task
 from roost.operations import lab
 from roost.operations.callers import callers_environment
 from roost.operations.meant import RUNS
-from roost.operations.queueing import Submitted, queued, require_free, task_of
+from roost.operations.queueing import NewTasks, queued, require_free, task_of
 from roost.operations.wanted import Wanted, require_possible
 from roost.package.package import Package
 
@@ -34,7 +34,7 @@ def submit_command(
     name: str | None = None,
     description: str | None = None,
     folder: Path | None = None,
-) -> Submitted:
+) -> NewTasks:
     """Queues a command, which runs where it was typed.
 
     Args:
@@ -62,7 +62,7 @@ def submit_command(
     require_possible([wanted.need])
     lab.ensure()
     made = (of_command(command, wanted, name=name, description=description, folder=folder) for _ in range(1))
-    return Submitted(queued(made))
+    return NewTasks(queued(made))
 
 
 def of_command(

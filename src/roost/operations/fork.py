@@ -23,7 +23,7 @@ from roost.operations import intact
 from roost.operations.continue_ import device_before, higher_limit, limit_of
 from roost.operations.ranks import Asked, Decided, as_before, decide
 from roost.operations.run import alone
-from roost.operations.starting import Started, begin, require_possible, take
+from roost.operations.starting import Started, begin, first_request, require_possible, take
 from roost.package import (
     checkpoint,
     environment,
@@ -316,19 +316,14 @@ def _fill(source: Package, info: Info, path: Path, folder: Path) -> None:
 
 
 def _session(plan: _Plan, request: ForkRequest) -> dict[str, Any]:
-    """The first session's request. What is changed is in args.json already."""
-    return {
-        "kind": "train",
-        "command": list(request.command),
-        "overrides": [],
-        "checkpoint": None,
-        "project": str(plan.project),
-        **plan.decided.request,
-        "description": request.description,
-        "force": False,
-        "inexact": plan.inexact,
-        "terminal": request.terminal,
-    }
+    body = first_request(
+        plan.project,
+        plan.decided.request,
+        command=request.command,
+        description=request.description,
+        terminal=request.terminal,
+    )
+    return {**body, "inexact": plan.inexact}
 
 
 _INSIDE = (

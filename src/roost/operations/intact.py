@@ -94,6 +94,7 @@ class _SessionRecord(msgspec.Struct):
     reason: str | None = None
     error: str | None = None
     peak_memory_mb: float | None = None
+    guard_lost: _Time | None = None
 
     def __post_init__(self) -> None:
         if self.state in ("starting", "running") and (self.host is None or self.pid is None):

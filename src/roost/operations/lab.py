@@ -128,13 +128,11 @@ def start() -> About:
     folder = place.folder()
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.undisturbed(folder):
-        failed = background.start(command, folder / LOG, seconds=_START_SECONDS)
+        failed = background.start(command, folder / LOG, what="the lab's daemon", seconds=_START_SECONDS)
     found = presence.about(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
-        said, kind = (failed.said, failed.kind) if failed is not None else ("", RoostError)
-        why, _, own_fix = (said or f"it said nothing within {_START_SECONDS:g} s").partition(". To mend it: ")
-        fix = own_fix or "try again; its log may tell more"
-        raise kind(f"the lab's daemon did not start: {why}", where=folder / LOG, fix=fix)
+        gone = RoostError("the lab's daemon has ended already", where=folder / LOG, fix="start it again")
+        raise failed or gone
     return found
 
 
@@ -144,10 +142,7 @@ def stop() -> About | None:
     Raises:
         RoostError: It does not end.
     """
-    found = presence.about(place.folder())
-    if found is not None:
-        background.end(found, "the lab's daemon")
-    return found
+    return presence.stop(place.folder())
 
 
 def status() -> Status:

@@ -55,6 +55,12 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
     return [one.entry.row for one in search([Found(folder, *one) for one in found.items()], query)]
 
 
+def looked_in(directory: Path | str | None = None) -> Path:
+    """The folder whose packages are listed; arguments and errors as of `list_packages`."""
+    folder, _ = _meant(directory)
+    return folder
+
+
 def _meant(directory: Path | str | None) -> tuple[Path, dict[str, Entry]]:
     given = Path(directory if directory is not None else ".").absolute()
     if not given.is_dir():
@@ -143,9 +149,10 @@ def _write(index: Path, content: _Index) -> None:
 
 def save(path: Path, data: bytes) -> None:
     """Replaces a file of the cache. Where that is not possible (the disk is full, the home is read-only) the
-    next look takes longer."""
+    next look takes longer; so it does after a power cut: nobody waits here for the disk, and whoever reads a
+    file of the cache finds out whether it is whole."""
     from roost.base import durable
 
     with suppress(OSError):
         durable.make_folders(path.parent)
-        durable.write(path, data)
+        durable.write_soon(path, data)

@@ -17,7 +17,7 @@ from roost.lab import database, place, presence
 from roost.lab.policy.words import HELD
 from roost.lab.store import Store
 from roost.lab.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
-from roost.operations import told
+from roost.operations.told import Told
 from roost.package import progress
 
 _MOST_ENDED = 5
@@ -48,6 +48,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Those that must have ended before, however."""
     sweep: str | None
     """The sweep that it is one of."""
+    sweep_name: str | None
+    """What that is called; None: by what its tasks are called together."""
     num_cards: int
     cores: int | None
     """Of the CPU, of a task without cards; None: it counts as one."""
@@ -87,7 +89,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     short: str
     tasks: tuple[TaskRow, ...]
-    """At least two."""
+    """At least two; of a list of some states, or of one user, not all."""
+    total: int
+    """How many it has."""
 
     def seconds(self, now: float) -> float:
         """How long it takes since it was submitted, until the last of its tasks has ended."""
@@ -96,8 +100,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What all are called by, up to the key whose values differ first: ``try_lr`` of ``try_lr-1e-3`` and
-        ``try_lr-1e-4``."""
+        """That it was given; else what all are called by, up to the key whose values differ first: ``lr`` of
+        ``lr-1e-3`` and ``lr-1e-4``."""
+        if (given := self.tasks[0].sweep_name) is not None:
+            return given
         common = os.path.commonprefix([task.name for task in self.tasks])  # noqa: RUF071  - they are no paths
         before, line, last = common.rpartition("_")
         return f"{before}{line}{last.partition('-')[0]}".rstrip("_")
@@ -147,10 +153,10 @@ def list_tasks(
             found = store.tasks(states=states or None, user=user)
         else:
             found = _newer(store, user, most_waiting)
-        ids = [id for task in found for id in (task.id, task.sweep) if id]
-        short = store.beginnings([*ids, *told.ids_in(task.reason for task in found)])
+        short = store.beginnings(id for task in found for id in (task.id, task.sweep) if id)
+        told = Told(store, (task.reason for task in found))
     now = time.time()
-    return [_row(task, short, now) for task in found]
+    return [_row(task, short, told.said(task.reason) if task.reason else "", now) for task in found]
 
 
 def not_shown(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int, int]:
@@ -200,13 +206,15 @@ def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     if not sweeps:
         return list(rows)
     with Store.open() as store:
-        short = store.beginnings(sweeps)
+        short, sizes = store.beginnings(sweeps), store.sizes()
     found: list[TaskRow | Sweep] = []
     for row in rows:
         if row.sweep is None or row.sweep not in sweeps:
             found.append(row)
         elif row is sweeps[row.sweep][0]:
-            found.append(Sweep(id=row.sweep, short=short[row.sweep], tasks=tuple(sweeps[row.sweep])))
+            tasks = tuple(sweeps[row.sweep])
+            total = sizes.get(row.sweep, len(tasks))
+            found.append(Sweep(id=row.sweep, short=short[row.sweep], tasks=tasks, total=total))
     return found
 
 
@@ -231,14 +239,14 @@ def _newer(store: Store, user: str | None, most_waiting: int | None) -> list[Tas
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
 
-def _row(task: Task, short: Mapping[str, str], now: float) -> TaskRow:
+def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskRow:
     need = task.need
     return TaskRow(
         short=short[task.id],
         num_cards=need.cards,
         cores=need.cores,
         memory_mb=task.reserved_mb if task.cards else need.memory_mb,
-        reason=told.shortened(task.reason, short) if task.reason else "",
+        reason=reason,
         whole=need.whole,
         time_limit=need.time_limit,
         opportunistic=need.opportunistic,

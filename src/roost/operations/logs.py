@@ -62,6 +62,23 @@ def logs(
         yield from _attempts(first, opened, task.id)
 
 
+def silence(package: Path | str) -> str:
+    """Why a package has printed nothing, in one line.
+
+    Args:
+        package: As of `logs`.
+
+    Raises:
+        NotFound, UsageError: As `logs`.
+    """
+    found = meant.package_of(package)
+    begun = Package.open(found).sessions()
+    if begun:
+        return f"it has printed nothing{' yet' if begun[-1].state in ('starting', 'running') else ''}"
+    task = meant.unended(found)
+    return "it never began" if task is None else f"it has not begun yet: `roost why {task.id}` says why"
+
+
 def _until_begun(package: Path, id: str) -> Iterator[bytes]:
     """Empty pieces while a task waits for its first attempt."""
     while _task(id).state in (PENDING, STARTING) and not _has_begun(package, id):

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from roost.base.errors import NotFound, Refused
 from roost.lab import finding, place, presence
@@ -77,8 +78,17 @@ def ask_to_end(named: str, *, now: bool = False) -> list[Task]:
     return found
 
 
-def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> list[Task]:
-    """Holds tasks back, lets them go, or gives them another priority; gives them as they are then.
+class Changed(NamedTuple):
+    """What became of one task."""
+
+    task: Task
+    """As it is then."""
+    was_so: bool
+    """There was nothing to change."""
+
+
+def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> list[Changed]:
+    """Holds tasks back, lets them go, or gives them another priority.
 
     Args:
         named: Tasks, as `meant.tasks` finds them. All are looked up before the first is changed.
@@ -94,9 +104,17 @@ def change(named: Sequence[str], *, held: bool | None = None, priority: int | No
     tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(meant.tasks(one), one)}
     _require_fitting_daemon()
     with lab.changed() as store, store.together():
-        changed = [store.change(id, held=held, priority=priority) for id in tasks]
+        changed = [_changed(store, id, held, priority) for id in tasks]
     lab.ensure()
     return changed
+
+
+def _changed(store: Store, id: str, held: bool | None, priority: int | None) -> Changed:
+    task = store.task(id)
+    is_so = held in (None, task.held) and priority in (None, task.priority)
+    if is_so and task.state not in ENDED:
+        return Changed(task, was_so=True)
+    return Changed(store.change(id, held=held, priority=priority), was_so=False)
 
 
 def _require_fitting_daemon() -> None:

@@ -28,15 +28,17 @@ _THREADS = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """What waits now."""
+class NewTasks:
+    """Tasks that wait now, by what was asked."""
 
     tasks: Sequence[Task]
     notes: Sequence[str] = ()
     """What a person should hear about it, one line each."""
 
 
-def task_of(package: Package, plan: Plan, wanted: Wanted, *, sweep: str | None = None) -> Task:
+def task_of(
+    package: Package, plan: Plan, wanted: Wanted, *, sweep: str | None = None, sweep_name: str | None = None
+) -> Task:
     """The row of a package that waits."""
     now = time.time()
     if wanted.need.cores is not None and _THREADS not in plan.env:
@@ -59,6 +61,7 @@ def task_of(package: Package, plan: Plan, wanted: Wanted, *, sweep: str | None =
         after=tuple(wanted.after),
         after_any=tuple(wanted.after_any),
         sweep=sweep,
+        sweep_name=sweep_name,
         most_parallel=wanted.most_parallel,
         retries=wanted.retries,
         profile=profile,

@@ -17,7 +17,7 @@ from roost.config import layers
 from roost.operations import intact
 from roost.operations.continue_ import ContinueRequest, continue_, finished
 from roost.operations.ranks import Asked, Decided, decide
-from roost.operations.starting import Started, begin, require_possible, take
+from roost.operations.starting import Started, begin, first_request, require_possible, take
 from roost.package import checkpoint, gate, names, snapshot
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
@@ -151,19 +151,14 @@ def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Sta
 
 
 def _session(request: RunRequest, plan: PreparedTraining, decided: Decided) -> dict[str, Any]:
-    """The first session's request. Its overrides are in args.json already."""
-    return {
-        "kind": "train",
-        "command": list(request.command),
-        "overrides": [],
-        "checkpoint": None,
-        "project": str(plan.project),
-        **decided.request,
-        "description": plan.description,
-        "force": False,
-        "initialize": request.initialize,
-        "terminal": request.terminal,
-    }
+    return first_request(
+        plan.project,
+        decided.request,
+        command=request.command,
+        description=plan.description,
+        initialize=request.initialize,
+        terminal=request.terminal,
+    )
 
 
 def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:

@@ -35,7 +35,6 @@ from roost.package.predictions import Meta
 from roost.package.sessions import Session
 from roost.package.skipped import Skipped
 
-_SAMPLE = "sample"
 _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}
 
 
@@ -62,6 +61,8 @@ class SessionShown:
     peak_memory_mb: float | None
     warm: bool
     """Whether its worker was forked from one that had imported torch already."""
+    guard_lost: float | None
+    """When somebody killed the process that watches over it, and it went on without; unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ def _redacted(command: Sequence[str]) -> str:
     """The command line in one: a credential may be spread over several arguments."""
     parts = list(command)
     for at, option in enumerate(command[:-1]):
-        if option.startswith("-") and _SAMPLE not in environment.redact(f"{option}={_SAMPLE}"):
+        if option.startswith("-") and environment.is_secret(option):
             parts[at + 1] = "***"  # `--token VALUE`: only a text with = or : is known as one by itself
     return environment.redact(" ".join(parts))
 
@@ -261,6 +262,7 @@ def _session(session: Session) -> SessionShown:
         description=request.get("description"),
         peak_memory_mb=record.get("peak_memory_mb"),
         warm=record.get("warm") is True,
+        guard_lost=record.get("guard_lost"),
     )
 
 

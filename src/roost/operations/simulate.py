@@ -38,10 +38,16 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cards: _Count = 1
     memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
     """Of each card; left out: whole cards."""
+    cores: Annotated[int, Meta(ge=1, le=2**20)] | None = None
+    """Of a task without cards; left out: one."""
     whole: bool = False
     limit: Annotated[float, Meta(gt=0, le=_LONGEST)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
     opportunistic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cores is not None and self.cards:
+            raise ValueError("`cores` is of a task without cards, whose `cards` is 0")
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -59,6 +65,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     time_limit: float | None
     priority: int
     opportunistic: bool
+    cores: int | None = None
+    """An older list does not tell it."""
 
 
 class History(NamedTuple):
@@ -78,7 +86,7 @@ class SimulateRequest(Struct, frozen=True, kw_only=True):
         tasks: How many are made up.
         seed: Of what is made up.
         most_per_card: How many tasks may share a card; None: as many as fit.
-        cores: How many tasks of the CPU run at once.
+        cores: How many tasks of the CPU have together.
     """
 
     history: Path | None = None
@@ -154,7 +162,7 @@ def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda t
     decisions = 0
     for _ in lab.passes():
         decisions += 1
-        tell(f"{len(lab.states)} of {len(entries)} tasks")
+        tell(f"{lab.ended} of {len(entries)} tasks")
     return _summary(lab, decisions, left_out)
 
 
@@ -201,6 +209,7 @@ def _of_list(data: bytes, path: Path) -> History:
                 name=one.name,
                 cards=one.num_cards,
                 memory_mb=one.memory_mb,
+                cores=one.cores,
                 whole=one.whole,
                 limit=one.time_limit,
                 priority=one.priority,
@@ -251,6 +260,7 @@ def _job(number: int, entry: Entry) -> Job:
     need = Need(
         cards=entry.cards,
         memory_mb=entry.memory_mb,
+        cores=entry.cores,
         whole=entry.whole,
         time_limit=entry.limit,
         opportunistic=entry.opportunistic,

@@ -139,6 +139,39 @@ def _begun(
     return Started(package.path, running, begun.supervised.process, notes=ends.notes)
 
 
+def first_request(
+    project: Path,
+    computing: Mapping[str, Any],
+    *,
+    command: Sequence[str],
+    description: str | None,
+    initialize: bool = False,
+    terminal: str = "",
+) -> dict[str, Any]:
+    """The request of a new package's first session; what was asked of its settings is in its args.json.
+
+    Args:
+        project: The folder of its code.
+        computing: The part that tells what it computes with.
+        command: As it was typed.
+        description: A few words of the user.
+        initialize: Whether it ends at step 0.
+        terminal: The terminal that it has for itself, if any.
+    """
+    return {
+        "kind": "train",
+        "command": list(command),
+        "overrides": [],
+        "checkpoint": None,
+        "project": str(project),
+        **computing,
+        "description": description,
+        "force": False,
+        "initialize": initialize,
+        "terminal": terminal,
+    }
+
+
 def planned(body: Mapping[str, Any], settings: Settings) -> Plan:
     """What is started for a training.
 

@@ -22,10 +22,10 @@ from roost.lab.task import Task, new_id
 from roost.operations import intact, lab, making, planning, sweep
 from roost.operations.check import CheckRequest
 from roost.operations.continue_ import ContinueRequest, device_before, higher_limit, next_session
-from roost.operations.queueing import Submitted, queued, require_free, require_unqueued, task_of
+from roost.operations.queueing import NewTasks, queued, require_free, require_unqueued, task_of
 from roost.operations.ranks import Asked, as_before
-from roost.operations.starting import planned, take
-from roost.operations.wanted import Wanted, require_possible, with_memory_before
+from roost.operations.starting import first_request, planned, take
+from roost.operations.wanted import Wanted, require_possible, with_share_before
 from roost.package import names
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
@@ -60,7 +60,7 @@ def _unheard(_: str) -> None:
     return None
 
 
-def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) -> Submitted:
+def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) -> NewTasks:
     """Makes the package of each training, all or none, and queues them.
 
     Args:
@@ -77,7 +77,7 @@ def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) ->
     """
     prepared = _prepared(request, tell)
     lab.ensure()  # before anything is made: its daemon may be of another version
-    return Submitted(queued(_made(prepared, request.command, tell)), prepared[0].plan.left_out())
+    return NewTasks(queued(_made(prepared, request, tell)), prepared[0].plan.left_out())
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -101,7 +101,7 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
     ]
 
 
-def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
+def submit_continue(request: ContinueRequest, wanted: Wanted) -> NewTasks:
     """Queues the next session of a package, checked as `continue` does.
 
     Args:
@@ -133,13 +133,13 @@ def submit_continue(request: ContinueRequest, wanted: Wanted) -> Submitted:
         if given is None and _was_on_cpu(package):
             wanted = replace(wanted, cards_as_usual=False)
         wanted = _as_set(replace(wanted, strategy=asked.strategy), ready.settings).with_cards(devices)
-        wanted, notes = with_memory_before(wanted, package.path)
+        wanted, notes = with_share_before(wanted, package.path)
         require_possible([wanted.need])
         computing = planning.computing(wanted, ready.settings, devices=devices, where=ready.where)
         session = planned(ready.body(computing), ready.settings)
         lab.ensure()
         notes = [*notes, *ready.announce()]
-        return Submitted(queued([task_of(package, session, wanted)], is_new=False), notes)
+        return NewTasks(queued([task_of(package, session, wanted)], is_new=False), notes)
 
 
 def _prepared(request: SubmitRequest, tell: Callable[[str], None]) -> list[Prepared]:
@@ -176,18 +176,10 @@ def _one(
             fix="use roost run",
         )
     wanted = _as_set(request.wanted, settings).with_cards(settings.devices)
-    body = {
-        "kind": "train",
-        "command": list(request.command),
-        "overrides": [],
-        "checkpoint": None,
-        "project": str(plan.project),
-        **planning.computing(wanted, settings, devices=settings.devices, where=config.where),
-        "description": plan.description,
-        "force": False,
-        "initialize": False,
-        "terminal": "",
-    }
+    if like is None:  # before its settings are compared with cards that no machine has
+        require_possible([wanted.need])
+    computing = planning.computing(wanted, settings, devices=settings.devices, where=config.where)
+    body = first_request(plan.project, computing, command=request.command, description=plan.description)
     return Prepared(plan, _name(request, overrides), wanted, planned(body, settings))
 
 
@@ -200,13 +192,13 @@ def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
 
 
 def _made(
-    prepared: Sequence[Prepared], command: Sequence[str], tell: Callable[[str], None]
+    prepared: Sequence[Prepared], request: SubmitRequest, tell: Callable[[str], None]
 ) -> Iterator[Task]:
-    sweep_id = new_id(time.time()) if len(prepared) > 1 else None
+    sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
-    with contextlib.closing(making.packages(plans, command=command, tell=tell)) as packages:
+    with contextlib.closing(making.packages(plans, command=request.command, tell=tell)) as packages:
         for one, package in zip(prepared, packages, strict=True):
-            yield task_of(package, one.session, one.wanted, sweep=sweep_id)
+            yield task_of(package, one.session, one.wanted, sweep=sweep_id, sweep_name=sweep_name)
 
 
 def _name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:

@@ -6,12 +6,14 @@ import json
 import math
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from roost.base.errors import CheckpointError, NotFound
 from roost.base.handover import EARLY_STOP, TIME_LIMIT
 from roost.lab import ticket
+from roost.lab.task import ENDED
 from roost.operations import intact
 from roost.operations.intact import DamagedPackage
 from roost.operations.row import Row
@@ -41,10 +43,11 @@ def _row(path: Path) -> Row:
     rule = _best_rule(path)
     metric, last = _newest_value(path, found, rule.get("monitor"))
     ended = found[-1] if found else None
+    tickets = ticket.read_all(path)
     parent = next(iter(lineage.of_request(request)), None)
     return Row(
         name=intact.printable(path.name),
-        state=ended.state if ended else "new",
+        state=ended.state if ended else _unbegun(tickets),
         step=seen.step if seen else None,
         total_steps=(seen.total_steps or None) if seen else None,
         epoch=seen.epoch if seen else None,
@@ -59,7 +62,7 @@ def _row(path: Path) -> Row:
         description=request.get("description"),
         parent=parent.package if parent is not None else None,
         parent_step=parent.step if parent is not None else None,
-        group=_group(path),
+        group=_group(path, tickets),
     )
 
 
@@ -68,8 +71,14 @@ def _reason(ended: Session) -> str | None:
     return reason if ended.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT) else None
 
 
-def _group(path: Path) -> str | None:
-    sweeps = [one.task.sweep for one in ticket.read_all(path) if one.task.sweep is not None]
+def _unbegun(tickets: Sequence[ticket.Ticket]) -> str:
+    """A task may end before its first session, when somebody stops it while it waits."""
+    states = [one.task.state for one in tickets]
+    return states[-1] if states and all(state in ENDED for state in states) else "new"
+
+
+def _group(path: Path, tickets: Sequence[ticket.Ticket]) -> str | None:
+    sweeps = [one.task.sweep for one in tickets if one.task.sweep is not None]
     if not sweeps:
         return None
     values = {name: value for name, value in intact.load(path, "args.json").items() if name != "seed"}

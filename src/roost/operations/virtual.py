@@ -14,7 +14,7 @@ from roost.devices.usage import HALF_LIFE_SECONDS
 from roost.lab.policy.decide import Policy
 from roost.lab.policy.room import capacity_mb
 from roost.lab.policy.state import Decision, Placement, Rules, State
-from roost.lab.task import RUNNING, SUCCEEDED, Task
+from roost.lab.task import PENDING, RUNNING, STOPPED, SUCCEEDED, Task
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Ledger:
 class Lab:
     """Runs jobs to their end.
 
-    A task ends after its time or at its limit. One that makes room for others goes on later where it was.
-    Tasks do not fail.
+    A task succeeds after its time, or is stopped at its limit. One that makes room for others goes on later
+    where it was. Tasks do not fail.
 
     Args:
         jobs: Whatever their order.
@@ -87,6 +87,10 @@ class Lab:
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}
         self.states: dict[str, str] = {}
+        """Of all that were submitted."""
+        self.ended = 0
+        """So many have."""
+        self._waited_for = {other for job in self.jobs.values() for other in job.task.others}
         self.ledger = Ledger()
         self._rates: defaultdict[str, float] = defaultdict(float)
         self._events = [(job.task.submitted, job.task.id) for job in self.jobs.values()]
@@ -125,7 +129,7 @@ class Lab:
             live=list(self.live.values()),
             cards=self.cards,
             usage=dict(self.ledger.decayed),
-            states=self.states,
+            states={id: self.states[id] for id in self._waited_for if id in self.states},
             rules=self.rules,
         )
 
@@ -140,11 +144,20 @@ class Lab:
             if id in self.live:
                 # Of one that was stopped and started again this may be the end that it would have had.
                 if self._end_of(id) <= self.now:
-                    self._leave(id)
-                    self.states[id] = SUCCEEDED
-                    job.ended = self.now
-            elif id not in self.states and id not in self.pending:
-                self.pending[id] = job.task
+                    self._end(job)
+            elif id not in self.states:
+                self._wait(job.task)
+
+    def _wait(self, task: Task) -> None:
+        self.pending[task.id] = task
+        self.states[task.id] = PENDING
+
+    def _end(self, job: Job) -> None:
+        id, limit = job.task.id, job.task.need.time_limit
+        self._leave(id)
+        self.states[id] = SUCCEEDED if limit is None or job.seconds <= limit else STOPPED
+        self.ended += 1
+        job.ended = self.now
 
     def _end_of(self, id: str) -> float:
         task = self.live[id]
@@ -161,6 +174,7 @@ class Lab:
         self.live[task.id] = msgspec.structs.replace(
             task, state=RUNNING, cards=placement.cards, reserved_mb=placement.mb, started=self.now
         )
+        self.states[task.id] = RUNNING
         self._rates[task.user] += self._share(placement)
         heapq.heappush(self._events, (self._end_of(task.id), task.id))
 
@@ -179,5 +193,5 @@ class Lab:
         assert task.started is not None
         job.seconds -= self.now - task.started
         self._leave(id)
-        self.pending[id] = job.task
+        self._wait(job.task)
         heapq.heappush(self._events, (self.now, ""))  # the room that it leaves is looked at

@@ -23,6 +23,7 @@ from roost.lab.remembered import RULES
 from roost.lab.store import Store
 from roost.lab.task import Need, Task
 from roost.operations import lab
+from roost.operations.told import Told
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices
@@ -84,9 +85,9 @@ class Wanted:
         """
         if self.after:
             with lab.opened() as store:
-                states = store.states(list(self.after))
+                states, told = store.states(list(self.after)), Told(store, self.after)
             for other in self.after:
-                arrival.require_hope(other, states.get(other))
+                arrival.require_hope(told.said(other), states.get(other))
 
     def with_cards(self, devices: Devices | None) -> Wanted:
         """With the number of cards, where nobody has said it.
@@ -142,27 +143,31 @@ def require_possible(needs: Sequence[Need]) -> None:
             raise Refused(f"the task could never start: it {why}", fix=f"ask for less; `{listed}` {verb}")
 
 
-def with_memory_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]]:
-    """With as much of each card as the package's last task asked for, where nobody has said it; and what a
-    person should hear of that.
+def with_share_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]]:
+    """With as much of each card, or as many cores, as the package's last task asked for, where nobody has
+    said it; and what a person should hear of that.
 
     Args:
         wanted: What is asked; the number of cards is known.
         package: The package.
     """
     need = wanted.need
-    if not need.cards or need.whole or need.memory_mb is not None:
+    if need.whole or need.memory_mb is not None or need.cores is not None:
         return wanted, []
     try:
         with lab.opened() as store:
             before = store.find(str(package)).need
     except NotFound:  # it was never a task
         return wanted, []
-    if not before.whole and before.memory_mb is None:
+    if not need.cards and before.cores is not None:
+        need = msgspec.structs.replace(need, cores=before.cores)
+        asked, other = before.cores_in_words, "--cpus"
+    elif need.cards and (before.whole or before.memory_mb is not None):
+        need = msgspec.structs.replace(need, whole=before.whole, memory_mb=before.memory_mb)
+        asked = "whole cards" if need.memory_mb is None else f"{memory(need.memory_mb)} of each card"
+        other = "-m" if need.memory_mb is None else "-m or --whole"
+    else:
         return wanted, []
-    need = msgspec.structs.replace(need, whole=before.whole, memory_mb=before.memory_mb)
-    asked = "whole cards" if need.memory_mb is None else f"{memory(need.memory_mb)} of each card"
-    other = "-m" if need.memory_mb is None else "-m or --whole"
     return replace(wanted, need=need), [f"{asked}, as the task before; {other} says otherwise"]
 
 
@@ -217,11 +222,11 @@ def parse_window(begin: str | None, end: str | None, *, off: bool = False) -> tu
 
     Args:
         begin: As for `parse_begin`; None: now.
-        end: Likewise, the next one after ``begin``.
+        end: Likewise, the next one after ``begin``, from which ``+2h`` counts.
         off: All of it is taken back: then there are none.
 
     Raises:
-        UsageError: One is no moment, or they do not go together.
+        UsageError: One is no moment, they do not go together, or all of it is over.
     """
     if off and (begin or end):
         raise UsageError("--off takes all of it back", fix="leave out --from and --until")
@@ -231,7 +236,13 @@ def parse_window(begin: str | None, end: str | None, *, off: bool = False) -> tu
         raise UsageError("--from needs an end", received=f"--from {begin}", fix="add --until 08:00")
     now = time.time()
     first = parse_begin(begin, now=now, setting="--from") if begin is not None else now
-    return first, parse_begin(end, now=first, setting="--until")
+    last = parse_begin(end, now=first, setting="--until")
+    if last <= max(first, now):
+        is_over = begin is None or last > first
+        what = "is over" if is_over else f"is not after --from {begin}"
+        fix = "write when it ends: 08:00, 2026-11-22T08:00, or +2h, which counts from --from"
+        raise UsageError(f"{what}, and nothing was changed", setting="--until", received=end, fix=fix)
+    return first, last
 
 
 def _at(day: str | None, hour: int, minute: int, now: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -17,8 +18,10 @@ from roost.lab.remembered import Event
 from roost.lab.store import Store
 from roost.lab.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.transitions import ASKED
-from roost.operations import meant, told
+from roost.operations import meant
 from roost.operations.list_tasks import card_numbers
+from roost.operations.told import Told
+from roost.package import sessions
 
 
 class Happened(msgspec.Struct, frozen=True):
@@ -42,6 +45,9 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     """One line; never empty."""
     command: list[str]
     """Of a command of the user, with its arguments; else empty."""
+    can_go_on: bool
+    """Whether `roost continue` would go on where it ended: a training that did not succeed, with which nobody
+    has gone on since."""
     events: list[Happened]
     """The oldest first; the oldest of all tasks' are forgotten."""
 
@@ -63,14 +69,14 @@ def why(text: str) -> list[Why]:
     with Store.open() as store:
         events = {task.id: store.events(task=task.id) for task in tasks}
         texts = [text for task in tasks for text in (task.reason, *(event.text for event in events[task.id]))]
-        short = store.beginnings(told.ids_in(texts))
-    return [_of(task, events[task.id], numbers, short, is_watched=is_watched) for task in tasks]
+        told = Told(store, [*texts, *(task.id for task in tasks)])
+    return [_of(task, events[task.id], numbers, told, is_watched=is_watched) for task in tasks]
 
 
-def _of(
-    task: Task, events: list[Event], numbers: Mapping[str, int], short: Mapping[str, str], *, is_watched: bool
-) -> Why:
-    line = told.shortened(_line(task, numbers), short)
+def _of(task: Task, events: list[Event], numbers: Mapping[str, int], told: Told, *, is_watched: bool) -> Why:
+    line = told.said(_line(task, numbers)) + _guard(task)
+    if task.need.opportunistic and task.state not in ENDED:
+        line += "; it is opportunistic: it makes room for others"
     if not is_watched and task.state not in ENDED:
         line += "; nobody looks after it: `roost lab start`"
     return Why(
@@ -78,11 +84,33 @@ def _of(
         name=task.name,
         package=task.package,
         state=task.state,
-        reason=told.shortened(task.reason, short),
+        reason=told.said(task.reason),
         why=line,
         command=list(task.plan["argv"]) if task.plan.get("is_command") else [],
-        events=[Happened(event.at, event.kind, told.shortened(event.text, short)) for event in events],
+        can_go_on=_can_go_on(task),
+        events=[Happened(event.at, event.kind, told.said(event.text)) for event in events],
     )
+
+
+def _guard(task: Task) -> str:
+    """What became of the process that watches over the session, if somebody killed that alone."""
+    if task.session is None or task.state == PENDING:
+        return ""
+    record = sessions.load(Path(task.package) / "sessions" / f"{task.session}.json") or {}
+    lost = sessions.moment(record.get("guard_lost"))
+    if lost is None:
+        return ""
+    went = "went" if task.state in ENDED else "goes"
+    return f"; its guard was killed at {clock(lost, seconds=True)}, and it {went} on unwatched"
+
+
+def _can_go_on(task: Task) -> bool:
+    if task.state not in ENDED or task.state == SUCCEEDED or task.session is None:
+        return False
+    package = Path(task.package)
+    later = package / "sessions" / f"{task.session + 1}.request.json"
+    kind = (sessions.load(package / "request.json") or {}).get("kind", "command")
+    return kind != "command" and not later.exists()
 
 
 def _line(task: Task, numbers: Mapping[str, int]) -> str:

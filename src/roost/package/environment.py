@@ -37,7 +37,7 @@ _SECRET = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?P<user>://[^/\s:@]*:)[^/\s@]+(?=@)"
     # Not "tokens", "tokenizer", "token_ids": a language model's code is full of them.
-    r"|(?P<name>(?:token(?![a-z_])|secret|password|passwd|api_?key|authorization)\w*[\"']?\s*[=:]\s*)"
+    r"|(?P<name>(?:token(?![a-z_])|secret|password|passwd|api[_-]?key|authorization)\w*[\"']?\s*[=:]\s*)"
     r"(?:(?:Bearer|Basic)\s+\S+|\"[^\"\n]*\"|'[^'\n]*'|\S+)",
     re.IGNORECASE,
 )
@@ -71,6 +71,12 @@ _ALONE = {"ranks": 1, "strategy": "single"}
 def redact(text: str) -> str:
     """The text with what looks like a credential replaced by ``***``."""
     return _SECRET.sub(lambda match: (match["user"] or match["name"] or "") + "***", text)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what is called so looks like a credential, whatever its value."""
+    given = f"{name}=value"
+    return redact(given) != given
 
 
 def _git(project: Path, *arguments: str) -> str | None:

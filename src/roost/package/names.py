@@ -12,11 +12,17 @@ from roost.base.errors import Refused, UsageError
 
 _MAX_BYTES = 120
 _MAX_TRIES = 1_000_000
+_OF_TIME = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}")
 
 
 def time_name(now: float) -> str:
     """``2026-11-20_07-33-13_481``: local time with milliseconds, for a Unix time in seconds."""
     return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)) + f"_{int(now * 1000) % 1000:03d}"
+
+
+def is_of_time(name: str) -> bool:
+    """Whether it is one of `time_name`, also with the suffix of one that was taken: nobody has chosen it."""
+    return _OF_TIME.match(name) is not None
 
 
 def folder_name(description: str) -> str:

@@ -21,6 +21,7 @@ SESSION_FORMAT = 1
 INITIALIZED = "initialized"
 """Why a session ended that was to save step 0 and no more; its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
+_LATEST = 1e11
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,13 @@ def load(path: Path) -> dict[str, Any] | None:
         return dict(json.loads(regular.read(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
+
+
+def moment(told: object) -> float | None:
+    """Unix seconds as a record tells them, whoever wrote it; None where it tells none that can be."""
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return None
+    return float(told) if 0 <= told < _LATEST else None
 
 
 def traceback_file(package: Path, number: int, rank: int = 0) -> Path:

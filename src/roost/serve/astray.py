@@ -42,7 +42,11 @@ def _methods(path: str, routes: Sequence[Matched]) -> list[str]:
 
 
 def _near(path: str, routes: Sequence[str], prefix: str) -> str:
-    """What was probably meant; the prefix, which all have, is not compared: that takes time."""
+    """What was probably meant. Where only the prefix is missing, or too much, that is; else the prefix, which
+    all have, is not compared: that takes time."""
+    other = path.removeprefix(prefix) if path.startswith(prefix) else f"{prefix}{path}"
+    if other in routes:
+        return proposal(other, [other])
     if not path.startswith(prefix):
         return proposal(path, [one for one in routes if not one.startswith(prefix)])
     own, length = path.removeprefix(prefix), len(path) - len(prefix)

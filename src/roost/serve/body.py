@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -25,6 +26,7 @@ _BY_PATTERN = {
     "cursor": ("is no cursor", "give back the id of a piece, as cursor or Last-Event-ID, or leave it out"),
 }
 """What is said of the fields that have a pattern, and how to mend it."""
+_SAID = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def parse(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _malformed(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _malformed(f"the body is a JSON {type(found).__name__} and not an object")
+        raise _malformed(f"the body is JSON, but {_SAID.get(type(found), 'a number')} and no object")
     _check(found, 1)
     return found
 
@@ -91,8 +93,16 @@ def _worded(what: str, name: str, kind: Any) -> tuple[str, str | None]:
     """What is wrong with a parameter, in words for people, and how to mend it where that does not say it."""
     if _PATTERN in what and name in _BY_PATTERN:
         return _BY_PATTERN[name]
-    words = _words(get_type_hints(kind, include_extras=True).get(name))
-    return what, f"write one of {', '.join(words)}" if words else None
+    if what.startswith("Expected `array`"):
+        return what, "give a list, also of one alone"
+    hint = get_type_hints(kind, include_extras=True).get(name)
+    if not (words := _words(hint)):
+        return what, None
+    return what, f"write {'a whole number, or' if _takes_a_count(hint) else 'one of'} {', '.join(words)}"
+
+
+def _takes_a_count(hint: Any) -> bool:
+    return hint is int or any(map(_takes_a_count, get_args(hint)))
 
 
 def _words(hint: Any) -> list[str]:
@@ -100,6 +110,18 @@ def _words(hint: Any) -> list[str]:
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     return [word for one in get_args(hint) for word in _words(one)]
+
+
+def pairs(text: bytes) -> list[tuple[str, str]]:
+    """A query as it came, taken apart.
+
+    Raises:
+        Answered: 400; it is not UTF-8, or not percent-encoded.
+    """
+    try:
+        return parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise _malformed("the query is not percent-encoded UTF-8") from None
 
 
 def query(pairs: Sequence[tuple[str, str]], several: frozenset[str]) -> dict[str, Any]:

@@ -37,13 +37,13 @@ def start(port: int | None = None, roots: Sequence[Path] = ()) -> About:
     folder = place.folder()
     place.prepare(folder)
     own = [*command(folder, port, roots), "--ready"]
-    failed = background.start(own, folder / LOG, seconds=_START_SECONDS)
+    failed = background.start(own, folder / LOG, what="the server", seconds=_START_SECONDS)
+    if failed is not None:
+        raise failed
     found = presence.about(folder)
-    if failed is None and found is not None:
-        return found
-    if failed is not None and failed.said:  # with its place, and what to do about it
-        raise failed.kind(failed.said.removeprefix("roost: "))
-    raise RoostError(f"the server said nothing within {_START_SECONDS:g} s", where=folder / LOG)
+    if found is None:
+        raise RoostError("the server has ended already", where=folder / LOG, fix="start it again")
+    return found
 
 
 def stop() -> About | None:
@@ -52,7 +52,4 @@ def stop() -> About | None:
     Raises:
         RoostError: It does not end.
     """
-    found = presence.about(place.folder())
-    if found is not None:
-        background.end(found, "the server")
-    return found
+    return presence.stop(place.folder())

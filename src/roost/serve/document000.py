@@ -17,12 +17,12 @@ from starlette.routing import Route as Matched
 from roost.base.errors import Refused, RoostError, UsageError
 from roost.lab.task import LIVE, PENDING
 from roost.operations import cards, delay, order
-from roost.operations.answers import Problem
 from roost.operations.continue_ import ContinueRequest
 from roost.operations.list_tasks import TaskRow, list_tasks
 from roost.operations.new_project import new_project
-from roost.operations.queueing import Submitted
+from roost.operations.queueing import NewTasks
 from roost.operations.submit import SubmitRequest, submit, submit_continue
+from roost.package import environment
 from roost.package.package import Package
 from roost.serve import forms, journal, packages, refusal, sharing, wanting
 from roost.serve.machine import Nothing
@@ -146,7 +146,7 @@ def _continue_train(asked: ContinueTrain) -> _Answer:
     return _queued(submit_continue(request, sharing.wanted(asked)))
 
 
-def _queued(found: Submitted) -> _Answer:
+def _queued(found: NewTasks) -> _Answer:
     (task,) = found.tasks
     return {
         "task_ID": task.id,
@@ -237,7 +237,18 @@ def _read(package: str, task: str, session: int | None) -> tuple[_Answer, _Answe
     """As they stay while a session does."""
     opened = Package.open(Path(package))
     sessions = opened.sessions()
-    return opened.settings(), {**opened.request, **(sessions[-1].request if sessions else {})}
+    return _masked(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
+
+
+def _masked(value: Any, name: str = "") -> Any:
+    """Settings without what is secret by its name, as `roost show` leaves it out of a command."""
+    if isinstance(value, dict):
+        return {key: _masked(one, str(key)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked(one, name) for one in value]
+    if not isinstance(value, str):
+        return value
+    return "***" if environment.is_secret(name) else environment.redact(value)
 
 
 def _devices_info(asked: Nothing) -> _Answer:
@@ -284,18 +295,17 @@ def matched(route: Route, threads: anyio.CapacityLimiter) -> Matched:
             refused = refusal.of(error)
             if refused.status == 500 and not isinstance(error, refusal.Answered):
                 refusal.tell(error)
-            answer = _failed(refused.problem, asked)
+            answer = _failed(refused, asked)
         return Response(encoded(answer), media_type="application/json")
 
     return Matched(route.path, endpoint, methods=[route.method], name=route.name)
 
 
-def _failed(problem: Problem, asked: Asked | None) -> _Answer:
-    text, field = problem.message, problem.field
-    if field is not None:
-        called = field if asked is None else _called(field, asked)
-        text = f"{called}: {text.removeprefix(f'{field}: ')}"
-    whole = RoostError(text, where=problem.where, fix=problem.fix)
+def _failed(refused: refusal.Answered, asked: Asked | None) -> _Answer:
+    problem = refused.problem
+    field = problem.field
+    called = field if field is None or asked is None else _called(field, asked)
+    whole = RoostError(refused.said, setting=called, where=problem.where, fix=problem.fix)
     return {"status": "error", "error": str(whole), "code": problem.code}
 
 

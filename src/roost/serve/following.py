@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import stat
+import time
 from codecs import utf_8_decode
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from roost.base.errors import NotFound
 from roost.lab import presence
 from roost.lab.output import output_of
 from roost.lab.remembered import Event as Remembered
+from roost.lab.store import Store
 from roost.operations import lab
 from roost.operations.answers import Event, LogPage, LogPiece, Piece
 from roost.operations.output import Output as Reader
@@ -57,8 +59,8 @@ class FollowLog(Asked, frozen=True, kw_only=True):
 class Events(Asked, frozen=True, kw_only=True):
     """What happened in the lab."""
 
-    cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,18}$")] = "0"
-    """Of the last event that came."""
+    cursor: Annotated[str, Meta(pattern=r"^([0-9a-f]{8}-)?[0-9]{1,18}$")] = "0"
+    """Of the last event that came; where the queue was made anew since, all of its events come."""
 
 
 def page(package: Package, asked: Log) -> LogPage:
@@ -147,36 +149,54 @@ class Happenings:
 
     def __init__(self, asked: Events) -> None:
         self._open()
-        self._after = int(asked.cursor)
-        if self._after and not self._store.events(after=self._after - 1, most=1):
-            self._after = 0  # a queue that was made anew begins to count anew
+        self._after = _after(self._store, asked.cursor)
 
     def new(self) -> Sequence[Piece[Event]]:
+        if self._after is None:
+            self._after = 0
+            return [Piece(f"{self._queue}-0", "event", _anew(self._queue))]
         found = self._store.events(after=self._after, most=_MOST_EVENTS)
         if found:
             self._after = found[-1].seq
-        elif presence.identity(self._store.path) not in (self._queue, ""):
+        elif presence.identity(self._store.path) not in (self._file, ""):
+            cursor = f"{self._queue}-{self._after}"
             self._store.close()
             self._open()
-            self._after = 0
-        return [Piece(str(one.seq), "event", _event(one)) for one in found]
+            self._after = _after(self._store, cursor)
+        return [Piece(one.cursor, "event", one) for one in (_event(self._queue, each) for each in found)]
 
     def close(self) -> None:
         self._store.close()
 
     def _open(self) -> None:
         self._store = lab.opened()
-        self._queue = presence.identity(self._store.path)
+        self._file, self._queue = presence.identity(self._store.path), self._store.identity()
 
 
 def events(asked: Events) -> list[Event]:
     """What happened after an event, at most a thousand of them."""
     with lab.opened() as store:
-        return [_event(one) for one in store.events(after=int(asked.cursor), most=_MOST_EVENTS)]
+        queue = store.identity()
+        after = _after(store, asked.cursor)
+        found = [_event(queue, one) for one in store.events(after=after or 0, most=_MOST_EVENTS)]
+        return found if after is not None else [_anew(queue), *found[: _MOST_EVENTS - 1]]
 
 
-def _event(one: Remembered) -> Event:
-    return Event(str(one.seq), one.at, one.task, one.kind, one.text)
+def _after(store: Store, cursor: str) -> int | None:
+    """The number of the event that a cursor means; None if it is of another queue."""
+    of, _, number = cursor.rpartition("-")
+    seq = int(number)
+    is_there = not seq or bool(store.events(after=seq - 1, most=1))
+    return seq if is_there and of in (store.identity(), "") else None
+
+
+def _anew(queue: str) -> Event:
+    text = "this is another queue than that of the cursor, made anew: its events follow from the beginning on"
+    return Event(f"{queue}-0", time.time(), None, "anew", text)
+
+
+def _event(queue: str, one: Remembered) -> Event:
+    return Event(f"{queue}-{one.seq}", one.at, one.task, one.kind, one.text)
 
 
 def _output(package: Package, rank: int) -> Path:

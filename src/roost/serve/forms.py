@@ -27,7 +27,7 @@ def asked(route: Route, request: Request, data: bytes) -> Asked:
     Raises:
         Answered: It cannot be read, or a parameter is unknown, missing, given twice or of another type.
     """
-    pairs = list(request.query_params.multi_items())
+    pairs = body.pairs(request.scope["query_string"])
     kind = request.headers.get("content-type", "")
     given = {}
     if kind.partition(";")[0].strip().lower() == "application/json":

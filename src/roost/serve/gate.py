@@ -16,6 +16,7 @@ import msgspec
 
 from roost.base.errors import RoostError
 from roost.operations.answers import Failed
+from roost.serve import refusal
 from roost.serve.refusal import Answered, tell
 
 Scope = MutableMapping[str, Any]
@@ -32,6 +33,7 @@ BODY_SECONDS = 30.0
 _USUAL_PORT = 80
 """Of HTTP: clients leave it out."""
 _SAFE = ("GET", "HEAD", "OPTIONS")
+_BUSY = 503
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _JSON = "application/json"
 _MOST_FAILURES, _FAILURE_SECONDS = 20, 10.0
@@ -138,6 +140,8 @@ class Gate:
         try:
             token = self._token()
         except (OSError, RoostError) as error:
+            if (found := refusal.of(error)).status == _BUSY:  # no descriptor is left, and soon one will be
+                raise found from None
             tell(error)
             raise Answered(500, "token_file", "the token cannot be read; the server's log says why") from None
         if kind.lower() == b"bearer" and hmac.compare_digest(value, token.encode()):

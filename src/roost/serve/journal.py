@@ -66,9 +66,12 @@ def read(offset: int | None) -> Lines:
     """What was carried out since the last `clear`, at most a thousand lines.
 
     Args:
-        offset: Of an answer before: what came after it, the oldest first. None: the newest.
+        offset: Of an answer before: what came after it, the oldest first; all of a queue that was made anew
+            and has not come so far. None: the newest.
     """
     with lab.opened() as store:
+        if offset and not store.events(after=offset - 1, most=1):
+            offset = 0
         since = int(store.settings().get(_SINCE, 0))
         most = MOST_EVENTS if offset is None else _MOST_LINES
         found = store.events(after=max(offset or 0, since), kind=KIND, most=most)[-_MOST_LINES:]

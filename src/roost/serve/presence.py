@@ -42,3 +42,8 @@ def tell(folder: Path, port: int) -> None:
 def about(folder: Path) -> About | None:
     """The server that runs; None if there is none."""
     return background.about(folder / _ABOUT, About)
+
+
+def stop(folder: Path) -> About | None:
+    """Ends the server, as `background.stop` does. Raises RoostError if it does not end."""
+    return background.stop(folder / _ABOUT, About, "the server")

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -34,6 +35,8 @@ from roost.serve.token import token
 
 _HEADER_SECONDS = 30.0
 _MOST_CONNECTIONS = 200
+_EACH = 3
+"""So many descriptors stand for a connection: its own, and what its request opens."""
 _AT_ONCE, _QUEUE = 16, 1024
 """So many are let in before anybody is read from: who asks at once is heard before he is one of too many. The
 others wait in the kernel's queue."""
@@ -126,12 +129,19 @@ class _Patient(H11Protocol):
     def _make_room(self) -> None:
         patient = [one for one in self.connections if isinstance(one, _Patient) and one._is_tcp]
         there = [one for one in patient if not one.transport.is_closing()]
-        beyond = max(0, len(there) - _MOST_CONNECTIONS)
+        most = min(_MOST_CONNECTIONS, _descriptors() // _EACH)
+        beyond = max(0, len(there) - most)
         waiting = [one for one in there if one.waits and one is not self]
         for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
             one.transport.abort()
-        if len(waiting) < beyond and beyond > _MOST_CONNECTIONS:
+        if len(waiting) < beyond and beyond > most:
             self.transport.abort()  # else those who are answered at this moment will soon be done
+
+
+def _descriptors() -> int:
+    """How many this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else sys.maxsize
 
 
 class _Server(uvicorn.Server):
@@ -160,17 +170,17 @@ class _Server(uvicorn.Server):
 def serve(
     folder: Path,
     port: int | None,
-    ready_fd: int | None = None,
     *,
     begins: Callable[[int], None] = lambda port: None,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
         folder: Of the lab.
         port: That was asked for; None: the usual one, or the next free one.
-        ready_fd: Gets a line once requests are taken; then it is closed.
         begins: Called with the port once it is ours, before the first request is taken.
+        ready: Called once requests are taken.
 
     Raises:
         Refused: A server runs already, the folder will not do, or the port is taken.
@@ -188,7 +198,7 @@ def serve(
             presence.tell(folder, bound)
         begins(bound)
         app = application(token=lambda: token(folder), port=bound, log=AccessLog(folder / LOG).note)
-        asyncio.run(_run(_Server(_config(app)), [local, tcp], ready_fd))
+        asyncio.run(_run(_Server(_config(app)), [local, tcp], ready))
 
 
 @contextlib.contextmanager
@@ -224,14 +234,13 @@ def _peer(opened: Any) -> int:
     return int(_CREDENTIALS.unpack(found)[1])
 
 
-async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready_fd: int | None) -> None:
+async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready: Callable[[], None]) -> None:
     serving = asyncio.ensure_future(server.serve(sockets=list(sockets)))
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
     for one in sockets:
         one.listen(_QUEUE)  # asyncio has made the queue as short as what it takes at once
-    if ready_fd is not None:
-        background.ready(ready_fd)
+    ready()
     await serving
 
 
@@ -248,14 +257,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, action="append", default=[])
     asked = parser.parse_args(arguments)
     packages.give(asked.root)
+    starter = background.Starter(asked.ready)
     try:
-        serve(asked.folder, asked.port, asked.ready)
-    except RoostError as error:
-        print(f"roost: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"roost: {error}", file=sys.stderr)
-        return RoostError.exit_code
+        serve(asked.folder, asked.port, ready=starter.ready)
+    except (RoostError, OSError) as error:
+        return starter.failed(error)
     return 0
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import sys
 import traceback
-from typing import Any
 
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
 from roost.operations.answers import Problem
@@ -49,11 +49,23 @@ _OPTION = re.compile(
 
 
 class Answered(Exception):
-    """The answer to a request that is not carried out."""
+    """The answer to a request that is not carried out.
 
-    def __init__(self, status: int, code: str, message: str, **more: str | None) -> None:
+    Args:
+        status: Of HTTP.
+        code: As `Problem` tells it, and what follows.
+        message: Likewise; without the field.
+        names_field: Whether the message is to begin with it.
+        **more: What else a `Problem` has.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, *, names_field: bool = False, **more: str | None
+    ) -> None:
         super().__init__(message)
-        self.status, self.problem = status, Problem(code=code, message=message[:_MOST_CHARACTERS], **more)
+        self.status, self.said = status, message[:_MOST_CHARACTERS]
+        whole = f"{more['field']}: {message}" if names_field and more.get("field") is not None else message
+        self.problem = Problem(code=code, message=whole[:_MOST_CHARACTERS], **more)
 
 
 def of(error: BaseException) -> Answered:
@@ -61,10 +73,12 @@ def of(error: BaseException) -> Answered:
     what is nobody's business."""
     if isinstance(error, Answered):
         return error
+    if isinstance(error, RoostError) and _is_full(error.__cause__):
+        return _of_mistake(507, "disk_full", error)
     if isinstance(error, RoostError):
         kind = next(one for one in type(error).__mro__ if one in _KINDS)
         status, code = _KINDS[kind]
-        return Answered(status, code, _as_fields(_said(error)), **_more(error))
+        return _of_mistake(status, code, error)
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         status, code = _OF_THE_SYSTEM[error.errno]
         return Answered(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
@@ -72,21 +86,24 @@ def of(error: BaseException) -> Answered:
 
 
 def tell(error: Exception) -> None:
-    """Writes into the server's log what a client is not told."""
-    traceback.print_exception(error, file=sys.stderr)
+    """Writes into the server's log what a client is not told, if that disk takes it."""
+    with contextlib.suppress(OSError):
+        traceback.print_exception(error, file=sys.stderr)
 
 
-def _more(error: RoostError) -> dict[str, Any]:
+def _is_full(cause: BaseException | None) -> bool:
+    """Whether an operation has told in words of a disk that is full: the queue's, or any other."""
+    by_number = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return by_number or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
+
+
+def _of_mistake(status: int, code: str, error: RoostError) -> Answered:
+    """Says what is wrong; where, and the mend, are told beside."""
     where = str(error.where) if error.where is not None else None
     fix = _as_fields(error.fix) if error.fix is not None else None
     field = _field(error.setting) if error.setting is not None else None
-    return {"fix": fix, "field": field, "where": where}
-
-
-def _said(error: RoostError) -> str:
-    """What is wrong; where, and the mend, are told beside."""
-    text, setting = error.what, error.setting
-    return text if setting is None else _field(setting) + text.removeprefix(setting)
+    said = _as_fields(error.said)
+    return Answered(status, code, said, names_field=True, fix=fix, field=field, where=where)
 
 
 def _as_fields(text: str) -> str:

@@ -202,7 +202,7 @@ def _told(error: Exception) -> Answered:
 def _asked(route: Route, request: Request, data: bytes) -> Asked:
     in_path = dict(request.path_params)
     if route.method == "GET":
-        given = body.query(request.query_params.multi_items(), route.several)
+        given = body.query(body.pairs(request.scope["query_string"]), route.several)
         body.require_counts(given, route.counts)
     else:
         if request.query_params:

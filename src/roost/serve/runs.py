@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -15,6 +15,7 @@ from roost.operations.commands import submit_command
 from roost.operations.continue_ import ContinueRequest
 from roost.operations.list_packages import entries
 from roost.operations.new_project import new_project
+from roost.operations.queueing import NewTasks
 from roost.operations.search import Found, search
 from roost.operations.show import CheckpointShown, Shown, show
 from roost.operations.submit import SubmitRequest, submit, submit_continue
@@ -148,7 +149,7 @@ def _continue(asked: Continue) -> Submitted:
     return _queued(submit_continue(request, wanting.of(asked)))
 
 
-def _queued(found: Any) -> Submitted:
+def _queued(found: NewTasks) -> Submitted:
     queued = [Queued(task.id, packages.id_of(task.package), task.name, task.package) for task in found.tasks]
     return Submitted(queued, found.tasks[0].sweep, list(found.notes))
 

@@ -61,15 +61,15 @@ def _kill(asked: OfTask) -> Ordered:
 
 
 def _hold(asked: OfTask) -> Ordered:
-    return _ordered(order.change([asked.task], held=True))
+    return _ordered([one.task for one in order.change([asked.task], held=True)])
 
 
 def _release(asked: OfTask) -> Ordered:
-    return _ordered(order.change([asked.task], held=False))
+    return _ordered([one.task for one in order.change([asked.task], held=False)])
 
 
 def _priority(asked: SetPriority) -> Ordered:
-    return _ordered(order.change([asked.task], priority=asked.priority))
+    return _ordered([one.task for one in order.change([asked.task], priority=asked.priority)])
 
 
 def _ordered(tasks: Sequence[Task]) -> Ordered:

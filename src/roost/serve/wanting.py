@@ -13,6 +13,7 @@ from roost.lab.task import Need
 from roost.operations.wanted import HIGHEST_PRIORITY, Wanted, found_tasks, parse_begin
 from roost.serve.route import Asked
 
+_LEAST_SECONDS = 1e-6
 Count = Annotated[int, Meta(ge=0, le=4096)]
 Priority = Annotated[int, Meta(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY)]
 TaskText = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -73,7 +74,10 @@ def of(asked: Resources) -> Wanted:
 
 def limit(asked: Resources) -> list[str]:
     """Its time limit as an override of a training's settings: its supervisor keeps it."""
-    return [f"limits.wall_time={asked.time_limit:g}s"] if asked.time_limit is not None else []
+    if asked.time_limit is None:
+        return []
+    seconds = f"{max(asked.time_limit, _LEAST_SECONDS):.6f}".rstrip("0").rstrip(".")
+    return [f"limits.wall_time={seconds}s"]
 
 
 def absolute(text: str, field: str) -> Path:

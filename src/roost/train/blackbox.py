@@ -39,7 +39,7 @@ class BlackBox:
     Whatever goes wrong with that is printed and passed over: the step's own error is the one to tell.
 
     Args:
-        folder: The package's ``blackbox``; made if need be.
+        folder: The package's ``blackbox``; made if need be, the package not.
         session: Number of the running session.
     """
 
@@ -93,7 +93,7 @@ class BlackBox:
             batch = tried("the batch", lambda: _batch(window))
         if generators is not None and not trainer.stepper.has_moved:
             state = tried("the state", lambda: _state(trainer, generators))
-        durable.make_folders(self.folder)
+        durable.make_folders(self.folder, below=self.folder.parent)
 
         def write(trees: dict[str, Any]) -> Path:
             said = msgspec.structs.replace(note, left_out=left_out, stack=stack)

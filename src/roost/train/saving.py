@@ -77,7 +77,7 @@ class Saves:
 
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
         """Saves the state that there is now. When the disk fails, says so and goes on with the older
-        checkpoints, except at the end.
+        checkpoints, except at the end, and where these were removed with their folder.
 
         Args:
             reason: Why: start, scheduled, best, held, requested, signal or final.
@@ -88,7 +88,7 @@ class Saves:
 
         Raises:
             TrainingError: The state is not finite, so the newest good checkpoint must stay the newest; or it
-                could not be written, and no later save would come.
+                could not be written, and no later save would come, or stand.
         """
         trainer, checkpoints = self._trainer, self._trainer.checkpoints
         if checkpoints is None:
@@ -186,7 +186,7 @@ class Saves:
             Whether it stands.
 
         Raises:
-            TrainingError: The last one could not be written.
+            TrainingError: The last one could not be written, or none can be.
             PeerLost: Another rank is gone.
         """
         trainer, saved = self._trainer, self._open
@@ -237,9 +237,16 @@ class Saves:
             )
 
     def _failed(self, error: OSError, *, is_last: bool, is_told: bool = False) -> bool:
+        checkpoints = self._trainer.checkpoints
+        assert checkpoints is not None
+        if not checkpoints.store.folder.exists():
+            raise TrainingError(
+                "the folder of the checkpoints was removed: nothing that is trained would be kept",
+                where=checkpoints.store.folder,
+                fix="start it again; there is nothing to go on from",
+            ) from error
         if is_last:
-            assert self._trainer.checkpoints is not None
-            before = self._trainer.checkpoints.newest
+            before = checkpoints.newest
             goes_on = f"goes on from step {before.step}" if before else "begins anew: no checkpoint stands"
             raise TrainingError(
                 f"the last checkpoint could not be written: {error}",

@@ -19,7 +19,7 @@ _AT_ONCE_BYTES = 1 << 22
 """Less than this is copied in less time than a thread takes to begin."""
 
 
-class Kept:
+class KeptMemory:
     """Memory that is kept from one copy to the next: fresh memory costs five times the copy, in page faults.
 
     Args:
@@ -72,7 +72,7 @@ class Staging:
     """
 
     def __init__(self) -> None:
-        self._host, self._pinned = Kept(pinned=False), Kept(pinned=True)
+        self._host, self._pinned = KeptMemory(pinned=False), KeptMemory(pinned=True)
         self._defer: Collection[int] = ()
         self._late: list[_Late] = []
         self._left: list[_Late] = []

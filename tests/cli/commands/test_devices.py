@@ -14,7 +14,7 @@ def card(**given: object) -> CardShown:
     usual = {
         "number": 0, "id": "GPU-0", "name": "H100", "total_mb": 81920, "free_mb": 71680, "utilization": 93,
         "temperature": 61, "power": 300.0, "trouble": "", "part_of": "", "allowed": True, "drained": False,
-        "windows": [],
+        "windows": [], "exclusive": False,
         "tasks": [], "leases": [], "processes": [],
     }  # fmt: skip
     return CardShown(**{**usual, **given})  # type: ignore[arg-type]
@@ -57,6 +57,8 @@ def test_what_keeps_tasks_off_a_card() -> None:
     assert row == ["0", "H100", "", "", "", "", "GPU is lost", ""]
     (row,) = _rows(card(drained=True, allowed=False))
     assert row[6] == "drained, not for the lab"
+    (row,) = _rows(card(exclusive=True))
+    assert row[6] == "one process at a time"
 
 
 def test_a_list_is_changed_shown_and_a_wrong_one_changes_nothing() -> None:
@@ -94,3 +96,11 @@ def test_a_machine_without_gpus() -> None:
     done = roost("devices", "--cores", "3", ROOST_DEVICES="cpu")
     assert done.stderr == "no GPUs; cores for tasks of the CPU: 3\n"
     assert "for tasks of the CPU: 3\n" in roost("devices").stderr
+
+
+def test_a_list_that_is_given_twice_is_refused_and_nothing_is_changed() -> None:
+    done = roost("devices", "-d", "0", "-d", "1")
+    assert done.returncode == 2 and "write all in one list: -d 0,1" in done.stderr
+    assert "not for the lab" not in roost("devices").stdout
+    assert roost("devices", "-d", "0").returncode == 0
+    assert roost("devices").stdout.splitlines()[2].endswith("not for the lab")

@@ -20,7 +20,9 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_the_daemon_from_start_to_stop(here: Lab) -> None:
-    assert roost("lab", "status").stdout.splitlines() == [
+    none = roost("lab", "status")
+    assert (none.returncode, roost("lab", "status", "--json").returncode) == (3, 3)
+    assert none.stdout.splitlines() == [
         "daemon  none runs; `roost lab start`, the next `roost submit` or order to a task starts one",
         "tasks   none",
         f"folder  {here.state}",
@@ -29,7 +31,9 @@ def test_the_daemon_from_start_to_stop(here: Lab) -> None:
     started = roost("lab", "start")
     assert started.returncode == 0
     here.wait_for(task.id, "running")
-    found = json.loads(roost("lab", "status", "--json").stdout)
+    running = roost("lab", "status", "--json")
+    assert running.returncode == 0
+    found = json.loads(running.stdout)
     pid = found["daemon"]["pid"]
     assert started.stderr == f"the lab's daemon runs: pid {pid}\n"
     daemon, tasks, *_ = roost("lab", "status").stdout.splitlines()

@@ -85,6 +85,9 @@ def test_no_packages(tmp_path: Path) -> None:
     said = roost("ls", tmp_path)
     assert said.returncode == 0 and said.stdout == "" and "no packages" in said.stderr
     assert json.loads(roost("ls", tmp_path, "--json").stdout) == []
+    package(tmp_path / "runs")
+    said = roost("ls", "description:foo", cwd=tmp_path)
+    assert said.stderr == f"no packages in {tmp_path}/runs are meant by description:foo\n"
 
 
 def test_a_query(tmp_path: Path) -> None:

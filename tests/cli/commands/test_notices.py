@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.cli.programs import roost
@@ -20,11 +21,15 @@ def test_they_are_shown_and_tried(tmp_path: Path) -> None:
     assert done.returncode == 5 and f"`chmod 600 {file}`" in done.stderr
     file.chmod(0o600)
     done = roost("notices", "--test", **home)
+    said = [json.loads(roost("notices", *more, "--json", **home).stdout) for more in ([], ["--test"])]
+    assert [body["receivers"][0]["why_not"] for body in said] == [None, ""]
+    assert said[0]["file"] == str(file) and said[0]["least_minutes"] == 5 and said[0]["events"] == ["fail"]
     good.close()
     bad.close()
+    assert roost("notices", "--test", "--json", **home).returncode == 1
     assert done.returncode == 1 and "s3cret" not in done.stdout + done.stderr
     assert done.stderr.endswith("notices.yaml: fail, after 5 minutes at least\n")
     lines = [line.split(maxsplit=3) for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == ["NAME", "good", "bad"]
     assert lines[1][3] == "sent" and lines[2][3].startswith("failed: it answered 410")
-    assert len(good.asked) == len(bad.asked) == 1
+    assert len(good.asked) == len(bad.asked) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def test_what_is_asked_is_done_and_told(lab: Lab) -> None:
         assert done.returncode == 0 and done.stderr.splitlines()[0] == said and not done.stdout
         assert ("daemon is started" in done.stderr) == (order[0] == "hold"), "none ran before the first"
     assert roost("release", blocker.package).returncode == 0
+    said = roost("release", blocker.package).stderr
+    assert said.endswith("it was not held back\n")
     lab.wait_for(blocker.id, RUNNING)
     killed = roost("kill", blocker.id).stderr.splitlines()
     assert killed == [f"{blocker.name}: session 1: ended at once", f"{blocker.name}: stopped"]
@@ -71,6 +74,10 @@ def test_logs_takes_a_task(lab: Lab) -> None:
     id = lab.submit("echo said")
     lab.wait_for(id)
     assert roost("logs", id).stdout == "said\n"
+    waits = lab.queue("true", begin=time.time() + 3600)
+    silent = roost("logs", waits.id)
+    assert (silent.returncode, silent.stdout) == (0, "") and "it has not begun yet" in silent.stderr
+    assert roost("logs", id, "-n", "0").stderr == ""
 
 
 def test_the_priority_comes_last(lab: Lab) -> None:

@@ -26,11 +26,15 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_from_start_to_stop(here: Lab) -> None:
-    assert roost("server", "status").stdout == "no server runs; `roost server --detach` starts one\n"
-    assert roost("server", "status", "--json").stdout == "null\n"
+    none = roost("server", "status")
+    assert (none.returncode, none.stdout) == (3, "no server runs; `roost server --detach` starts one\n")
+    none = roost("server", "status", "--json")
+    assert none.returncode == 3 and json.loads(none.stdout) == {"running": False}
     started = roost("server", "--detach")
     assert started.returncode == 0
-    found = json.loads(roost("server", "status", "--json").stdout)
+    status = roost("server", "status", "--json")
+    found = json.loads(status.stdout)
+    assert status.returncode == 0 and found["running"]
     url = f"http://localhost:{found['port']}/api/v1"
     assert (found["url"], found["socket"]) == (url, str(here.state / "server.sock"))
     assert started.stderr == f"the server runs: {url} (pid {found['pid']})\n"
@@ -40,12 +44,12 @@ def test_from_start_to_stop(here: Lab) -> None:
     token = roost("server", "token").stdout.strip()
     with httpx.Client(trust_env=False) as client:
 
-        def status(token: str) -> int:
+        def answer(token: str) -> int:
             return client.get(url, headers={"Authorization": f"Bearer {token}"}).status_code
 
-        assert status(token) == 200
+        assert answer(token) == 200
         renewed = roost("server", "token", "--renew").stdout.strip()
-        assert (status(token), status(renewed)) == (401, 200)
+        assert (answer(token), answer(renewed)) == (401, 200)
     again = roost("server", "--detach")
     assert again.returncode == 5 and "a server runs already" in again.stderr
     assert roost("server", "stop").stderr == f"the server (pid {found['pid']}) has ended\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ import click
 import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.cli.commands import submit as submitting
 from roost.cli.commands.submit import command
+from tests.cli.programs import Terminal
 from tests.lab.labs import Lab
 from tests.operations.packages import package, project
 
@@ -52,6 +55,34 @@ def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.Capture
     assert first == f"{tasks[0].sweep}  a sweep of 7 tasks" and last == "and 2 more: roost tasks"
     assert lines == [f"{task.id}  p/runs/seed-{seed}" for seed, task in enumerate(tasks[:5])]
     assert {(task.need.cards, task.most_parallel) for task in tasks} == {(0, 2)}
+
+
+def test_so_many_tasks_are_asked_about(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitting, "_MANY", 3)
+    project(here.folder / "p")
+    typed = ["p/config.yaml", "seed=0..3", "-CPU"]
+    with pytest.raises(Refused, match=r"a sweep of 4 tasks, each with a package.*add --yes"):
+        submit(*typed)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda text, err: asked.append(text))
+    asked: list[str] = []
+    assert submit(*typed) == 1 and here.tasks() == []
+    assert asked == ["this is a sweep of 4 tasks, each with a package of its own. Queue them?"]
+    assert submit(*typed[:1], "seed=0..2", "-CPU") == 0 and submit(*typed, "--yes") == 0
+    assert len(asked) == 1 and len(here.tasks()) == 7
+
+
+def test_at_a_terminal_no_means_no(here: Lab) -> None:
+    project(here.folder / "p")
+    typing = Terminal("submit", "p/config.yaml", "seed=0..1000", "-CPU", cwd=here.folder)
+    try:
+        typing.wait_for("[y/N]")
+        typing.type("n")
+        code, shown = typing.end()
+    finally:
+        typing.kill()
+    assert code == 1 and "1,001 tasks" in shown and "nothing was queued" in shown
 
 
 def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
         one.id for one in (*sweep, gang)
     ]
     assert len(json.loads(roost("tasks", "--state", "succeeded", "--json").stdout)) == 1
+    assert cells(roost("tasks", "--state", "pending").stdout)[1][1] == "try_lr (2 of 3 tasks)"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,16 @@ def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, nam
     assert code == 0 and header.split() == names.split()
     assert len(row) == width and row.endswith("…") and f"{('one' * 30)[: width // 3 - 1]}…  pending" in row
     assert "memory: very very very" in row
+
+
+def test_which_tasks_make_room_for_others(lab: Lab) -> None:
+    need = Need(cards=1, opportunistic=True)
+    with lab.store() as store:
+        store.submit([task(need=need, reason="a"), task(need=need, priority=3, reason="b"), task(reason="c")])
+    header, *rows = cells(roost("tasks").stdout)
+    assert header[-2:] == ["PRIORITY", "REASON"]
+    assert [row[-2:] for row in rows[:2]] == [["yields", "a"], ["3, yields", "b"]]
+    assert "yields" not in rows[2]
 
 
 def test_nothing_to_tell_of(lab: Lab) -> None:

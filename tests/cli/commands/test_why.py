@@ -5,9 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from roost.lab.task import CRASHED, RUNNING
 from tests.cli.programs import roost
 from tests.lab.labs import Lab
 from tests.lab.queued import task
+from tests.operations.packages import package
+
+
+def crashed(lab: Lab) -> str:
+    """The package of a training that was killed, as it is typed."""
+    made = package(lab.folder / "runs", "k1", state="crashed")
+    one = task(name="k1", package=str(made.path))
+    with lab.store() as store:
+        store.submit([one])
+        store.move(store.move(store.start(store.task(one.id), [], None), RUNNING, session=1), CRASHED)
+    return "runs/k1"
 
 
 def test_one_line_and_what_happened(tmp_path: Path) -> None:
@@ -24,6 +36,9 @@ def test_one_line_and_what_happened(tmp_path: Path) -> None:
         (body,) = json.loads(roost("why", "01abc", "--json").stdout)
         assert body["state"] == "pending" and body["events"][0]["kind"] == "pending"
         assert roost("why", "02").returncode == 3
+        made = crashed(lab)
+        go_on = f"  go on    roost continue {made}, or roost submit continue {made}"
+        assert go_on in roost("why", made).stdout.splitlines()
         command = lab.queue("echo a b")
         lines = roost("why", command.id).stdout.splitlines()
         assert (

@@ -35,12 +35,16 @@ class Web:
     def __init__(self, status: int = 200, answer: str = "ok", headers: dict[str, str] | None = None) -> None:
         self.status, self.answer, self.headers = status, answer, headers or {}
         self.asked: list[Asked] = []
+        self.answers_after: threading.Event | None = None
+        """If set, nobody is answered before."""
         web = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 web.asked.append(Asked(self.path, dict(self.headers), json.loads(body)))
+                if web.answers_after is not None:
+                    web.answers_after.wait(30.0)
                 self.send_response(web.status)
                 for name, value in web.headers.items():
                     self.send_header(name, value)

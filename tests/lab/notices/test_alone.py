@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roost.lab.limits import Limits
-from roost.lab.notices import alone
+from roost.lab.notices import alone, listed
 from roost.lab.spec import Spec
 from tests.lab.notices.receivers import Web
 from tests.lab.sessions import Session
@@ -72,10 +76,78 @@ def test_nobody_is_sent_where_nobody_is_told(
     sent: list[object] = []
     monkeypatch.setattr("os.posix_spawn", lambda *given, **_: sent.append(given))
     spec = noticed(session, GOOD)
-    alone.tell_end(spec)
+    alone.tell_end(spec, None)
     assert not sent
     set_up(session, web)
-    alone.tell_end(spec)
+    alone.tell_end(spec, None)
     assert len(sent) == 1
-    alone.tell_end(spec._replace(session_file=str(session.folder / "gone" / "1.json")))
+    alone.tell_end(spec._replace(session_file=str(session.folder / "gone" / "1.json")), None)
     assert len(sent) == 1, "its package was moved"
+
+
+def entries(session: Session) -> list[Path]:
+    return sorted((session.folder / "state").glob("noticed/*"))
+
+
+def test_it_stands_on_the_list_until_it_was_told(session: Session, web: Web) -> None:
+    set_up(session, web)
+    spec = noticed(session, "here('ready'); forever()")
+    child = session.start_spec(spec)
+    session.wait_until("ready")
+    (entry,) = entries(session)
+    assert entry.name == session.token and entry.stat().st_mode & 0o777 == 0o600
+    assert not listed.left(spec.env), "its guard holds it"
+    web.answers_after = threading.Event()
+    child.send_signal(signal.SIGQUIT)
+    child.wait(20)
+    wait_for(lambda: bool(web.asked), 20.0)
+    assert entries(session) and not listed.left(spec.env), "who tells holds it"
+    web.answers_after.set()
+    wait_for(lambda: not entries(session), 20.0)
+
+
+def test_without_settings_nothing_is_listed(session: Session) -> None:
+    session.start_spec(noticed(session, "here('ready'); forever()"))
+    session.wait_until("ready")
+    assert not entries(session)
+
+
+def test_where_guard_and_supervisor_were_killed_it_is_left_on_the_list(session: Session, web: Web) -> None:
+    set_up(session, web)
+    spec = noticed(session, "here('ready'); forever()")
+    child = session.start_spec(spec)
+    session.wait_until("ready")
+    os.kill(session.supervisor_pid, signal.SIGSTOP)
+    child.kill()
+    child.wait()
+    assert not listed.left(spec.env), "its supervisor goes on, and holds it"
+    os.kill(session.supervisor_pid, signal.SIGKILL)
+    wait_for(lambda: len(listed.left(spec.env)) == 1)
+    assert not web.asked
+
+
+@pytest.mark.parametrize(("variable", "waits"), [("SLURM_JOB_ID", True), ("NO_JOB", False)])
+def test_a_job_of_a_batch_system_ends_after_it_was_told(
+    session: Session, web: Web, variable: str, waits: bool
+) -> None:
+    set_up(session, web)
+    web.answers_after = threading.Event()
+    spec = noticed(session, GOOD)
+    child = session.start_spec(spec._replace(env={**spec.env, variable: "7"}))
+    wait_for(lambda: bool(web.asked), 20.0)
+    if waits:
+        assert child.poll() is None
+        web.answers_after.set()
+    assert child.wait(20) == 0
+    web.answers_after.set()
+
+
+def test_an_order_ends_the_wait_of_a_job(session: Session, web: Web) -> None:
+    set_up(session, web)
+    web.answers_after = threading.Event()
+    spec = noticed(session, GOOD)
+    child = session.start_spec(spec._replace(env={**spec.env, "SLURM_JOB_ID": "7"}))
+    wait_for(lambda: bool(web.asked), 20.0)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(20) == 0, "else it waits for 30 s"
+    web.answers_after.set()

@@ -12,6 +12,7 @@ from roost.lab.task import FAILED, RUNNING
 from tests import processes
 from tests.lab.labs import Lab
 from tests.lab.notices.ends import end
+from tests.lab.notices.lost import GONE, leave
 from tests.lab.notices.receivers import Web
 from tests.lab.queued import task
 from tests.waiting import wait_for
@@ -104,3 +105,20 @@ def _ended(errand: Errand) -> bool:
     """Whether the one who was sent has ended, as the daemon sees it."""
     (fd,) = errand.fds
     return bool(os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+
+
+def test_the_daemon_sends_for_a_run_that_was_killed_with_its_guard(
+    lab: Lab, web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    set_up(web)
+    path().write_text(path().read_text() + "\nleast_minutes: 0")
+    entry = Path(leave(tmp_path / "run", os.environ, **GONE))
+    with lab.store() as store:
+        errand = Errand(store)
+        errand.run()
+        wait_for(lambda: not entry.exists(), 20.0)
+        (asked,) = web.asked
+        assert asked.body["tasks"][0]["state"] == "crashed"
+        errand.run()
+        errand.close()

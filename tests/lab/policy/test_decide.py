@@ -103,7 +103,9 @@ def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room() -> None:
     saved = {"cheap": NOW - 10, "dear": NOW - 800}
     found = decided(task("a"), cards=cards(2), live=live, saved=saved)
     assert found.evictions == ("cheap",) and placed(found) == {}
-    assert found.reasons["a"].endswith("starts once opportunistic tasks have saved and made room")
+    assert found.reasons["a"].endswith(
+        "starts once train-cheap, which is opportunistic, has saved and made room"
+    )
     also = decided(task("a"), task("z", opportunistic=True), cards=cards(2), live=live)
     assert also.reasons["z"].startswith("cards: ")
     assert decided(task("z", opportunistic=True), cards=cards(2), live=live).evictions == ()
@@ -111,6 +113,27 @@ def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room() -> None:
     stopping = [live[0], running(cheap, 1, state=STOPPING)]
     waits = decided(task("a"), task("b", limit=1.0), cards=cards(2), live=stopping)
     assert waits.evictions == () and waits.head == "a" and placed(waits) == {}
+    assert waits.reasons["a"] == found.reasons["a"], "it is told so until that has ended"
+
+
+def test_a_gang_is_told_who_makes_room_for_it_and_when() -> None:
+    gang, later = task("gang", gpus=2, submitted=NOW - 900), task("later", gpus=2)
+    limited = running(task("o", limit=7200, opportunistic=True), 0, started=NOW)
+    for also, said in (
+        ([], "2 whole cards; 1 is free (GPU 0: train-o), starts once train-o, which is opportunistic, has"),
+        ([running(task("g", limit=1800), 1, started=NOW)], f"GPU 1: train-g), starts {about(NOW + 1800, NOW)}"
+         ": train-o, which is opportunistic, makes room by then"),
+        ([running(task("g"), 1)], "; train-o, which is opportunistic, makes room once the rest is free"),
+        ([running(task("p", opportunistic=True), 1)], "starts once 2 opportunistic tasks have saved"),
+    ):  # fmt: skip
+        found = decided(gang, task("long"), cards=cards(2), live=[limited, *also])
+        assert said in found.reasons["gang"], found.reasons
+    found = decided(gang, task("long"), cards=cards(2), live=[limited])
+    assert found.reasons["long"] == (
+        "reservation: GPU 0 and GPU 1 are kept for train-gang (gang), which starts once opportunistic tasks "
+        "have made room; this one may not have ended by then"
+    )
+    assert decided(later, cards=cards(2), live=[limited]).evictions == ("o",)
 
 
 def test_nobody_is_stopped_in_vain() -> None:
@@ -146,6 +169,20 @@ def test_processes_without_a_lease(
     if foreign != "ignore":
         said = "foreign: GPU 0 is used without a lease by pid 123 of eve, 10.0 GB"
         assert large.reasons["c"] == decided(task("b"), cards=used, rules=rules).reasons["b"] == said
+
+
+def test_a_card_of_one_process_at_a_time_is_never_shared() -> None:
+    """Nor with a process without a lease, whatever the rules say: the driver would refuse."""
+    first, second = task("a", gb=4), task("b", gb=4)
+    found = decided(first, second, cards=[card(0, exclusive=True)])
+    assert placed(found) == {"a": (0,)} and found.reasons["b"].startswith("memory: needs 4.0 GB")
+    assert placed(decided(second, cards=[card(0, exclusive=True)], live=[running(first, 0)])) == {}
+    both = decided(first, second, cards=[card(0, exclusive=True), card(1)])
+    assert placed(both) == {"a": (0,), "b": (1,)}
+    used = [card(0, exclusive=True, free_mb=20 * GB, users=(User(123, "eve", 4 * GB),))]
+    for foreign in ("fit", "ignore"):
+        alone = decided(first, cards=used, rules=Rules(foreign=foreign))  # type: ignore[arg-type]
+        assert alone.reasons["a"].startswith("foreign: GPU 0 is used without a lease by pid 123")
 
 
 def test_memory_that_nobody_owns_up_to_counts() -> None:

@@ -24,8 +24,8 @@ def kept(
     room, shape = Room(state), Shape.of(head.need)
     limits = {one.id: one.need.time_limit for one in live}
     ends = {id: math.inf if limit is None else NOW + limit for id, limit in limits.items()}
-    when = Leaving(room, lambda one: ends[one.id]).when(shape, is_steady=False)
-    return keep(head, shape, room, when, now=NOW, barred=barred, cost=lambda one: float(one.id))
+    leaving = Leaving(room, lambda one: ends[one.id])
+    return keep(head, shape, leaving, is_steady=False, now=NOW, barred=barred, cost=lambda one: float(one.id))
 
 
 def told(found: Kept | None) -> tuple[list[int], float | None] | None:
@@ -70,6 +70,27 @@ def test_opportunistic_tasks_that_lose_least_go() -> None:
     found = kept(task("h", gpus=1), cards(4), *stopping)
     assert told(found) == ([0], 0) and found is not None and found.evictions == ()
     assert told(kept(task("h", opportunistic=True), cards(4)[1:], *live)) == ([1], None)
+
+
+def test_opportunistic_tasks_make_room_once_the_others_have_left() -> None:
+    others = [running(task("1", limit=300), 1), running(task("3"), 3)]
+    for limit in (None, 200, 900):
+        live = [running(task("0", limit=limit, opportunistic=True), 0), *others]
+        found = kept(task("h", gpus=2), cards(2), *live)
+        assert found is not None and {place.index for place in found.places} == {0, 1}, limit
+        assert found.start == NOW + 300 and found.evictions == (), limit
+        assert found.making_room == (() if limit == 200 else ("train-0",)), limit
+        found = kept(task("h", gpus=3), cards(4)[:2] + cards(4)[3:], *live)
+        assert found is not None and found.start is None, limit
+        assert found.making_room == ("train-0",), limit
+    of_two = [running(task("0", gpus=2, opportunistic=True), 0, 1), running(task("2", limit=60), 2)]
+    found = kept(task("h", gpus=3), cards(3), *of_two)
+    assert found is not None and found.making_room == ("train-0",), "one task of two cards is one"
+    live = [running(task("0", gb=20, opportunistic=True), 0), running(task("1", gb=8, limit=50), 0)]
+    assert told(kept(task("h", gb=20), cards(1), *live)) == ([0], 50), "beside what stays it would not fit"
+    shared = [running(task("0", opportunistic=True), 0), running(task("1", limit=60), 1)]
+    found = kept(task("h", gpus=2), cards(3), *shared, running(task("2", limit=60), 2))
+    assert told(found) == ([1, 2], 60), "whoever need not make room is left where it is"
 
 
 def test_what_was_found_is_remembered_until_somebody_comes_or_goes() -> None:

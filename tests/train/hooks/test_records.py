@@ -178,6 +178,12 @@ def test_sessions_have_files_of_their_own_and_fold(tmp_path: Path) -> None:
     assert lines(folder, 9)[0]["session"] == 9
 
 
+def test_a_package_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make(tmp_path / "gone" / "records", "2").fit()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_rows_are_durable_before_the_checkpoint_that_holds_them(tmp_path: Path) -> None:
     events: list[str] = []
 

@@ -65,6 +65,13 @@ def test_on_request_and_from_training_data_without_a_validation_set(tmp_path: Pa
     assert runner.modes == (False, False, 4)
 
 
+def test_a_package_that_is_gone_is_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hook = Visualize(tmp_path / "gone" / "media", 2)
+    assert plain(built(Shows), Still(), [hook], until=4).fit() == "finished"
+    assert capsys.readouterr().out.count("pictures not written: ") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_training_is_the_same_with_and_without_it(tmp_path: Path) -> None:
     states = []
     for hooks in ([], [Visualize(tmp_path, 1)]):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from roost.base.errors import UsageError
 from roost.base.moment import clock
 from roost.base.size import memory, parse_memory
 from roost.cli import terminal
@@ -26,8 +27,24 @@ class _Most(click.IntRange):
         return value if value == "any" else super().convert(value, param, ctx)
 
 
+def _given_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
+    """Of an option that comes twice the last one would hold, in silence."""
+    if len(value) > 1:
+        fix = f"write all in one list: -d {','.join(dict.fromkeys(value))}"
+        raise UsageError("is given several times", setting="-d", received=" ".join(value), fix=fix)
+    return value[0] if value else None
+
+
 @click.command("devices")
-@click.option("-d", "--devices", "allowed", metavar="LIST", help="Let the lab use these alone: 0,2 or all.")
+@click.option(
+    "-d",
+    "--devices",
+    "allowed",
+    multiple=True,
+    callback=_given_once,
+    metavar="LIST",
+    help="Let the lab use these alone: 0,2 or all.",
+)
 @click.option("--most-per-card", type=_Most(1), metavar="N", help="So many tasks may share a card, or any.")
 @click.option(
     "--foreign",
@@ -105,7 +122,8 @@ def _state(card: CardShown) -> str:
         f"drained {terminal.moment(one.begin)[:-3]} to {terminal.moment(one.end)[:-3]}"
         for one in card.windows
     ]
-    said = (card.trouble, "drained" * card.drained, *times, "not for the lab" * (not card.allowed))
+    alone = "one process at a time" * card.exclusive
+    said = (card.trouble, "drained" * card.drained, *times, "not for the lab" * (not card.allowed), alone)
     return ", ".join(filter(None, said))
 
 

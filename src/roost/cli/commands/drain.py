@@ -12,12 +12,13 @@ from roost.cli import terminal
 @click.option("--off", is_flag=True, help="Let tasks begin there again, also where a time was said.")
 @click.option("--from", "begin", metavar="TIME", help="From then on: 22:00, 2026-11-22T08:00, or +2h.")
 @click.option(
-    "--until", "end", metavar="TIME", help="Until then; what may not have ended before does not begin."
+    "--until", "end", metavar="TIME", help="Until then, likewise; +2h counts from --from, or else from now."
 )
 def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     """Lets no more tasks begin on a GPU, or on all; what runs there goes on.
 
-    For a time alone, with --until: tasks that end before by their limit still begin.
+    For a time alone, with --until: tasks that end before by their limit still begin. A clock that --until
+    names is the next one after --from, which may be that of the next day.
 
     \b
     roost drain 0
@@ -37,5 +38,7 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
         terminal.say(f"{names}: no more tasks begin there")
     else:
         from_, until = map(terminal.moment, window)
-        terminal.say(f"{names}: nothing runs there from {from_} to {until}, but what runs already")
+        is_one_day = from_.partition(" ")[0] == until.partition(" ")[0]
+        more = "" if is_one_day else f", over midnight, {terminal.duration(window[1] - window[0])} in all"
+        terminal.say(f"{names}: nothing runs there from {from_} to {until}{more}, but what runs already")
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from roost.base.errors import NotFound
 from roost.cli import terminal
 
 
@@ -84,7 +85,7 @@ def log(lines: int) -> int:
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def status(as_json: bool) -> int:
-    """Tells of the daemon, the tasks and the folder.
+    """Tells of the daemon, the tasks and the folder. The exit code is 3 where no daemon runs.
 
     \b
     roost lab status
@@ -92,10 +93,11 @@ def status(as_json: bool) -> int:
     from roost.operations import lab
 
     found = lab.status()
+    daemon = found.daemon
+    code = 0 if daemon is not None else NotFound.exit_code
     if as_json:
         terminal.print_json(found)
-        return 0
-    daemon = found.daemon
+        return code
     runs = "none runs; `roost lab start`, the next `roost submit` or order to a task starts one"
     if daemon is not None:
         runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.moment(daemon.started)}"
@@ -105,7 +107,7 @@ def status(as_json: bool) -> int:
         have = "process has" if found.warm == 1 else "processes have"
         click.echo(f"warm    {found.warm} {have} torch imported, 0.3 GB each")
     click.echo(f"folder  {terminal.line(found.folder)}")
-    return 0
+    return code
 
 
 @command.command("rebuild")

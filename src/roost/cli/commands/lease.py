@@ -14,7 +14,7 @@ from roost.cli.commands.ranks import limit_seconds
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many.")
 @click.option("-m", "--memory", "memory", metavar="MB", help="So much of each alone: 8000, 8GB.")
-@click.option("--wait", "waits", is_flag=True, help="Wait, in turn with the tasks that do.")
+@click.option("--wait", "waits", is_flag=True, help="If too few are free, wait, in turn with the tasks.")
 @click.option(
     "--time-limit", "limit", metavar="DURATION", help="It is to end by then, from its start on: 2h."
 )
@@ -24,6 +24,9 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     The command sees these GPUs alone (CUDA_VISIBLE_DEVICES). They are free again when it, and what it has
     started, has ended. The exit code is that of the command. With a time limit it is asked to end then
     (SIGTERM), and killed after another minute.
+
+    What is free is taken at once, with --wait, too, as by roost run; also a card that is kept for a task that
+    waits for several. Only if too few are free it waits (--wait), and then leaves to others what is theirs.
 
     \b
     roost lease --gpus 1 -- jupyter lab

@@ -25,14 +25,17 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     roost logs 01m7ybz8bp -f           # a task, from its start on, through all attempts
     roost logs runs/NAME --rank 1    # of a run of several processes
     """
-    from roost.operations.logs import logs
+    from roost.operations.logs import logs, silence
 
-    decode = terminal.Decoder() if sys.stdout.isatty() else None
+    decode, is_silent = terminal.Decoder() if sys.stdout.isatty() else None, lines != 0
     for piece in logs(package, follow=follow, lines=lines, rank=rank):
         if isinstance(piece, str):
             terminal.say(piece)
         else:
+            is_silent = is_silent and not piece
             terminal.write(decode(piece).encode() if decode else piece)
     if decode:
         terminal.write(decode(b"", final=True).encode())
+    if is_silent and not rank:
+        terminal.say(silence(package))
     return 0

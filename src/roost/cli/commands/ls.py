@@ -51,7 +51,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     roost ls runs --json
     roost ls 'status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy'
     """
-    from roost.operations.list_packages import list_packages
+    from roost.operations.list_packages import list_packages, looked_in
 
     directory, query = _asked(words)
     rows = list_packages(directory, query)
@@ -68,7 +68,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     elif rows:
         sys.stdout.write("\n".join([*_table([_cells(row) for row in rows]), *_over_seeds(rows)]) + "\n")
     else:
-        terminal.say(f"no packages in {directory or '.'}" + (f" are meant by {query}" if query else ""))
+        terminal.say(f"no packages in {looked_in(directory)}" + (f" are meant by {query}" if query else ""))
     return 0
 
 

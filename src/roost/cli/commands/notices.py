@@ -11,7 +11,8 @@ from roost.cli import terminal
 
 @click.command("notices")
 @click.option("--test", is_flag=True, help="Send one to each, and say what came of it.")
-def command(test: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def command(test: bool, as_json: bool) -> int:
     """Shows who is told when tasks and runs end, fail or stall; what is secret is not shown.
 
     They stand in ~/.config/roost/notices.yaml, which you alone may read (chmod 600):
@@ -29,12 +30,16 @@ def command(test: bool) -> int:
     from roost.operations.notices import notices, try_notices
 
     found = try_notices() if test else notices()
+    code = 1 if any(one.why_not for one in found.receivers) else 0
+    if as_json:
+        terminal.print_json(found)
+        return code
     least = f", after {found.least_minutes:g} minutes at least" if found.least_minutes else ""
     terminal.say(f"{terminal.short(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}")
     rows = [(one.name, one.kind, one.place, _told(one.why_not)) for one in found.receivers]
     for line in terminal.columns(("NAME", "KIND", "WHERE", "TEST"), rows) if rows else ():
         click.echo(line)
-    return 1 if any(one.why_not for one in found.receivers) else 0
+    return code
 
 
 def _told(why_not: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from roost.base.errors import NotFound
 from roost.cli import terminal
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def stop() -> int:
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def status(as_json: bool) -> int:
-    """Tells whether a server runs, and where.
+    """Tells whether a server runs, and where. The exit code is 3 where none does.
 
     \b
     roost server status
@@ -91,13 +92,13 @@ def status(as_json: bool) -> int:
 
     found = presence.about(place.folder())
     if as_json:
-        terminal.print_json(None if found is None else _shown(found, place.folder()))
+        terminal.print_json({"running": False} if found is None else _shown(found, place.folder()))
     elif found is None:
         click.echo("no server runs; `roost server --detach` starts one")
     else:
         since = terminal.moment(found.started)
         click.echo(f"{_url(found.port)}  pid {found.pid}, roost {found.version}, since {since}")
-    return 0
+    return 0 if found is not None else NotFound.exit_code
 
 
 def _url(port: int) -> str:
@@ -109,7 +110,7 @@ def _shown(found: About, folder: Path) -> dict[str, Any]:
 
     from roost.serve import listening
 
-    return {"url": _url(found.port), "socket": str(folder / listening.NAME), **asdict(found)}
+    return {"running": True, "url": _url(found.port), "socket": str(folder / listening.NAME), **asdict(found)}
 
 
 @command.command("token")

@@ -24,7 +24,7 @@ _MOST_NEVER = 10
 @click.option("--seed", type=int, default=0, metavar="S", help="Of what is made up.")
 @click.option("--most-per-card", type=click.IntRange(1), metavar="N", help="So many tasks may share a card.")
 @click.option(
-    "--cores", type=click.IntRange(0), default=8, metavar="N", help="So many tasks of the CPU run at once."
+    "--cores", type=click.IntRange(0), default=8, metavar="N", help="So many cores for tasks of the CPU."
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def command(

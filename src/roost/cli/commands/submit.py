@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.base.errors import UsageError
+from roost.base.errors import Refused, UsageError
 from roost.cli import terminal
 from roost.cli.commands.config_help import ConfigCommand
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.commands.ranks import asked_strategy, limit_seconds, strategy_options, time_limit
 
 if TYPE_CHECKING:
-    from roost.operations.queueing import Submitted
+    from roost.operations.queueing import NewTasks
     from roost.operations.submit import SubmitRequest
     from roost.operations.wanted import Wanted
 
 _COMMAND = f"{__name__}.command"
 _MOST_SHOWN = 5
+_MANY = 1000
+"""More tasks at once are asked about: `seed=0..4000` may have been meant to be 0..4."""
 
 _OPTIONS = {"config": "-c", "tuning": "-f", "name": "--name", "check": "--check", "force": "--force"}
 """Those that one of the three forms does not have."""
@@ -61,7 +63,7 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
 )
 @click.option("-f", "--tuning", type=click.Path(path_type=Path), help="A second config, above the first.")
 @click.option("-d", "--description", help="A few words about the task.")
-@click.option("--name", help="The package's name; of a sweep the beginning of all of them.")
+@click.option("--name", help="The package's name; of a sweep its own, and the beginning of all of them.")
 @click.option("--gpus", type=click.IntRange(0), metavar="N", help="How many cards; without it as the config.")
 @click.option("--devices", hidden=True, expose_value=False, callback=_no_devices)
 @click.option("-m", "memory", metavar="MB", help="Memory of each card, as 20000 or 20GB; it may be shared.")
@@ -85,6 +87,7 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
 )
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, each value but the seeds.")
 @click.option("--force", is_flag=True, help="With continue: though config or code differ.")
+@click.option("--yes", is_flag=True, help=f"Of a sweep of more than {_MANY:,} tasks: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="JSON; everything else then goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
@@ -118,7 +121,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
 
 def _submitted(
     typed: Sequence[str] | None, arguments: tuple[str, ...], options: dict[str, Any]
-) -> Submitted | int:
+) -> NewTasks | int:
     """What waits now; or the exit code of a check that failed."""
     _require_whole_begin(options["begin"], arguments)
     limit = options["time_limit"]
@@ -151,12 +154,34 @@ def _submitted(
         wanted=wanted,
         command=sys.argv,
     )
+    if not options["yes"] and not _is_meant(request):
+        return 1
     if options["check"] and (code := _checked(request)):
         return code
     from roost.cli.waiting import counted
 
     with counted() as tell:
         return submit(request, tell=tell)
+
+
+def _is_meant(request: SubmitRequest) -> bool:
+    """Whether so many tasks are; who sits at a terminal is asked where there are many.
+
+    Raises:
+        Refused: Nobody can be asked.
+    """
+    from roost.operations import sweep
+
+    number = len(sweep.expand(request.overrides))
+    if number <= _MANY:
+        return True
+    what = f"this is a sweep of {number:,} tasks, each with a package of its own"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Refused(what, fix="add --yes, or name fewer values")
+    if click.confirm(f"{what}. Queue them?", err=True):
+        return True
+    terminal.say("nothing was queued")
+    return False
 
 
 def _require_whole_begin(begin: str | None, arguments: Sequence[str]) -> None:
@@ -177,7 +202,7 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
         raise UsageError(what, received=str(config), fix=f"roost submit -- {typed}")
 
 
-def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Wanted) -> Submitted:
+def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Wanted) -> NewTasks:
     _require_none(options, ["config", "tuning", "name", "check"], "continue")
     package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
     from roost.operations.continue_ import ContinueRequest
@@ -248,12 +273,13 @@ def _checked(request: SubmitRequest) -> int:
     return 0
 
 
-def _lines(found: Submitted) -> list[str]:
+def _lines(found: NewTasks) -> list[str]:
     """One line for each task; of a long sweep the first ones."""
     tasks = found.tasks
     more = len(tasks) - _MOST_SHOWN
     shown = tasks[:_MOST_SHOWN] if more > 1 else tasks
     lines = [f"{task.id}  {terminal.short(Path(task.package))}" for task in shown]
     if tasks[0].sweep is not None:
-        lines.insert(0, f"{tasks[0].sweep}  a sweep of {len(tasks)} tasks")
+        called = f"{tasks[0].sweep_name}, " if tasks[0].sweep_name is not None else ""
+        lines.insert(0, f"{tasks[0].sweep}  {called}a sweep of {len(tasks)} tasks")
     return [*lines, *([f"and {more} more: roost tasks"] if more > 1 else [])]

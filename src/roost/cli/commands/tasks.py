@@ -43,6 +43,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     is, and how long it still takes by its pace. ID is as much of it as tells the task from all others.
     CARDS are those that it has, as `roost devices` counts them, or how many it asks for; of a task of the CPU
     the cores of --cpus. Where the terminal is too narrow for them, columns are left out, but never REASON.
+    PRIORITY also says of an opportunistic task that it yields, to others that want its cards.
     A sweep is one of the 50. --json has all that wait.
 
     \b
@@ -102,7 +103,7 @@ def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
         _memory(row),
         terminal.duration(row.seconds(now)),
         _progress(row),
-        str(row.priority or ""),
+        _priority(row),
         row.reason,
     ]
 
@@ -111,15 +112,26 @@ def _of_sweep(sweep: Sweep, now: float) -> list[str]:
     tasks = sweep.tasks
     return [
         sweep.short,
-        f"{sweep.name} ({len(tasks)} tasks)",
+        f"{sweep.name} ({_count(sweep)} tasks)",
         ", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
         _asked(tasks[0]),
         _memory(tasks[0]),
         terminal.duration(sweep.seconds(now)),
         "",
-        str(tasks[0].priority or ""),
+        _priority(tasks[0]),
         sweep.reason,
     ]
+
+
+def _count(sweep: Sweep) -> str:
+    shown = len(sweep.tasks)
+    return f"{shown:,}" if shown == sweep.total else f"{shown:,} of {sweep.total:,}"
+
+
+def _priority(row: TaskRow) -> str:
+    """An opportunistic task comes after all others, and is stopped for them."""
+    said = [str(row.priority)] if row.priority else []
+    return ", ".join([*said, *(["yields"] if row.opportunistic else [])])
 
 
 def _cards(row: TaskRow, numbers: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ def command(task: str, as_json: bool) -> int:
     """Says why a task waits, or how it ended, and what happened to it, and when.
 
     The task is named by its id, the beginning of that, its name, or the path of its package; a sweep by its
-    id. Of a command it prints the command line, too.
+    id. Of a command it prints the command line, too; of a training that did not succeed how to go on.
 
     \b
     roost why 01m7ybz8bp
@@ -34,6 +34,9 @@ def command(task: str, as_json: bool) -> int:
         click.echo(terminal.line(f"  package  {terminal.short(Path(one.package))}"))
         if one.command:
             click.echo(terminal.line(f"  command  {shlex.join(one.command)}"))
+        if one.can_go_on:
+            typed = terminal.typed(Path(one.package))
+            click.echo(terminal.line(f"  go on    roost continue {typed}, or roost submit continue {typed}"))
         rows = [(terminal.moment(event.at), event.kind, event.text) for event in one.events]
         for line in terminal.columns(("", "", ""), rows)[1:] if rows else ():
             click.echo(f"  {line}")

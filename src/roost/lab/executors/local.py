@@ -19,15 +19,14 @@ from roost.devices.leases import Holder
 from roost.lab import orders, session, start, taken, ticket
 from roost.lab.abandoned import end_abandoned
 from roost.lab.executors.protocol import NEVER_BEGAN, Seen
-from roost.lab.forked import Forked, Template
+from roost.lab.forked import Forked, GuardTemplate
 from roost.lab.plan import Plan
 from roost.lab.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
-from roost.lab.warm import Templates
+from roost.lab.warm import WarmTemplates
 from roost.package.package import Package
-from roost.package.sessions import Session
+from roost.package.sessions import Session, moment
 
 _ATTEMPT = "attempt"
-_LATEST = 1e11
 
 
 class Local:
@@ -35,12 +34,12 @@ class Local:
     is, or is about to be, its newest session.
 
     Args:
-        template: What the guards are forked from, if they can be.
-        templates: Those of workers.
+        template: What guards are forked from, if they can be.
+        warm: What they are forked from together with their workers; is told which were started.
     """
 
-    def __init__(self, template: Template | None = None, templates: Templates | None = None) -> None:
-        self._template, self._templates = template, templates
+    def __init__(self, template: GuardTemplate | None = None, warm: WarmTemplates | None = None) -> None:
+        self._template, self._warm = template, warm
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: dict[str, Session] = {}
 
@@ -89,8 +88,8 @@ class Local:
                 coming.child.close()
             else:
                 self._guards[task.id] = coming.child
-            if self._templates is not None:
-                self._templates.keep(spec)  # for the next one
+            if self._warm is not None:
+                self._warm.keep(spec)  # for the next one
 
         return finish
 
@@ -195,26 +194,19 @@ def _seen(found: Session) -> Seen:
     record: Mapping[str, Any] = found.record or {}
     # The guard ends last: until then the package is locked and the cards are taken.
     if found.state == "running" or found.guard_lives:
-        return Seen(RUNNING, found.number, started=_moment(record.get("started")))
+        return Seen(RUNNING, found.number, started=moment(record.get("started")))
     unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
-    ended, code = _moment(record.get("ended")), record.get("exit_code")
+    ended, code = moment(record.get("ended")), record.get("exit_code")
     is_known = found.state in ENDED
     return Seen(
         found.state if is_known else CRASHED,
         found.number,
         reason=str((found.error or record.get("reason") or "") if is_known else "its record is damaged"),
-        started=_moment(record.get("started")),
+        started=moment(record.get("started")),
         ended=ended if ended is not None else time.time(),
         exit_code=code if type(code) is int and 0 <= code <= 255 else None,
         is_accident=unrecorded,
     )
-
-
-def _moment(found: object) -> float | None:
-    """A time that a record tells, whoever has written it."""
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    return float(found) if 0 <= found < _LATEST else None
 
 
 def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:

@@ -8,13 +8,14 @@ import sys
 import time
 from pathlib import Path
 
-from roost.lab.notices import cursor, kinds
+from roost.lab.notices import cursor, kinds, listed
 from roost.lab.notices.cursor import Cursor
 from roost.lab.notices.kinds import EVENT_OF, WRONG_SETTINGS
 from roost.lab.stalls import Stalls
 from roost.lab.store import Store
 
 _PAUSE_SECONDS = 60.0
+_LOOK_SECONDS = 20.0
 _AT_ONCE = 1000
 
 
@@ -33,6 +34,9 @@ class Errand:
         """Up to which event there is nothing to tell; None: to be read."""
         self._failed_with, self._again_at = "", 0.0
         self._is_forgotten = False
+        self._for_left: subprocess.Popen[bytes] | None = None
+        """Who tells of runs in no queue."""
+        self._look_at = float("-inf")
 
     @property
     def fds(self) -> dict[int, str]:
@@ -43,6 +47,7 @@ class Errand:
         """Notes new stalls, and sends somebody if there is something to tell and somebody to be told."""
         now = time.monotonic()
         self._stalls.look(now)
+        self._look_for_left(now)
         if self._is_at_it():
             return
         file = kinds.path()
@@ -58,9 +63,16 @@ class Errand:
 
     def close(self) -> None:
         """Forgets who tells; he goes on."""
-        if self._child is not None:
-            self._child.returncode = 0  # it outlives us: nobody here waits for its end
+        for child in (self._child, self._for_left):
+            if child is not None:
+                child.returncode = 0  # it outlives us: nobody here waits for its end
         self._leave()
+
+    def _look_for_left(self, now: float) -> None:
+        """Sends somebody for the runs in no queue that were killed with all who watched over them."""
+        if now >= self._look_at and (self._for_left is None or self._for_left.poll() is not None):
+            self._look_at = now + _LOOK_SECONDS
+            self._for_left = listed.look(os.environ)
 
     def _is_at_it(self) -> bool:
         if self._child is None:

@@ -1,7 +1,7 @@
 """Tells of a run that is in no queue, and ends.
 
-Started as ``python -m roost.lab.notices.of_run PACKAGE SESSION`` when that has ended, with ``stalled`` after
-it while it stalls (`roost.lab.notices.alone`).
+Started as ``python -m roost.lab.notices.of_run PACKAGE SESSION ENTRY`` (`roost.lab.notices.alone`) when it
+has ended, with its place on the list (`roost.lab.notices.listed`) or nothing; with ``stalled`` at a stall.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import contextlib
 import hashlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from roost.base.errors import RoostError
 from roost.lab.aftermath import in_words
-from roost.lab.notices import kinds, message, sending, settings
+from roost.lab.notices import kinds, listed, message, sending, settings
 from roost.lab.notices.kinds import EVENT_OF
 from roost.lab.notices.settings import Settings
 from roost.lab.notices.tell import NOT_TOLD
 from roost.lab.remembered import Event
 from roost.lab.stalls import STALLED, sentence
 from roost.lab.store import Store
-from roost.lab.task import Task
-from roost.package import sessions
+from roost.lab.task import CRASHED, Task
+from roost.package import progress, sessions
+from roost.package.sessions import Session
 
 LEAST_MINUTES = 10.0
 """Where the settings do not say: of a shorter run who began it needs no notice, he sits there still."""
@@ -47,8 +47,8 @@ def tell(
         has_stalled: Whether it is of its last stall, and not of its end.
         pauses: As of `sending.deliver`.
     """
-    record = sessions.load(package / "sessions" / f"{session}.json") or {}
-    event = _event(session, record, has_stalled=has_stalled)
+    found = find(package, session)
+    event = _stall(found) if has_stalled else _end(package, found)
     if event is None:
         return []
     task = Task(
@@ -56,11 +56,11 @@ def tell(
         name=package.name,
         package=str(package),
         user="",
-        state=str(record.get("state")),
+        state=found.state,
         submitted=0.0,
         session=session,
-        started=_moment(record.get("started")),
-        ended=_moment(record.get("ended")),
+        started=sessions.moment((found.record or {}).get("started")),
+        ended=None if has_stalled else event.at,
     )
     if not asked.want(EVENT_OF[event.kind], message.seconds(event, task), least_minutes=LEAST_MINUTES):
         return []
@@ -73,34 +73,52 @@ def tell(
     return failed
 
 
-def _event(session: int, record: Mapping[str, Any], *, has_stalled: bool) -> Event | None:
-    """What happened; None if the record does not tell."""
-    if has_stalled:
-        stalls = record.get("stalls")
-        text = sentence(stalls[-1]) if isinstance(stalls, list) and stalls else ""
-        return Event(session, time.time(), None, STALLED, text) if text else None
-    state, reason = str(record.get("state")), str(record.get("error") or record.get("reason") or "")
-    if state not in EVENT_OF:
-        return None
-    why = in_words(state, reason)
-    return Event(session, _moment(record.get("ended")) or time.time(), None, state, why)
+def find(package: Path, session: int) -> Session:
+    """A session of a package; one whose process is gone has crashed, whatever its record says."""
+    folder = package / "sessions"
+    files = (folder / f"{session}.request.json", folder / f"{session}.json")
+    return sessions.read(*files, number=session, lock=package / "lock")
 
 
-def _moment(found: object) -> float | None:
-    return float(found) if isinstance(found, int | float) else None
-
-
-def main() -> int:
-    """``of_run.py PACKAGE SESSION [stalled]``."""
-    package, session, has_stalled = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["stalled"]
-    try:
-        failed = tell(package, session, settings.read(kinds.path()), has_stalled=has_stalled)
-    except RoostError as error:
-        failed = [f"{error}; the run {package}"]
+def note(failed: Sequence[str]) -> None:
+    """Notes among the lab's events who could not be told, and why."""
     if failed:
         with contextlib.suppress(RoostError, OSError), Store.open() as store, store.together():
             for why in failed:
                 store.note(NOT_TOLD, why)
+
+
+def _stall(session: Session) -> Event | None:
+    """Its last one; None if the record does not tell."""
+    stalls = (session.record or {}).get("stalls")
+    text = sentence(stalls[-1]) if isinstance(stalls, list) and stalls else ""
+    return Event(session.number, time.time(), None, STALLED, text) if text else None
+
+
+def _end(package: Path, session: Session) -> Event | None:
+    """How it has ended; None if it has not, or has never begun."""
+    record = session.record
+    if record is None or session.state not in EVENT_OF:
+        return None
+    ended = sessions.moment(record.get("ended"))
+    if ended is None and session.state == CRASHED:  # nobody was left who could have written it down
+        seen = progress.read(package / "progress")
+        ended = seen.wall if seen is not None else None
+    why = in_words(session.state, str(session.error or record.get("reason") or ""))
+    return Event(session.number, ended or time.time(), None, session.state, why)
+
+
+def main() -> int:
+    """``of_run.py PACKAGE SESSION [stalled|ENTRY]``."""
+    package, session, more = Path(sys.argv[1]), int(sys.argv[2]), "".join(sys.argv[3:])
+    try:
+        failed = tell(package, session, settings.read(kinds.path()), has_stalled=more == "stalled")
+    except RoostError as error:  # it stays on the list, and is told once they are right
+        note([f"{error}; the run {package}"])
+        return 1
+    note(failed)
+    if more.startswith("/"):
+        listed.remove(more)
     return 1 if failed else 0
 
 

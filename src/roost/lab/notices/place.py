@@ -1,4 +1,4 @@
-"""Where it stands who is told (standard library only)."""
+"""Where it stands who is told, and of which runs (standard library only)."""
 
 from __future__ import annotations
 
@@ -18,3 +18,19 @@ def file(env: Mapping[str, str]) -> str:
         home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  - pathlib would raise, and costs 3 ms
         config = f"{home}/.config"
     return f"{config}/roost/notices.yaml"
+
+
+def listed(env: Mapping[str, str]) -> str:
+    """``noticed`` beside the lab's folder: the list of runs whose end is to be told. It need not exist; empty
+    where nobody knows the place.
+
+    Args:
+        env: As for `file`.
+    """
+    if given := env.get("ROOST_STATE", ""):
+        return f"{given}/noticed" if given.startswith("/") else ""
+    state = env.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):
+        home = env.get("HOME", "")
+        state = f"{home}/.local/state" if home.startswith("/") else ""
+    return f"{state}/roost/noticed" if state else ""

@@ -244,8 +244,10 @@ class _Pass:
         return reason
 
     def _keep(self, task: Task, shape: Shape, barred: frozenset[int]) -> bool:
-        when = self.ground.leaving.when(shape, is_steady=self.living.is_steady)
-        self.kept = keep(task, shape, self.room, when, now=self.now, barred=barred, cost=self._cost)
+        leaving, is_steady = self.ground.leaving, self.living.is_steady
+        self.kept = keep(
+            task, shape, leaving, is_steady=is_steady, now=self.now, barred=barred, cost=self._cost
+        )
         if self.kept is not None:
             self.kept_indices = frozenset(place.index for place in self.kept.places)
         return self.kept is not None

@@ -28,6 +28,8 @@ class Kept:
     start: float | None
     """None: something that it waits for has no known end."""
     evictions: tuple[str, ...] = ()
+    making_room: tuple[str, ...] = ()
+    """The names of the opportunistic tasks that do for it: now, or at its start if that is later."""
 
 
 class Leaving:
@@ -40,7 +42,7 @@ class Leaving:
     """
 
     def __init__(self, room: Room, end: Callable[[Task], float]) -> None:
-        self._room, self._end = room, end
+        self.room, self.end = room, end
         self._known: dict[Shape, list[float | None]] = {}
         self._seen: dict[Shape, int] = {}
         """How many of the room's changes each has seen."""
@@ -52,7 +54,7 @@ class Leaving:
             shape: What it takes.
             is_steady: Whether all ends are what they were for the last one; else nothing is remembered.
         """
-        places, changes = self._room.places, self._room.changes
+        places, changes = self.room.places, self.room.changes
         if not is_steady or len(self._known) > _MOST_SHAPES or len(changes) > _MOST_CHANGES:
             self._known.clear()
             changes.clear()
@@ -67,13 +69,18 @@ class Leaving:
         self._seen[shape] = len(changes)
         return known
 
-    def _when(self, place: Place, shape: Shape) -> float | None:
+    def without_opportunistic(self, place: Place, shape: Shape) -> float | None:
+        """When it fits on a card if all opportunistic tasks make room; None as above."""
+        return self._when(place, shape, [task for task in place.live if not task.need.opportunistic])
+
+    def _when(self, place: Place, shape: Shape, live: Sequence[Task] | None = None) -> float | None:
         if place.closed or not place.fits_beside(shape, ()):
             return None
+        live = place.live if live is None else live
         if shape.whole:
             leases = [leaves for leaves, _ in place.leases]
-            return max([*map(self._end, place.live), *leases], default=_AT_ONCE)
-        there = [(self._end(task), task.reserved_mb) for task in place.live]
+            return max([*map(self.end, live), *leases], default=_AT_ONCE)
+        there = [(self.end(task), task.reserved_mb) for task in live]
         there += place.leases
         there.sort(key=_by_end, reverse=True)
         staying: list[int | None] = []
@@ -90,9 +97,9 @@ _by_end = itemgetter(0)
 def keep(
     task: Task,
     shape: Shape,
-    room: Room,
-    when: Sequence[float | None],
+    leaving: Leaving,
     *,
+    is_steady: bool,
     now: float,
     barred: frozenset[int],
     cost: Callable[[Task], float],
@@ -102,29 +109,64 @@ def keep(
     Args:
         task: The head of the queue.
         shape: What it takes.
-        room: What is left.
-        when: It fits on each card, as `Leaving` tells.
+        leaving: When cards become free.
+        is_steady: As of `Leaving.when`.
         now: Unix seconds.
         barred: Indices of cards that it must not have.
         cost: What is lost if an opportunistic task is stopped, in seconds of a card.
     """
+    room = leaving.room
     if room.someday(shape) < shape.cards:
         return None
-    places = room.places
+    when = leaving.when(shape, is_steady=is_steady)
+    evicting = None
     if not task.need.opportunistic:
         evicting = _by_evictions(task, shape, room, when, now=now, barred=barred, cost=cost)
-        if evicting is not None:
-            return evicting
+    return evicting or _by_ends(task, shape, leaving, when, now=now, barred=barred)
+
+
+def _by_ends(
+    task: Task,
+    shape: Shape,
+    leaving: Leaving,
+    when: Sequence[float | None],
+    *,
+    now: float,
+    barred: frozenset[int],
+) -> Kept | None:
+    """The cards that become free first. Opportunistic tasks make room for it once all others have left: it
+    does not wait for their ends."""
+    places = leaving.room.places
+    freed = list(when)
+    if not task.need.opportunistic:
+        for place in places:
+            if place.opportunistic:
+                freed[place.index] = leaving.without_opportunistic(place, shape)
     found = [
         (leaves if leaves > now else now, index)
-        for index, leaves in enumerate(when)
+        for index, leaves in enumerate(freed)
         if leaves is not None and index not in barred
     ]
     if len(found) < shape.cards:
         return None
-    chosen = nsmallest(shape.cards, found)
-    start = chosen[-1][0]
-    return Kept(task, tuple(places[index] for _, index in chosen), None if math.isinf(start) else start)
+    start = nsmallest(shape.cards, found)[-1][0]
+    alone = [math.inf if leaves is None else leaves for leaves in when]
+    in_time = [(alone[index] > start, leaves, index) for leaves, index in found if leaves <= start]
+    chosen = [index for *_, index in nsmallest(shape.cards, in_time)]
+    latest = _AT_ONCE if math.isinf(start) else start  # whoever has not ended by then
+    making = {
+        one.id: one.name
+        for index in chosen
+        if freed[index] != when[index] and alone[index] >= latest
+        for one in places[index].live
+        if one.need.opportunistic and leaving.end(one) >= latest
+    }
+    return Kept(
+        task,
+        tuple(places[index] for index in chosen),
+        None if math.isinf(start) else start,
+        making_room=tuple(making.values()),
+    )
 
 
 def _by_evictions(
@@ -155,10 +197,14 @@ def _by_evictions(
     if len(found) < shape.cards:
         return None
     chosen = [index for _, index in nsmallest(shape.cards, found)]
-    evicted = {
-        one.id for index in chosen for one in (yielding.get(index) or (0.0, ()))[1] if one.state != STOPPING
-    }
-    return Kept(task, tuple(places[index] for index in chosen), now, tuple(sorted(evicted)))
+    gone = {one.id: one for index in chosen for one in (yielding.get(index) or (0.0, ()))[1]}
+    return Kept(
+        task,
+        tuple(places[index] for index in chosen),
+        now,
+        evictions=tuple(sorted(id for id, one in gone.items() if one.state != STOPPING)),
+        making_room=tuple(one.name for one in gone.values()),
+    )
 
 
 def _given_up(

@@ -44,7 +44,7 @@ class Place:
         self.card, self.index = card, index
         self.single = not card.total_mb
         self.most = capacity_mb(card, rules)
-        self.most_tasks = rules.most_per_card
+        self.most_tasks = 1 if card.exclusive else rules.most_per_card
         self.left = self.most
         self.count = 0
         self.live: list[Task] = []
@@ -323,7 +323,7 @@ def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
         return f"{TROUBLE}: {place.name}: {card.trouble}"
     if card.id in drained:
         return f"{DRAINED}: {place.name} is drained"
-    if card.users and rules.foreign == "avoid":
+    if card.users and (rules.foreign == "avoid" or card.exclusive):
         return _used(place)
     return ""
 

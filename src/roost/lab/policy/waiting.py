@@ -171,7 +171,10 @@ def cores_kept(head: Task, count: int, start: float, now: float) -> str:
 
 def behind(kept: Kept, now: float) -> str:
     """It would fit, on cards that are kept for the head of the queue."""
-    when = "" if kept.start is None else f", which starts {about(kept.start, now)}"
+    if kept.making_room and kept.start == now:
+        when = ", which starts once opportunistic tasks have made room"
+    else:
+        when = "" if kept.start is None else f", which starts {about(kept.start, now)}"
     return (
         f"{RESERVATION}: {_names(kept)} {'is' if len(kept.places) == 1 else 'are'} kept for {kept.task.name} "
         f"({kept.task.id}){when}; this one may not have ended by then"
@@ -204,9 +207,7 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     if fit + len(closed) >= shape.cards:
         return _obstacle(closed, room)
     if kept is not None:
-        next_free = "" if kept.start is None else f", starts {about(kept.start, now)}"
-        if kept.evictions:
-            next_free = ", starts once opportunistic tasks have saved and made room"
+        next_free = _starts(kept, now)
     else:
         next_free = "" if when is None else f", next free {about(when, now)}"
     beyond = f"; {_obstacle(closed, room).partition(': ')[2]}" if closed else ""
@@ -220,6 +221,21 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
         return f"{MEMORY}: needs {memory(shape.mb)} on one card; {most}{next_free}{beyond}"
     has = f"{fit or 'none'} {_has(fit)} as much free"
     return f"{MEMORY}: needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
+
+
+def _starts(kept: Kept, now: float) -> str:
+    """When the head of the queue does, and who makes room for it."""
+    starts = "" if kept.start is None else f", starts {about(kept.start, now)}"
+    count = len(kept.making_room)
+    if not count:
+        return starts
+    who = f"{count} opportunistic tasks"
+    if count == 1:
+        who = f"{_cut(kept.making_room[0])}, which is opportunistic,"
+    if kept.start == now:
+        return f", starts once {who} {_has(count)} saved and made room"
+    makes = f"{who} {'makes' if count == 1 else 'make'} room"
+    return f"; {makes} once the rest is free" if kept.start is None else f"{starts}: {makes} by then"
 
 
 def _holders(shape: Shape, room: Room) -> str:

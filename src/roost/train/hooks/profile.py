@@ -32,7 +32,7 @@ class Profile(Hook):
     said once, and training goes on.
 
     Args:
-        folder: Takes the two files; made when there is something to write.
+        folder: Takes the two files; made when there is something to write, with the one above it and no more.
         start_step: Steps of this session before the window.
         steps: Steps in the window.
         memory: Whether what is allocated is traced, too.
@@ -116,7 +116,7 @@ class Profile(Hook):
         profiler.stop()
         averages = profiler.key_averages()
         key = "self_device_time_total" if trainer.runner.device.type == "cuda" else "self_cpu_time_total"
-        durable.make_folders(self._folder)
+        durable.make_folders(self._folder, below=self._folder.parent.parent)
         trace = self._folder / "trace.json"
         # The profiler writes by itself, and a trace may be larger than what should be held in memory.
         # In a folder: where torch cannot write a trace it prints that, goes on, and leaves a file of its own.

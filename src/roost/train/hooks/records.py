@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from roost.base import durable
 from roost.package.records import Writer
 from roost.train.events import must_be_finite
 from roost.train.hook import Hook, Phase
@@ -26,7 +27,7 @@ class Records(Hook):
     the same row, of the steps of all, and rank 0 writes it.
 
     Args:
-        folder: Where the sessions' files lie; made if need be.
+        folder: Where the sessions' files lie; made if need be, the one above it not.
         every: The interval.
         session: Number of the session; the next free one when None.
     """
@@ -44,7 +45,7 @@ class Records(Hook):
         note_clock(trainer, "a row", self.every)
         if not trainer.ranks.is_main:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        durable.make_folders(self._folder, below=self._folder.parent)
         used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
         session = self._session if self._session is not None else max(used, default=0) + 1
         path = self._folder / f"{session}.jsonl"

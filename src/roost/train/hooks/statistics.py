@@ -44,7 +44,8 @@ class Statistics(Hook):
         gradients: Whether gradients are looked at.
         weights: Whether weights are.
         updates: Whether updates are, which takes a copy of the weights in such a step.
-        histograms: The folder that takes a histogram of each, as ``<step>/gradients.<parameter>.json``.
+        histograms: The folder that takes a histogram of each, as ``<step>/gradients.<parameter>.json``;
+            made if need be, the one above it not.
         where: Where a dotted key was set, for messages.
 
     Raises:
@@ -150,7 +151,7 @@ class Statistics(Hook):
     def _draw(self, folder: Path) -> None:
         """Writes the histograms; waits for the device."""
         try:
-            durable.make_folders(folder)
+            durable.make_folders(folder, below=folder.parent.parent)
             durable.sweep(folder)  # what a session that was killed here has left
             for kind, values in self._values.items():
                 for name, tensor in values.items():

@@ -31,7 +31,7 @@ class Visualize(Hook):
     weights may lie on all of them, and rank 0 stores it. Where they do, `visualize` must not fail.
 
     Args:
-        folder: The package's ``media``.
+        folder: The package's ``media``; made if need be, the one above it not.
         every: The interval; only on request when None.
         samples: How many samples; those of the set's first batch when None.
     """
@@ -103,7 +103,7 @@ class Visualize(Hook):
         if not trainer.ranks.is_main:
             return []
         folder = self._folder / str(trainer.progress.step)
-        folder.mkdir(parents=True, exist_ok=True)
+        durable.make_folders(folder, below=self._folder.parent)
         durable.sweep(folder)  # what a session that was killed here has left
         for name, data in found.items():
             durable.write(folder / name, data)

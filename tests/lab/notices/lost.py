@@ -1,0 +1,42 @@
+"""Runs that stand on the list of those to be told of, and nobody watches over them any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roost.base import process
+from roost.lab.notices import listed
+from roost.lab.spec import Spec
+
+GONE = {"state": "running", "host": os.uname().nodename, "boot_id": process.boot_id(), "pid": 2**22 + 1}
+"""What is in the record of a session whose supervisor was killed with its guard."""
+START = 1000.0
+
+
+def leave(folder: Path, env: Mapping[str, str], **record: Any) -> str:
+    """An entry that nobody holds, of a run with one session; gives its path.
+
+    Args:
+        folder: Its package.
+        env: Of whoever began it.
+        record: Of the session.
+    """
+    token, package = secrets.token_hex(16), str(folder)
+    entry = listed.enter(Spec([], package, dict(env), package, 1, "", f"{package}/sessions/1.json", token))
+    assert entry is not None
+    os.close(entry.fd)
+    add(folder, 1, **record)
+    return entry.path
+
+
+def add(folder: Path, number: int, restart_of: int | None = None, **record: Any) -> None:
+    """A session of a run."""
+    sessions = folder / "sessions"
+    sessions.mkdir(parents=True, exist_ok=True)
+    (sessions / f"{number}.request.json").write_text(json.dumps({"restart_of": restart_of}))
+    (sessions / f"{number}.json").write_text(json.dumps({"started": START, **record}))
