@@ -195,7 +195,7 @@ class Runner(Runner):
             False,
             "TORCH_COMPILE_DISABLE, which torch reads",
         ),
-        ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "the project sets MKL_CBWR"),
+        ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "sets MKL_CBWR, which torch reads"),
         ("", True, "the project has colorsys.py, and a module of that name is loaded"),
         ("os.environ['MINE'] = '1'", False, None),
     ],

@@ -179,9 +179,12 @@ def test_sessions_have_files_of_their_own_and_fold(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    given = Records(tmp_path / "gone" / "records", "2", session=1)
     with pytest.raises(FileNotFoundError):
-        make(tmp_path / "gone" / "records", "2").fit()
+        plain(built(MLP), Still(), [given], until=2).fit()
     assert list(tmp_path.iterdir()) == []
+    plain(built(MLP), Still(), [Records(tmp_path / "new" / "records", "2")], until=2).fit()
+    assert (tmp_path / "new" / "records" / "1.jsonl").is_file()
 
 
 def test_rows_are_durable_before_the_checkpoint_that_holds_them(tmp_path: Path) -> None:

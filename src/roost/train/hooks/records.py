@@ -27,9 +27,10 @@ class Records(Hook):
     the same row, of the steps of all, and rank 0 writes it.
 
     Args:
-        folder: Where the sessions' files lie; made if need be, the one above it not.
+        folder: Where the sessions' files lie; made if need be.
         every: The interval.
-        session: Number of the session; the next free one when None.
+        session: Number of the session of a package, which is there: the folder above is not made then. The
+            next free one when None.
     """
 
     phase = Phase.RECORD
@@ -45,7 +46,7 @@ class Records(Hook):
         note_clock(trainer, "a row", self.every)
         if not trainer.ranks.is_main:
             return
-        durable.make_folders(self._folder, below=self._folder.parent)
+        durable.make_folders(self._folder, below=self._folder.parent if self._session is not None else None)
         used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
         session = self._session if self._session is not None else max(used, default=0) + 1
         path = self._folder / f"{session}.jsonl"
