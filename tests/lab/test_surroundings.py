@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import roost
 from roost.lab import surroundings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -68,6 +70,22 @@ def test_signals_that_the_caller_ignores_are_ignored_by_a_worker() -> None:
         assert surroundings.key(COMMAND, ENV) == found
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_who_was_started_by_posix_spawn_finds_the_same() -> None:
+    script = f"import sys; sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})\n"
+    script += f"from roost.lab import surroundings; print(surroundings.key({COMMAND}, {ENV}), flush=True)"
+    command = [sys.executable, "-I", "-S", "-c", script]
+    usual = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    read_fd, its_fd = os.pipe()
+    with open(read_fd, "rb") as told:
+        pid = os.posix_spawn(
+            command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, its_fd, 1)],
+            setsigdef=[signal.SIGTERM],
+        )  # fmt: skip
+        os.close(its_fd)
+        assert told.read() == usual != b""
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_what_cannot_be_read_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ _STATUS = (
     "Seccomp", "Seccomp_filters", "Cpus_allowed", "Mems_allowed",
 )  # fmt: skip
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
+_OF_LIBC = (32, 33)
+"""Signals that no program sees: who was started by ``posix_spawn`` has them ignored, others do not."""
 _DIGITS = 20
 
 
@@ -69,7 +71,7 @@ def key(command: Sequence[str], env: Mapping[str, str]) -> str | None:
 
 def _ignored(status: Mapping[str, str]) -> int:
     """The signals that a worker would ignore, too: it begins with the default of all others."""
-    own = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *signals.IGNORED, *signals.ORDERS)
+    own = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *signals.IGNORED, *signals.ORDERS, *_OF_LIBC)
     return int(status["SigIgn"], 16) & ~sum(1 << (one - 1) for one in set(own))
 
 
