@@ -37,6 +37,9 @@ _HEADER_SECONDS = 30.0
 _MOST_CONNECTIONS = 200
 _EACH = 3
 """So many descriptors stand for a connection: its own, and what its request opens."""
+_SOON_SECONDS = 0.5
+"""Who was let in, or answered, no longer ago than that takes nobody's time: many come at once, and each is to
+be heard."""
 _AT_ONCE, _QUEUE = 16, 1024
 """So many are let in before anybody is read from: who asks at once is heard before he is one of too many. The
 others wait in the kernel's queue."""
@@ -131,7 +134,8 @@ class _Patient(H11Protocol):
         there = [one for one in patient if not one.transport.is_closing()]
         most = min(_MOST_CONNECTIONS, _descriptors() // _EACH)
         beyond = max(0, len(there) - most)
-        waiting = [one for one in there if one.waits and one is not self]
+        since = self.loop.time() - (_SOON_SECONDS if beyond <= most else 0.0)
+        waiting = [one for one in there if one.waits and one is not self and one._waiting_since <= since]
         for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
             one.transport.abort()
         if len(waiting) < beyond and beyond > most:
