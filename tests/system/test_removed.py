@@ -26,7 +26,9 @@ def remove(package: Path) -> None:
     wait_for(lambda: (shutil.rmtree(package, ignore_errors=True), not package.exists())[1])
 
 
-@pytest.mark.parametrize("phase", ["training", "saving", "resumed"])
+@pytest.mark.parametrize(
+    "phase", ["training", *(pytest.param(one, marks=pytest.mark.soak) for one in ("saving", "resumed"))]
+)
 def test_a_training_does_not_make_its_package_again(tmp_path: Path, phase: str) -> None:
     started = exact.start(tmp_path / "runs", WRITES_ALL)
     moment = exact.at_phase("saving" if phase == "saving" else "training", 9)

@@ -353,14 +353,16 @@ def test_no_room_for_real() -> None:
     assert first == "10 500000" and second.endswith("with loader workers: File too large"), done.stderr
 
 
-def test_no_open_files_left_for_slots() -> None:
+@pytest.mark.parametrize("left", [7, 8])
+def test_no_open_files_left_for_slots(left: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(list(Path("/dev/fd").iterdir()))
     lowest = os.dup(0)
     os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 8, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
     try:
-        with rings(square) as found, pytest.raises(OSError, match="Too many open files"):
+        # Whether that is a slot's own or that of its mapping depends on what this process holds already.
+        with rings(square) as found, pytest.raises((OSError, NoRoom), match="Too many open files"):
             list(found.map([1]))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
