@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -80,3 +81,17 @@ def test_what_is_no_file_is_refused_and_nothing_hangs(tmp_path: Path) -> None:
                 read(tmp_path / name)
         with pytest.raises(FileNotFoundError):
             read(tmp_path / "missing")
+
+
+def test_who_holds_the_lock_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert regular.is_locked(path) is None
+    os.mkfifo(tmp_path / "fifo")
+    assert regular.is_locked(tmp_path / "fifo") is None
+    with path.open("w") as file:
+        assert regular.is_locked(path) is False
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert regular.is_locked(path) is False
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert regular.is_locked(path) is True
+    assert regular.is_locked(path) is False

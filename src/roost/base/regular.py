@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import io
 import mmap
@@ -38,6 +39,27 @@ def open_fd(path: Path, *, follow_link: bool = True) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, "is no plain file", os.fspath(path))
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether somebody holds the lock (flock) of a plain file; None where there is none to look at.
+
+    Args:
+        path: The file.
+    """
+    try:
+        fd = open_fd(path)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: whoever else looks now holds nothing
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks on this disk
+        return None
+    finally:
+        os.close(fd)
+    return False
 
 
 def read(path: Path, *, at_most: int = SMALL) -> bytearray:

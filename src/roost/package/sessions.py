@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -87,7 +86,7 @@ class Session:
     @property
     def is_locked(self) -> bool:
         """Whether somebody holds the lock of its package now."""
-        return self.lock is not None and not _is_free(self.lock)
+        return self.lock is not None and regular.is_locked(self.lock) is not False
 
     @property
     def is_here(self) -> bool:
@@ -111,7 +110,9 @@ def _gone(said: dict[str, Any], lock: Path | None) -> bool:
         return True
     # Of another machine, of this one under the name that it had, or of a container that is no more: a process
     # tells nothing then, but a lock does, where no other machine could hold it unseen.
-    return lock is not None and mounts.is_this_machines(mounts.kind_of(lock)) and _is_free(lock)
+    if lock is None or not mounts.is_this_machines(mounts.kind_of(lock)):
+        return False
+    return regular.is_locked(lock) is False
 
 
 def _lives(said: dict[str, Any], whose: str = "") -> bool:
@@ -119,20 +120,6 @@ def _lives(said: dict[str, Any], whose: str = "") -> bool:
     pid, boot = said.get(f"{whose}pid"), str(said.get("boot_id"))
     is_known = bool(boot) or said.get("host") == socket.gethostname()
     return is_known and isinstance(pid, int) and process.alive(pid, said.get(f"{whose}start_ticks"), boot)
-
-
-def _is_free(lock: Path) -> bool:
-    try:
-        fd = regular.open_fd(lock)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
 
 
 def identity() -> dict[str, Any]:

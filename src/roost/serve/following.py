@@ -103,6 +103,7 @@ class Output:
         return self._quiet.has_ended
 
     def new(self) -> Sequence[Piece[LogPiece]]:
+        """What was printed since, in whole characters; empty if there is nothing."""
         found = []
         for piece in itertools.islice(self._reader.new(), _MOST_PIECES):
             raw = self._half + piece
@@ -152,6 +153,7 @@ class Happenings:
         self._after = _after(self._store, asked.cursor)
 
     def new(self) -> Sequence[Piece[Event]]:
+        """What has happened since; one event, ``anew``, where the cursor was of another queue."""
         if self._after is None:
             self._after = 0
             return [Piece(f"{self._queue}-0", "event", _anew(self._queue))]

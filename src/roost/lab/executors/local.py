@@ -54,7 +54,7 @@ class Local:
             return lambda: None
         plan = msgspec.convert(task.plan, Plan)
         end_abandoned(package)
-        if _is_locked(package):  # `lock` would wait for it, and with us every other task
+        if regular.is_locked(package.path / "lock"):  # `lock` would wait for it, and with us every other task
             raise Refused("somebody writes to its package", where=package.path, fix="it starts after that")
         lock_fd = package.lock()
         held = None
@@ -108,7 +108,7 @@ class Local:
         if found is None and not ticket.stands(task):
             return self._without_package(task, "another package stands in the place of its own")
         if found is None or found.record is None:
-            if _is_locked(package):  # its supervisor is coming up
+            if regular.is_locked(package.path / "lock"):  # its supervisor is coming up
                 return Seen(STARTING, found.number if found else None)
             found = self._session(package, task)  # or it has come and gone meanwhile
             if found is None or found.record is None:
@@ -224,22 +224,6 @@ def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
     finally:
         if fd >= 0:
             os.close(fd)
-
-
-def _is_locked(package: Package) -> bool:
-    import fcntl
-
-    try:
-        fd = regular.open_fd(package.path / "lock")
-    except OSError:  # somebody has put something else there: `Package.lock` says so
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _going_on(package: Package, task: Task) -> dict[str, Any]:

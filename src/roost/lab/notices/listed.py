@@ -132,18 +132,16 @@ def pass_over(path: str) -> None:
 
 def _is_left(path: str) -> bool:
     try:
-        if 0 <= time.time() - os.stat(path).st_mtime < _PAUSE_SECONDS:  # noqa: PTH116
+        written = os.stat(path).st_mtime  # noqa: PTH116
+        if abs(time.time() - written) < _PAUSE_SECONDS:  # by the clock of the disk, which may be ahead
             return False
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    from pathlib import Path
+
+    from roost.base import regular
+
+    return regular.is_locked(Path(path)) is False
 
 
 def _read(fd: int, path: str) -> Left | None:

@@ -80,6 +80,11 @@ class _Pass:
         self.cores = Cores(state.rules.cores, on_cpu, end=lambda task: end_of(task, state), now=self.now)
 
     def decide(self, kinds: Kinds) -> Decision:
+        """What starts of these, what makes room, and why the rest waits.
+
+        Args:
+            kinds: All that waits.
+        """
         cards, cpu = (Queue(self.now, self.state.rules, shared=self.state.shared) for _ in range(2))
         cards.fill([alike for alike in kinds.alike.values() if alike.shape.cards])
         cpu.fill([alike for alike in kinds.alike.values() if not alike.shape.cards])

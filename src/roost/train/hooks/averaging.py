@@ -51,6 +51,7 @@ class Averaging(Hook):
         return f"{HOOK}{self._name}"
 
     def on_start(self, trainer: Trainer) -> None:
+        """Says where the average begins, and offers it to validation."""
         note_clock(trainer, f"an update of the average {self._name}", self.every)
         start = parse_start(self.start, setting=f"averages.{self._name}.start")
         self._first_step = start.next_step(0, trainer.steps_per_epoch) if start else 0

@@ -81,6 +81,7 @@ class Mirrors(Hook):
                 self._running[kind] = self._start(kind, self._wanted[kind])
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
+        """Tells all mirrors how it has ended, and waits for them as long as it may."""
         end: End = "failed" if trainer.has_failed else "finished" if reason == "finished" else "stopped"
         running, self._running = self._running, {}
         for process in running.values():

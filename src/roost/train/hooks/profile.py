@@ -61,6 +61,7 @@ class Profile(Hook):
         self._taken, self._is_over = -1, False
 
     def before_step(self, trainer: Trainer) -> None:
+        """Begins the profile before its first step, marks each one of it, and ends it after the last."""
         if self._is_over:
             return
         self._taken += 1
@@ -79,6 +80,7 @@ class Profile(Hook):
             self._fail(error)
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
+        """Writes what there is of a profile that the end has cut, or says that there is none."""
         if self._is_over:
             return
         taken = self._taken + 1

@@ -132,6 +132,7 @@ class Statistics(Hook):
             self._values.setdefault(kind, {}).update(copies)
 
     def on_step(self, trainer: Trainer) -> None:
+        """Records the norms of what was seen in this step, if it is one that is due."""
         if not self._looks:
             return  # the run's last step counts as due
         if self._kinds["weights"]:
