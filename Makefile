@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
        $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types format soak bench clean
+.PHONY: demo test messages lint types format soak bench clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -24,6 +24,11 @@ demo: .venv/.demo
 # on the tests, and some names come out of sets. Models are tiny: more threads would only wait for each other.
 test: lint types
 	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Renews the one snapshot of what errors say, after a message was changed on purpose: read its diff.
+messages: .venv/.dev
+	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --update-messages
+	git diff --stat tests/messages.json
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ import pytest
 
 from roost.lab import cgroup
 from tests import warming
+from tests.messages import Messages
 
 IN_CI = os.environ.get("ROOST_CI") == "1"
 
@@ -32,6 +33,10 @@ LAUNCHERS = (
     "SLURM_JOB_ID",
     "SLURM_JOB_END_TIME",
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-messages", action="store_true", help="renew tests/messages.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -115,3 +120,11 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             ):  # in the whole suite hundreds of runs need not import torch
                 stack.enter_context(warming.templates(home / "warm", waits=False))
             yield
+
+
+@pytest.fixture
+def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Messages]:
+    """The snapshot of what errors say: ``messages.check(error)``."""
+    found = Messages(request.node.nodeid, tmp_path, update=request.config.getoption("--update-messages"))
+    yield found
+    found.write()
