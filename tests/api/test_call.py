@@ -9,6 +9,7 @@ import pytest
 from roost.api.call import Call, Following, followed, get, operation, part, post, stream
 from roost.base.errors import UsageError
 from roost.operations.answers import Piece
+from tests.messages import Messages
 
 
 class Table:
@@ -58,8 +59,9 @@ def test_what_nobody_has_said_is_not_sent() -> None:
     assert post("/x", int, a=None, b=False, c=()) == Call("POST", "/x", {"b": False, "c": ()}, int)
 
 
-def test_a_part_of_a_path_stays_one() -> None:
+def test_a_part_of_a_path_stays_one(messages: Messages) -> None:
     assert part("a/b?c#d%2F é") == "a%2Fb%3Fc%23d%252F%20%C3%A9"
     assert [part(text) for text in (".", "..", "...", "a.b")] == ["%2E", "%2E%2E", "...", "a.b"]
-    with pytest.raises(UsageError, match="half of a character"):
+    with pytest.raises(UsageError, match=r"'\\ud800'") as refused:
         part("\ud800")
+    messages.check(refused.value)

@@ -7,6 +7,7 @@ from roost.api.call import Following
 from roost.api.following import Followed
 from roost.base.errors import Refused, RoostError
 from roost.operations.answers import Piece
+from tests.messages import Messages
 
 ONE, TWO = b"id: 7\nevent: n\ndata: 1\n\n", b": \n\nid: 9\nevent: n\ndata: 2\n\n"
 END = b"event: end\ndata: {}\n\n"
@@ -37,19 +38,22 @@ def test_it_goes_on_from_the_last_whole_piece() -> None:
     assert list(state.pieces(TWO)) == [Piece("9", "n", 2)]
 
 
-def test_what_is_no_such_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_such_stream(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     state = stream()
-    with pytest.raises(RoostError, match="does not understand"):
+    with pytest.raises(RoostError, match="`int`") as refused:
         list(state.pieces(b'id: 1\nevent: n\ndata: "x"\n\n'))
+    messages.check(refused.value)
     monkeypatch.setattr(following, "MOST_BYTES", 100)
-    with pytest.raises(RoostError, match="more than 100 bytes"):
+    with pytest.raises(RoostError, match="100 bytes") as refused:
         list(state.pieces(b"data: " + b"x" * 100))
+    messages.check(refused.value)
 
 
 def test_what_the_server_cannot_go_on_with_is_raised() -> None:
     problem = b'{"error":{"code":"refused","message":"the package is damaged","fix":"verify it"}}'
-    with pytest.raises(Refused, match=r"the package is damaged\. To mend it: verify it"):
+    with pytest.raises(Refused) as refused:
         list(stream().pieces(b"event: error\ndata: " + problem + b"\n\n"))
+    assert (refused.value.message, refused.value.fix) == ("the package is damaged", "verify it")
 
 
 def test_patience_ends_and_the_pauses_grow() -> None:
@@ -61,11 +65,13 @@ def test_patience_ends_and_the_pauses_grow() -> None:
     state = stream(patience=-1.0)
     state.connected()
     list(state.pieces(ONE))
-    with pytest.raises(RoostError, match=r"away for .*\(gone\).*from the cursor 7"):
+    with pytest.raises(RoostError, match=r"\(gone\).* 7\b"):
         state.pause(OSError("gone"))
 
 
-def test_patience_begins_when_the_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_begins_when_the_connection_is_lost(
+    monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     now = 1000.0
     monkeypatch.setattr(following.time, "monotonic", lambda: now)
     state = stream(patience=10.0)
@@ -77,8 +83,9 @@ def test_patience_begins_when_the_connection_is_lost(monkeypatch: pytest.MonkeyP
     state.connected()  # and says nothing
     state.pause(None)
     now += 2
-    with pytest.raises(RoostError, match="away for 10 s"):
+    with pytest.raises(RoostError, match=r"\b10 s") as refused:
         state.pause(None)
+    messages.check(refused.value)
     list(state.pieces(TWO))
     assert state.pause(None) < 0.1
 

@@ -9,6 +9,7 @@ from roost.api import refused
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
 from roost.operations.answers import Failed
 from roost.serve import refusal
+from tests.messages import Messages
 
 
 @pytest.mark.parametrize("kind", [UsageError, NotFound, ConfigError, ContractError, Refused, RoostError])
@@ -30,22 +31,28 @@ def test_what_an_operation_raises_is_raised_by_the_client(kind: type[RoostError]
 def test_what_the_server_itself_refuses(code: str, kind: type[RoostError]) -> None:
     body = {"error": {"code": code, "message": "it is wrong", "field": "gpus", "fix": "mend it", "new": 1}}
     found = refused.of(422, json.dumps(body).encode())
-    assert type(found) is kind and str(found) == "gpus: it is wrong. To mend it: mend it"
+    assert type(found) is kind and (found.what, found.fix) == ("gpus: it is wrong", "mend it")
     body["error"] |= {"field": "run", "message": "is no id of a run"}
     assert str(refused.of(422, json.dumps(body).encode())).startswith("run: is no id of a run")
 
 
-def test_a_wrong_token_is_mended_where_the_client_is_made() -> None:
+def test_a_wrong_token_is_mended_where_the_client_is_made(messages: Messages) -> None:
     body = {"error": {"code": "token", "message": "it is wrong", "fix": "send the header"}}
     found = refused.of(401, json.dumps(body).encode())
-    assert type(found) is Refused and str(found).startswith("it is wrong. To mend it: give token=…")
+    assert type(found) is Refused and found.message == "it is wrong"
+    assert "token=" in str(found.fix) and "ROOST_SERVER_TOKEN" in str(found.fix)
+    messages.check(found)
 
 
-def test_an_answer_of_something_else() -> None:
-    assert "no roost server" in str(refused.of(404, b"<html>"))
-    assert "too many connections" in str(refused.of(503, b"Service Unavailable"))
+def test_an_answer_of_something_else(messages: Messages) -> None:
+    stranger, busy = refused.of(404, b"<html>"), refused.of(503, b"Service Unavailable")
+    assert "404" in str(stranger) and "503" not in str(busy)
+    messages.check(stranger)
+    messages.check(busy)
 
 
-def test_silence_says_whether_something_may_have_happened() -> None:
-    assert "may do what was asked" in str(refused.silent(5, is_question=False))
-    assert "try again" in str(refused.silent(5, is_question=True))
+def test_silence_says_whether_something_may_have_happened(messages: Messages) -> None:
+    order, question = refused.silent(5, is_question=False), refused.silent(5, is_question=True)
+    assert "5 s" in str(order) and "5 s" in str(question) and "timeout_seconds" in str(question)
+    messages.check(order)
+    messages.check(question)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import Messages
 from tests.serve.servers import RUN, Server
 
 
@@ -23,15 +24,18 @@ from tests.serve.servers import RUN, Server
         ("/", None),
     ],
 )
-def test_the_route_that_was_probably_meant(server: Server, path: str, near: str | None) -> None:
+def test_the_route_that_was_probably_meant(
+    server: Server, path: str, near: str | None, messages: Messages
+) -> None:
     found = server.ask("GET", path, prefix="")
     assert (found.status, found.code) == (404, "not_found")
     fix = found.json["error"]["fix"]
-    assert fix.endswith("GET /api/v1/openapi.json describes what there is")
-    assert (f"did you mean {near!r}?" in fix) if near else ("did you mean" not in fix)
+    assert "GET /api/v1/openapi.json" in fix
+    assert (repr(near) in fix) if near else ("'/" not in fix)
+    messages.check(found.json["error"])
 
 
-def test_a_method_that_is_not_there_is_told_those_that_are(server: Server) -> None:
+def test_a_method_that_is_not_there_is_told_those_that_are(server: Server, messages: Messages) -> None:
     for path, allowed in (
         ("/devices", "GET, POST"),
         ("/tasks/a/b/stop", "POST"),
@@ -39,5 +43,5 @@ def test_a_method_that_is_not_there_is_told_those_that_are(server: Server) -> No
     ):
         found = server.ask("DELETE", path)
         assert (found.status, found.code, found.headers["allow"]) == (405, "method", allowed)
-        assert found.json["error"]["message"] == "this route does not take DELETE"
-        assert found.json["error"]["fix"].startswith(f"it takes {allowed}; ")
+        assert "DELETE" in found.json["error"]["message"] and allowed in found.json["error"]["fix"]
+        messages.check(found.json["error"])

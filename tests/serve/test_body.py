@@ -13,6 +13,7 @@ from roost.serve import body
 from roost.serve.machine import ChangeDevices
 from roost.serve.refusal import Answered
 from roost.serve.route import Asked
+from tests.messages import Messages
 from tests.serve.test_attacks import MALFORMED
 
 _values = st.recursive(
@@ -75,58 +76,64 @@ def test_the_field_at_fault_is_named() -> None:
 @pytest.mark.parametrize(
     ("value", "what", "fix"),
     [
-        ({"cuont": 1}, "there is no such parameter",
-         "did you mean 'count'? this route takes count, names, cursor, state"),
-        ({"cursor": "x"}, "is no cursor", "give back the id of a piece"),
-        ({"state": ["done"]}, "Invalid enum value 'done'", "write one of running, failed"),
+        ({"cuont": 1}, "", "count, names, cursor, state"),
+        ({"cursor": "x"}, "cursor", ""),
+        ({"state": ["done"]}, "Invalid enum value 'done'", "running, failed"),
         ({"count": "1"}, "Expected `int`, got `str`", None),
-        ({"names": "a"}, "Expected `array`, got `str`", "give a list, also of one alone"),
-        ({}, "is missing", None),
+        ({"names": "a"}, "Expected `array`, got `str`", ""),
+        ({}, "", None),
     ],
-)  # fmt: skip
-def test_what_does_not_mend_itself_is_told_how(value: dict[str, Any], what: str, fix: str | None) -> None:
+)
+def test_what_does_not_mend_itself_is_told_how(
+    value: dict[str, Any], what: str, fix: str | None, messages: Messages
+) -> None:
     with pytest.raises(Answered) as caught:
         body.typed(Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"])
     found = caught.value.problem
-    assert found.message == what
-    assert found.fix is None if fix is None else str(found.fix).startswith(fix)
+    assert what in found.message
+    assert (found.fix is None) == (fix is None) and (fix or "") in (found.fix or "")
+    messages.check(found)
 
 
-def test_what_takes_a_number_or_a_word_says_both() -> None:
+def test_what_takes_a_number_or_a_word_says_both(messages: Messages) -> None:
     with pytest.raises(Answered) as caught:
         body.typed(ChangeDevices, {"most_per_card": 0}, strict=True)
-    assert caught.value.problem.fix == "write a whole number, or any"
+    assert "any" in str(caught.value.problem.fix)
+    messages.check(caught.value.problem)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("null", "null"),
-        ("[1]", "an array"),
-        ('"x"', "a string"),
-        ("1.5", "a number"),
-        ("true", "true or false"),
+        ("[1]", "array"),
+        ('"x"', "string"),
+        ("1.5", "number"),
+        ("true", "true"),
     ],
 )
-def test_what_is_no_object_is_called_as_json_calls_it(text: str, said: str) -> None:
-    with pytest.raises(Answered, match=f"is JSON, but {said} and no object"):
+def test_what_is_no_object_is_called_as_json_calls_it(text: str, said: str, messages: Messages) -> None:
+    with pytest.raises(Answered, match=said) as caught:
         body.parse(text.encode())
+    messages.check(caught.value)
 
 
 @pytest.mark.parametrize("text", [b"a=%ff", b"a=\xc3\xa9", b"%e2%82=1", b"a=%ed%a0%80"])
-def test_a_query_that_is_no_text_is_refused(text: bytes) -> None:
-    with pytest.raises(Answered, match="percent-encoded") as caught:
+def test_a_query_that_is_no_text_is_refused(text: bytes, messages: Messages) -> None:
+    with pytest.raises(Answered) as caught:
         body.pairs(text)
     assert caught.value.status == 400
+    messages.check(caught.value)
     assert body.pairs(b"a=%C3%A9&a=&b=x+y&c") == [("a", "\xe9"), ("a", ""), ("b", "x y"), ("c", "")]
 
 
-def test_a_query_is_read_like_a_body() -> None:
+def test_a_query_is_read_like_a_body(messages: Messages) -> None:
     pairs = [("names", "a"), ("names", "b"), ("needed", "x")]
     assert body.query(pairs, frozenset({"names"})) == {"names": ["a", "b"], "needed": "x"}
     for wrong in ([("a", "1"), ("a", "2")], [("a", "\0")], [("\ud800", "a")]):
-        with pytest.raises(Answered, match=r"more than once|NUL"):
+        with pytest.raises(Answered) as caught:
             body.query(wrong, frozenset())
+        messages.check(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "+1", "1.0", "1e3", "0x1", "1_0", "١", "9" * 21, "--1"])

@@ -142,10 +142,11 @@ def test_the_page_tells_of_every_route_and_parameter() -> None:
 def test_what_is_unknown_missing_or_wrong_is_named_and_changes_nothing(client: Client, name: str) -> None:
     given = {key: VALUES.get(key, "x") for key in REQUIRED.get(name, ())}
     for unknown in ("speed", "allowed"):  # which is what roost calls one of theirs
-        assert client.ask(name, **given, **{unknown: "1"})["error"].startswith(f"{unknown}: there is no such")
+        assert client.ask(name, **given, **{unknown: "1"})["error"].startswith(f"{unknown}: ")
     for key in given:
         left = {other: value for other, value in given.items() if other != key}
-        assert client.ask(name, **left)["error"] == f"{key}: is missing"
+        refused = client.ask(name, **left)
+        assert refused["code"] == "invalid" and refused["error"].startswith(f"{key}: ")
     for key in DEFAULTS[name].keys() | given.keys():
         if key in BAD:
             refused = client.ask(name, **{**given, key: BAD[key]})
@@ -161,7 +162,7 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     assert (path.name, path.parent) == ("first one", config.parent / "runs")
     assert found["run"] == packages.id_of(path)
     again = client.ask("run_train", **given, use_description="True")
-    assert again["code"] == "refused" and again["error"].startswith("description: there is a package")
+    assert again["code"] == "refused" and again["error"].startswith("description: ")
     (info,) = waiting(client)
     expected = {
         "ID": found["task_ID"], "type": "Train", "status": "Pending", "description": "first one",
@@ -213,17 +214,18 @@ def test_names_and_tuning(client: Client, config: Path) -> None:
     found = client.json("run_train", config_path=str(config), freq_path=str(tuning), no_save=True, CPU="True")
     assert Path(found["package"]).name == "NOSAVE"
     second = client.ask("run_train", config_path=str(config), no_save="True", CPU="True")
-    assert second["error"].startswith("no_save: there is a package of this name"), (
+    assert second["code"] == "refused" and second["error"].startswith("no_save: "), (
         "and no parameter is `name`"
     )
     (info,) = waiting(client)
     assert info["args"]["max_epochs"] == 7
     client.ask("del_task", task_ID=found["task_ID"])
     assert "description" in client.ask("run_train", config_path=str(config), use_description="True")["error"]
-    assert "no absolute path" in client.ask("run_train", config_path="config.yaml")["error"]
+    relative = client.ask("run_train", config_path="config.yaml")
+    assert relative["code"] == "usage" and relative["error"].startswith("config_path: ")
     assert client.ask("run_train", config_path=str(config) + "x")["code"] == "config"
     both = client.ask("run_train", config_path=str(config), CPU="True", DDP="True")
-    assert both["code"] == "usage" and "exclude" in both["error"]
+    assert both["code"] == "usage" and "CPU" in both["error"] and "DDP" in both["error"]
 
 
 def test_another_session_of_a_package_waits(client: Client, config: Path) -> None:
@@ -260,7 +262,8 @@ def test_the_cards_are_told_and_changed(client: Client) -> None:
     assert client.ask("change_devices", new_devices_IDs=["1", "-1"])["status"] == "success"
     assert numbers() == [1]
     refused = client.ask("change_devices", new_devices_IDs=["7"])
-    assert refused["code"] == "usage" and refused["error"].startswith("new_devices_IDs: there is no GPU 7")
+    assert refused["code"] == "usage" and refused["error"].startswith("new_devices_IDs: ")
+    assert "GPU 7" in refused["error"]
     assert client.ask("change_devices", new_devices_IDs=["-1"])["code"] == "usage"
     assert numbers() == [1]
     assert client.json("change_devices", new_devices_IDs=[0, 1])["status"] == "success"

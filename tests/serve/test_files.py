@@ -10,6 +10,7 @@ from roost.base.errors import NotFound
 from roost.serve import files
 from roost.serve.files import listed, opened
 from roost.serve.refusal import Answered
+from tests.messages import Messages
 
 
 def content(root: Path, path: str) -> bytes:
@@ -117,9 +118,10 @@ def test_the_list_names_links_and_follows_none(tmp_path: Path) -> None:
     assert next(one for one in listed(tmp_path) if one.path == "folder/file").size_bytes == 4
 
 
-def test_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setattr(files, "_MOST_LISTED", 3)
     for number in range(4):
         (tmp_path / str(number)).touch()
-    with pytest.raises(Answered, match="more than 3"):
+    with pytest.raises(Answered, match=r"\b3\b") as refused:
         listed(tmp_path)
+    messages.check(refused.value)

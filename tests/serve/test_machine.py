@@ -8,6 +8,7 @@ from roost import __version__
 from roost.api.client import Client
 from roost.lab.notices import kinds
 from tests.lab.notices.receivers import Web
+from tests.messages import Messages
 from tests.serve.servers import Server
 
 
@@ -19,7 +20,7 @@ def test_the_machine_and_its_lab(server: Server) -> None:
     assert [card["number"] for card in cards] == [0, 1]
 
 
-def test_cards_are_changed_and_drained(server: Server) -> None:
+def test_cards_are_changed_and_drained(server: Server, messages: Messages) -> None:
     wanted = {"most_per_card": 3, "foreign": "fit", "keep_free_mb": 700, "cores": 3}
     changed = server.ask("POST", "/devices", wanted)
     assert changed.status == 200 and changed.json == server.get("/devices")
@@ -37,7 +38,8 @@ def test_cards_are_changed_and_drained(server: Server) -> None:
     assert one["end"] - one["begin"] == 10 * 3600
     assert server.ask("POST", "/devices/drain", {"cards": "1", "off": True}).status == 200
     said = server.ask("POST", "/devices/drain", {"cards": "1", "begin": "22:00"}).json["error"]
-    assert (said["message"], said["fix"]) == ("begin needs an end; received 'begin 22:00'", "add until 08:00")
+    assert "begin 22:00" in said["message"] and "until" in said["fix"]
+    messages.check(said)
     for wrong in ({"cards": "9"}, {"cards": "x"}, {"cards": "-1"}, {"cards": ""}):
         assert server.ask("POST", "/devices/drain", wrong).status in (400, 404, 409, 422)
     for wrong in ({"most_per_card": 0}, {"most_per_card": "some"}, {"foreign": "kill"}, {"cores": "some"}):
@@ -62,7 +64,8 @@ def test_who_is_told_is_shown_without_secrets_and_tried(
     with server.lab.here(), Client() as client:
         assert [one.name for one in client.notices().receivers] == ["a", "b"]
         tried = client.try_notices()
-    assert [one.why_not for one in tried.receivers] == ["", "it answered 410 Gone"]
+    good_one, bad_one = (str(one.why_not) for one in tried.receivers)
+    assert good_one == "" and "410 Gone" in bad_one
     assert (len(good.asked), len(bad.asked)) == (1, 1) and "s3cret" not in repr(tried)
     file.chmod(0o640)
     refused = server.ask("POST", "/notices/test")

@@ -60,7 +60,7 @@ def test_a_folder_that_stays_as_it_is_is_read_once(root: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("id", ["", "-", "x", "../..", "00000000-0000000000000000"])
 def test_there_is_no_other(root: Path, id: str) -> None:
-    with pytest.raises(NotFound, match="no such run"):
+    with pytest.raises(NotFound, match="GET /api/v1/runs"):
         packages.path_of(id)
 
 
@@ -70,7 +70,7 @@ def test_a_link_and_a_folder_that_is_no_package_are_none(root: Path, tmp_path: P
     (root / "folder").mkdir()
     (root / "file").touch()
     for name in ("link", "folder", "file"):
-        with pytest.raises(NotFound, match="no such run"):
+        with pytest.raises(NotFound, match="GET /api/v1/runs"):
             packages.path_of(packages.id_of(root / name))
 
 

@@ -115,7 +115,7 @@ def test_runs_that_a_query_means(server: Server, made: Package) -> None:
     assert listed("rate%3E=0%20sort:-rate&offset=1&limit=1") == (3, ["queried-1"])
     wrong = server.ask("GET", "/runs?query=rat%3E0")
     assert (wrong.status, wrong.code, wrong.json["error"]["field"]) == (400, "usage", "query")
-    assert "did you mean 'rate'?" in wrong.json["error"]["fix"]
+    assert "'rate'" in wrong.json["error"]["fix"]
 
 
 def test_records_elsewhere_are_not_read(server: Server, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.serve import token as tokens
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -52,19 +54,22 @@ def test_it_is_not_somebody_elses(folder: Path) -> None:
         tokens.token(folder)
 
 
-def test_links_and_what_is_no_token_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_links_and_what_is_no_token_are_refused(folder: Path, tmp_path: Path, messages: Messages) -> None:
     path = folder / tokens.NAME
     (tmp_path / "other").write_text("x" * 43)
     path.symlink_to(tmp_path / "other")
-    with pytest.raises(Refused, match="a link"):
+    with pytest.raises(Refused) as refused:
         tokens.token(folder)
+    messages.check(refused.value)
     path.unlink()
     for content in ("", "short", "\n"):
         path.write_text(content)
         path.chmod(0o600)
-        with pytest.raises(Refused, match="damaged"):
+        with pytest.raises(Refused) as refused:
             tokens.token(folder)
+        messages.check(refused.value)
     path.unlink()
     os.mkfifo(path, 0o600)
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match=str(path)) as unread:
         tokens.token(folder)
+    assert unread.value.errno == errno.EINVAL
