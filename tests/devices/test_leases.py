@@ -17,6 +17,7 @@ from roost.devices import held, leases
 from roost.devices.held import live_leases
 from roost.devices.leases import Busy, Holder
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, SOMEBODY, Child, at_once, card, shared_root, take
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 
@@ -29,16 +30,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_whole_card_is_shared_with_nobody() -> None:
     whole = take(card())
     name = held.name_of(os.geteuid())
-    with pytest.raises(
-        Busy, match=rf"1 MB are asked for: GPU 0 \(RTX 4090, 24.0 GB\) is held by {name}: .*, /runs/a"
-    ) as busy:
+    with pytest.raises(Busy) as busy:
         take(card(), mb=1)
+    assert all(fact in str(busy.value) for fact in ("1 MB", "GPU 0 (RTX 4090, 24.0 GB)", name, "/runs/a"))
     assert [one.token for one in busy.value.held["GPU-0"]] == [whole.token]
     with pytest.raises(Busy):
         take(card())
     whole.close()
     part = take(card(), mb=1)
-    with pytest.raises(Busy, match=f"{name}: 1 MB since"):
+    with pytest.raises(Busy, match=f"{name}: 1 MB "):
         take(card())
     part.close()
     take(card()).close()
@@ -57,11 +57,11 @@ def test_parts_fit_as_long_as_the_memory_reaches() -> None:
         one.close()
 
 
-def test_what_never_fits_is_told_with_its_numbers() -> None:
-    with pytest.raises(
-        Refused, match=r"24.0 GB are asked for of GPU 0 .* 512 MB stay free.* at most 23.5 GB"
-    ) as no:
+def test_what_never_fits_is_told_with_its_numbers(messages: Messages) -> None:
+    with pytest.raises(Refused) as no:
         take(card(), mb=24576, reserve_mb=512)
+    assert all(fact in str(no.value) for fact in ("24.0 GB", "GPU 0", "512 MB", "23.5 GB"))
+    messages.check(no.value)
     assert not isinstance(no.value, Busy)
 
 
@@ -85,10 +85,9 @@ def test_of_a_card_of_one_process_at_a_time_no_two_parts_are_given() -> None:
 
 def test_all_cards_or_none(root: Path) -> None:
     one = take(card(1))
-    with pytest.raises(
-        Busy, match=r"the whole card is asked for: GPU 1 \(RTX 4090, 24.0 GB\) is held by"
-    ) as busy:
+    with pytest.raises(Busy) as busy:
         take(card(2), card(1), card(0))
+    assert all(fact in str(busy.value) for fact in ("GPU 1 (RTX 4090, 24.0 GB)", held.name_of(os.geteuid())))
     assert list(busy.value.held) == ["GPU-1"]
     assert live_leases("GPU-0") == live_leases("GPU-2") == []
     one.close()
@@ -108,7 +107,9 @@ def test_with_room_are_those_where_it_fits() -> None:
     held_there.close()
 
 
-def test_a_lease_that_cannot_be_written_leaves_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_cannot_be_written_leaves_none(
+    root: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     """Here something is in the way on the second card."""
     num_before = len(list(Path("/proc/self/fd").iterdir()))
     tokens = iter(["first", "first"])
@@ -117,8 +118,10 @@ def test_a_lease_that_cannot_be_written_leaves_none(root: Path, monkeypatch: pyt
         held.make_shared(folder)
     in_the_way = root / "GPU-1" / f"{os.geteuid()}-first.json"
     in_the_way.mkdir()
-    with pytest.raises(Refused, match=r"GPU 1 cannot be written: File exists \(at .*/GPU-1\)"):
+    with pytest.raises(Refused, match=r"GPU 1 .*File exists") as refused:
         take(card(0), card(1))
+    assert refused.value.where == root / "GPU-1"
+    messages.check(refused.value)
     assert list((root / "GPU-0").iterdir()) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == num_before
 
@@ -211,7 +214,7 @@ def test_two_users_never_have_one_whole_card(tmp_path: Path, root: Path) -> None
     assert first.is_done
     assert not (second := Child(lambda: take(card()), uid=SOMEBODY)).is_done
     assert second.end() == 1
-    with pytest.raises(Busy, match="by nobody: the whole card"):
+    with pytest.raises(Busy, match=" nobody: "):
         take(card())
     assert first.end() == 0
     second = Child(lambda: take(card()), uid=SOMEBODY)
@@ -220,7 +223,7 @@ def test_two_users_never_have_one_whole_card(tmp_path: Path, root: Path) -> None
         str(NOBODY),
         str(SOMEBODY),
     }
-    with pytest.raises(Busy, match=f"by {SOMEBODY}: the whole card"):
+    with pytest.raises(Busy, match=f" {SOMEBODY}: "):
         take(card())
     assert second.end() == 0
     take(card()).close()

@@ -12,6 +12,7 @@ from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.devices import simulated
 from roost.devices.card import Card, User
 from roost.devices.simulated import Failure, Process, Scenario, cards_at, described
+from tests.messages import Messages
 
 GB = 1024
 
@@ -42,8 +43,9 @@ def test_how_many_of_how_much_of_what() -> None:
     ],
 )
 def test_what_is_no_number_of_cards(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--cards: .* how many cards of how much.*: write 4x24GB"):
+    with pytest.raises(UsageError) as refused:
         described(text, setting="--cards")
+    assert refused.value.setting == "--cards" and "4x24GB" in str(refused.value)
 
 
 def test_processes_come_and_go() -> None:
@@ -73,7 +75,8 @@ def test_a_card_fails_and_is_well_again() -> None:
     lost = Failure(card="SIM-0", begin=5, end=10, trouble="ECC error")
     scenario = Scenario(cards="1x24GB:H100", processes=[busy], failures=[lost])
     before, failed, after = (cards_at(scenario, now)[0] for now in (4.0, 5.0, 10.0))
-    assert failed == Card(0, "SIM-0", "H100", 24 * GB, 0, trouble="the driver says: ECC error")
+    assert failed == Card(0, "SIM-0", "H100", 24 * GB, 0, trouble=failed.trouble)
+    assert failed.trouble.endswith(": ECC error")
     assert before == after and before.trouble == "" and before.free_mb == 23 * GB
 
 
@@ -111,43 +114,49 @@ def test_the_scenario_of_the_docs() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", r"the scenario cannot be read: .*lab\.json.*docs/devices\.md"),
-        ("[]", "the scenario cannot be read: Expected `object`"),
+        ("{", r"lab\.json.*docs/devices\.md"),
+        ("[]", "Expected `object`"),
         ('{"processes": []}', "missing required field `cards`"),
         ('{"cards": "1x24GB", "card": 1}', "unknown field `card`"),
         ('{"cards": "1x24GB", "start": "now"}', r"Expected `float`.*\$\.start"),
         (
             '{"cards": "1x24GB", "failures": [{"card": "SIM-1"}]}',
-            r"failures\[0\]\.card: there is no such card; received 'SIM-1' \(at .*lab\.json\).*one of SIM-0",
+            r"failures\[0\]\.card: .*'SIM-1' \(at .*lab\.json\).*SIM-0",
         ),
         (
             '{"cards": "1x24GB", "processes": [{"card": "SIM-0", "pid": 1, "begin": 5, "end": 5}]}',
-            r"processes\[0\]\.end: it ends before it begins, at 5; received 5\.0",
+            r"processes\[0\]\.end: .*\b5\.0",
         ),
         (
             '{"cards": "1x24GB", "processes": [{"card": "SIM-0", "pid": 1, "memory": "much"}]}',
-            r"processes\[0\]\.memory: this is no memory; received 'much'",
+            r"processes\[0\]\.memory: .*'much'",
         ),
     ],
 )
-def test_what_is_no_scenario(text: str, says: str, tmp_path: Path) -> None:
+def test_what_is_no_scenario(text: str, says: str, tmp_path: Path, messages: Messages) -> None:
     file = tmp_path / "lab.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as refused:
         simulated.cards(str(file), 0.0, setting="ROOST_DEVICES")
+    messages.check(refused.value)
 
 
-def test_cards_of_a_scenario_that_mean_nothing(tmp_path: Path) -> None:
+def test_cards_of_a_scenario_that_mean_nothing(tmp_path: Path, messages: Messages) -> None:
     file = tmp_path / "lab.json"
     file.write_text('{"cards": "many"}')
-    with pytest.raises(UsageError, match=r"^cards: 'many' does not say .*lab\.json"):
+    with pytest.raises(UsageError, match="'many'") as refused:
         simulated.cards(str(file), 0.0, setting="ROOST_DEVICES")
+    assert refused.value.setting == "cards" and "lab.json" in str(refused.value)
+    messages.check(refused.value)
 
 
-def test_a_scenario_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"ROOST_DEVICES: there is no such file; received '.*lab\.json'"):
+def test_a_scenario_that_is_not_there(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as refused:
         simulated.cards(str(tmp_path / "lab.json"), 0.0, setting="ROOST_DEVICES")
+    assert refused.value.setting == "ROOST_DEVICES" and "lab.json" in str(refused.value)
+    messages.check(refused.value)
     with pytest.raises(NotFound):
         simulated.cards("lab.json", 0.0, setting="ROOST_DEVICES")
-    with pytest.raises(ConfigError, match="is no plain file"):
+    with pytest.raises(ConfigError) as refused:
         simulated.cards(str(tmp_path), 0.0, setting="ROOST_DEVICES")
+    messages.check(refused.value)

@@ -13,6 +13,7 @@ from roost.devices import visible
 from roost.devices.card import Card
 from roost.devices.visible import cards, freest
 from tests.devices.nvidia import GB, TWO, Driver
+from tests.messages import Messages
 
 PARTED = {"uuid": "GPU-cc3", "mig": [{"uuid": "MIG-1234", "fails": {"Attributes_v2": "NotSupported"}}]}
 PARTED["mig"] += [{"uuid": "MIG-5678", "fails": {"Attributes_v2": "NotSupported"}}]
@@ -82,7 +83,9 @@ def test_who_uses_a_card_is_told(driver: Driver) -> None:
     driver.says({"uuid": "GPU-a", "free": 2 * GB, "running": [[os.getpid(), 70 * GB], [2**22 + 1, None]]})
     (card,) = cards({})
     mine = f"pid {os.getpid()} of {getpass.getuser()}, 70.0 GB"
-    assert str(card) == f"0: NVIDIA H100, 2.0 GB of 80.0 GB free (used by {mine}; pid {2**22 + 1})"
+    said = str(card)
+    assert said.startswith("0: NVIDIA H100, ") and mine in said
+    assert all(fact in said for fact in ("2.0 GB", "80.0 GB", f"pid {2**22 + 1}"))
 
 
 def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
@@ -93,17 +96,20 @@ def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("call", ["Init", "Count"])
-def test_a_driver_that_fails(call: str, driver: Driver) -> None:
+def test_a_driver_that_fails(call: str, driver: Driver, messages: Messages) -> None:
     driver.says(*TWO, fails={call: "GpuIsLost"})
-    with pytest.raises(Refused, match=r"does not tell what GPUs there are: GPU is lost.*nvidia-smi"):
+    with pytest.raises(Refused, match="GPU is lost") as refused:
         cards({})
+    assert "nvidia-smi" in str(refused.value)
+    messages.check(refused.value)
 
 
-def test_a_card_that_has_failed_is_left_out_or_refused(driver: Driver) -> None:
+def test_a_card_that_has_failed_is_left_out_or_refused(driver: Driver, messages: Messages) -> None:
     driver.says(TWO[0], {"uuid": "GPU-bb2", "fails": {"UUID": "GpuIsLost"}})
-    says = r"GPU 1 \(.*\) cannot be used: the driver says: GPU is lost.*leave it out by CUDA_VISIBLE_DEVICES"
-    with pytest.raises(Refused, match=says):
+    says = "GPU 1 .*GPU is lost.*CUDA_VISIBLE_DEVICES"
+    with pytest.raises(Refused, match=says) as refused:
         cards({})
+    messages.check(refused.value)
     assert seen("0") == ["GPU-aa1"]
 
 
@@ -117,13 +123,15 @@ def test_torch_is_asked_without_importing_it() -> None:
     assert visible.torch_has_cuda() == (torch.version.cuda is not None)
 
 
-def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
-    assert visible.why_none({}) == "torch here was built without CUDA"
+    messages.check(visible.why_none({}))
     monkeypatch.setattr(visible, "torch_has_cuda", lambda: True)
-    assert visible.why_none({"CUDA_VISIBLE_DEVICES": "-1"}) == "CUDA_VISIBLE_DEVICES is '-1'"
+    assert visible.why_none({"CUDA_VISIBLE_DEVICES": "-1"}).startswith("CUDA_VISIBLE_DEVICES ")
+    messages.check(visible.why_none({"CUDA_VISIBLE_DEVICES": "-1"}))
     assert "nvidia-smi" in visible.why_none({})
-    assert visible.why_none({"ROOST_DEVICES": "sim:1x24GB"}) == "ROOST_DEVICES is 'sim:1x24GB'"
+    assert visible.why_none({"ROOST_DEVICES": "sim:1x24GB"}).startswith("ROOST_DEVICES ")
+    messages.check(visible.why_none({"ROOST_DEVICES": "sim:1x24GB"}))
 
 
 def test_torch_computes_on_no_simulated_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from roost.lab import allotment
 from roost.lab.store import Store
 from tests.lab.queued import card, task
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -27,35 +28,48 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.parametrize(
-    ("number", "mb", "most", "spare", "why"),
+    ("number", "mb", "most", "spare", "facts"),
     [
-        (0, 14_000, None, 0, ""),
-        (0, 14_000, 2, 0, ""),
-        (0, 14_001, None, 0, "the card GPU-0 has 14000 MB left, not 14001"),
-        (0, 14_000, None, 1, "the card GPU-0 has 13999 MB left, not 14000"),
-        (0, 1, 1, 0, "the card GPU-0 has 1 tasks already"),
-        (0, None, None, 0, "the card GPU-0 is held already"),
-        (1, 1, None, 0, "the card GPU-1 is held already"),
-        (1, None, None, 0, "the card GPU-1 is held already"),
-        (2, None, 1, 500, ""),
-        (2, 24_000, 1, 0, ""),
-        (2, 24_000, 1, 500, "the card GPU-2 has 23500 MB left, not 24000"),
+        (0, 14_000, None, 0, []),
+        (0, 14_000, 2, 0, []),
+        (0, 14_001, None, 0, ["GPU-0", "14000 MB", "14001"]),
+        (0, 14_000, None, 1, ["GPU-0", "13999 MB", "14000"]),
+        (0, 1, 1, 0, ["GPU-0", "1"]),
+        (0, None, None, 0, ["GPU-0"]),
+        (1, 1, None, 0, ["GPU-1"]),
+        (1, None, None, 0, ["GPU-1"]),
+        (2, None, 1, 500, []),
+        (2, 24_000, 1, 0, []),
+        (2, 24_000, 1, 500, ["GPU-2", "23500 MB", "24000"]),
     ],
 )
 def test_a_card_takes_what_it_has_room_for(
-    connection: sqlite3.Connection, number: int, mb: int | None, most: int | None, spare: int, why: str
+    connection: sqlite3.Connection,
+    number: int,
+    mb: int | None,
+    most: int | None,
+    spare: int,
+    facts: list[str],
+    messages: Messages,
 ) -> None:
-    assert allotment.why_not(connection, card(number), mb, most, spare) == why
+    found = allotment.why_not(connection, card(number), mb, most, spare)
+    assert bool(found) == bool(facts) and all(fact in found for fact in facts)
+    if found:
+        messages.check(found)
 
 
-def test_of_a_card_without_memory_of_its_own_tasks_are_counted(connection: sqlite3.Connection) -> None:
+def test_of_a_card_without_memory_of_its_own_tasks_are_counted(
+    connection: sqlite3.Connection, messages: Messages
+) -> None:
     assert allotment.why_not(connection, card(0, total_mb=0), 99_000, 2, 0) == ""
-    assert "1 tasks already" in allotment.why_not(connection, card(0, total_mb=0), 1, 1, 0)
+    messages.check(allotment.why_not(connection, card(0, total_mb=0), 1, 1, 0))
 
 
-def test_a_card_of_one_process_at_a_time_takes_one_task(connection: sqlite3.Connection) -> None:
+def test_a_card_of_one_process_at_a_time_takes_one_task(
+    connection: sqlite3.Connection, messages: Messages
+) -> None:
     held, free = (dataclasses.replace(card(number), exclusive=True) for number in (0, 2))
-    assert "takes one process at a time" in allotment.why_not(connection, held, 1, None, 0)
+    messages.check(allotment.why_not(connection, held, 1, None, 0))
     assert allotment.why_not(connection, free, 1, None, 0) == ""
 
 

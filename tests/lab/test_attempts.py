@@ -36,6 +36,7 @@ from roost.lab.task import (
 )
 from tests.lab import queued
 from tests.lab.labs import Lab, kill_watchers, record_of
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 FOREVER = "exec sleep 600"
@@ -105,7 +106,7 @@ def test_a_failed_one_is_tried_as_often_as_was_said(
 ) -> None:
     task = begun(lab, store, local, "exit 4", retries=1)
     again = settled(store, attempts, task, PENDING)
-    assert again.retries == 0 and again.reason.startswith("attempt 1 failed") and again.exit_code is None
+    assert again.retries == 0 and "attempt 1" in again.reason and again.exit_code is None
     second = store.start(again, (), None)
     local.start(second, ())()
     ended = settled(store, attempts, second, FAILED)
@@ -116,18 +117,18 @@ def test_an_accident_costs_no_retry(lab: Lab, store: Store, local: Local, attemp
     task = settled(store, attempts, begun(lab, store, local), RUNNING)
     kill_watchers(task)
     again = settled(store, attempts, task, PENDING)
-    assert "gone" in again.reason and again.cards == ()
+    assert "attempt 1" in again.reason and again.cards == ()
 
 
 def test_an_evicted_one_waits_again_unless_somebody_wants_it_stopped(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: Local, attempts: Attempts, messages: Messages
 ) -> None:
     evicted, stopped = begun(lab, store, local), begun(lab, store, local)
     attempts.settle()
     for task in (evicted, stopped):
         store.ask(task.id, EVICT)
     store.ask(stopped.id, STOP)
-    assert settled(store, attempts, evicted, PENDING).reason == "it made room for others"
+    messages.check(settled(store, attempts, evicted, PENDING).reason)
     assert settled(store, attempts, stopped, STOPPED).cards == ()
 
 
@@ -204,7 +205,7 @@ def test_started_and_asked_to_stop_at_the_same_time(
     assert settled(store, attempts, task, STOPPED).session == 1
 
 
-def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store) -> None:
+def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store, messages: Messages) -> None:
     class Deaf(Local):
         hears = False
 
@@ -220,7 +221,9 @@ def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store) -> None
         for _ in range(2):
             attempts.settle()
         told = [event.text for event in store.events(task=task.id) if event.kind == "trouble"]
-        assert told == ["it could not be asked to end at once: it is not yours"]
+        (reason,) = told
+        assert reason.endswith(": it is not yours")
+        messages.check(reason)
         deaf.hears = True
         settled(store, attempts, task, STOPPED)
 
@@ -235,7 +238,7 @@ class Told(Local):
         return self.seen
 
 
-def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store) -> None:
+def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store, messages: Messages) -> None:
     took = Taken(5_000.0, 400.0, "H100", True)
     for number, profile in enumerate(["p", "p", ""]):
         task = queued.task(id=f"{number}", profile=profile, scale=8.0, need=Need(cards=2))
@@ -245,9 +248,9 @@ def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store) -> No
         with closing(Attempts(store, Told(seen), queued.alike)) as attempts:
             assert attempts.settle()
     assert store.learned() == [Peak("p", 8.0, 5_000.0, 400.0, 2, "H100", 9.0)]
-    assert [(event.kind, event.text) for event in store.events(task="0")[-1:]] == [
-        ("measured", "it took 4.9 GB of each card, the driver 400 MB beside")
-    ]
+    event = store.events(task="0")[-1]
+    assert event.kind == "measured" and "4.9 GB" in event.text and "400 MB" in event.text
+    messages.check(event.text)
 
 
 def test_after_it_ran_out_of_memory_it_needs_more_and_a_new_queue_knows_that(store: Store, lab: Lab) -> None:

@@ -11,7 +11,7 @@ import pytest
 from roost.lab import capture
 from roost.lab.capture import OutputCap, punch_hole, shorten
 from roost.lab.limits import Limits
-from roost.lab.output import LEFT_OUT
+from roost.lab.output import LEFT_OUT, left_out_line
 from tests.lab.sessions import Session
 from tests.processes import peak_mb
 from tests.waiting import wait_for
@@ -97,7 +97,7 @@ def test_what_was_left_out_adds_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["", ",", ",,1", "1" * 4000, "9" + ",999" * 1000])
 def test_a_line_of_the_run_that_looks_like_ours(tmp_path: Path, number: str) -> None:
     path = tmp_path / "out"
-    fake = f"\nroost: {number} bytes of output are not kept here (limits.output_mb)\n".encode()
+    fake = b"\n" + left_out_line(0).replace(b"0", number.encode())
     path.write_bytes(b"x" * (MB // 2 - 4096 - len(fake)) + fake + numbered(2**17))
     assert shorten(str(path), MB) < path.stat().st_size * 2
     assert path.stat().st_size <= MB

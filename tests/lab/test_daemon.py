@@ -23,6 +23,7 @@ from roost.lab.daemon import Daemon
 from roost.lab.store import Store
 from roost.lab.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED, Need
 from tests.lab.labs import Lab, record_of
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 FOREVER = "exec sleep 600"
@@ -39,17 +40,20 @@ def test_it_starts_what_waits_and_writes_down_how_it_ended(lab: Lab) -> None:
 
 def test_a_second_one_is_refused_and_names_the_first(lab: Lab) -> None:
     first = lab.start()
-    with pytest.raises(Refused, match=f"has a daemon already .pid {first.pid}."):
+    with pytest.raises(Refused, match=rf"\b{first.pid}\b"):
         Daemon(lab.state).run()
     assert first.lives
 
 
-def test_no_queue_is_made_anew_while_it_opens_its_own(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_queue_is_made_anew_while_it_opens_its_own(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     """Else it would work with the old one and take it for the new one."""
 
     def opened(folder: Path) -> NoReturn:
-        with pytest.raises(Refused, match="has a daemon already"):
+        with pytest.raises(Refused) as refused:
             presence.lock(folder)
+        messages.check(refused.value)
         raise Refused("that was all")
 
     monkeypatch.setattr(presence, "_TOLD_SECONDS", 0.0)
@@ -179,5 +183,5 @@ def test_whose_folder_is_gone_it_starts_nothing_more_and_ends(lab: Lab) -> None:
         assert daemon.wait(20) == 0
     log.close()
     said = (lab.folder / "log").read_text()
-    assert "the queue was removed or replaced, so this daemon ends; what runs goes on" in said
+    assert "queue" in said
     assert not lab.lines("ran") and not lab.state.exists()

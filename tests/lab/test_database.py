@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import resource
 import sqlite3
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from roost.lab import database, roots
 from roost.lab.store import Store
 from tests.lab.queued import task
 from tests.lab.racing import together
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -45,32 +47,32 @@ def replace(path: Path) -> None:
 def test_a_damaged_queue_is_refused_with_the_command(folder: Path, damage: Callable[[Path], None]) -> None:
     damage(folder / "lab.db")
     with (
-        pytest.raises(
-            Refused, match=r"queue is damaged: .* \(at .*lab\.db\)\. To mend it: `roost lab rebuild`"
-        ),
+        pytest.raises(Refused) as refused,
         Store.open(folder) as store,
     ):
         store.check()
+    assert refused.value.where == folder / "lab.db" and "`roost lab rebuild`" in str(refused.value)
 
 
 def test_damage_that_opening_does_not_see_is_told_by_whoever_meets_it(folder: Path) -> None:
     flip(folder / "lab.db")
     with Store.open(folder) as store:
-        with pytest.raises(Refused, match="queue is damaged"):
+        with pytest.raises(Refused, match="roost lab rebuild"):
             store.tasks()
-        with pytest.raises(Refused, match="queue is damaged"):
+        with pytest.raises(Refused, match="roost lab rebuild"):
             store.submit([task()])
 
 
-def test_a_row_that_no_roost_has_written_is_damage(folder: Path) -> None:
+def test_a_row_that_no_roost_has_written_is_damage(folder: Path, messages: Messages) -> None:
     with Store.open(folder) as store:
         found = store.tasks()[0]
     connection = sqlite3.connect(folder / "lab.db")
     connection.execute("UPDATE task SET need = '{' WHERE id = ?", (found.id,))
     connection.commit()
     connection.close()
-    with Store.open(folder) as store, pytest.raises(Refused, match="queue is damaged"):
+    with Store.open(folder) as store, pytest.raises(Refused, match="roost lab rebuild") as refused:
         store.tasks()
+    messages.check(refused.value)
 
 
 def test_a_sound_one_passes(folder: Path) -> None:
@@ -78,13 +80,15 @@ def test_a_sound_one_passes(folder: Path) -> None:
         store.check()
 
 
-def test_files_are_the_owners_alone_and_other_rights_refused(folder: Path) -> None:
+def test_files_are_the_owners_alone_and_other_rights_refused(folder: Path, messages: Messages) -> None:
     with Store.open(folder) as store:
         store.submit([task()])
         assert {path.stat().st_mode & 0o777 for path in folder.glob("lab.db*")} == {0o600}
     (folder / "lab.db").chmod(0o640)
-    with pytest.raises(Refused, match=f"rights 640.*`chmod 600 {folder}/lab.db`"):
+    with pytest.raises(Refused) as refused:
         Store.open(folder)
+    assert all(fact in str(refused.value) for fact in ("640", f"`chmod 600 {folder}/lab.db`"))
+    messages.check(refused.value)
 
 
 def test_it_is_as_durable_as_it_can_be(folder: Path) -> None:
@@ -95,14 +99,17 @@ def test_it_is_as_durable_as_it_can_be(folder: Path) -> None:
     assert asked == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
 
 
-def test_a_full_disk_changes_nothing_and_says_so(folder: Path) -> None:
+def test_a_full_disk_changes_nothing_and_says_so(folder: Path, messages: Messages) -> None:
     """Fault F7: the file may not grow any more."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Store.open(folder) as store:
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-            with pytest.raises(RoostError, match=r"could not be written: .*; nothing was changed.*make room"):
+            with pytest.raises(RoostError) as refused:
                 store.submit([task() for _ in range(50)])
+            assert refused.value.where == folder / "lab.db"
+            said = str(refused.value)
+            messages.check(re.sub("disk I/O error|database or disk is full", "<of sqlite>", said))
             assert len(store.tasks()) == 200
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -120,10 +127,10 @@ def test_a_file_that_may_not_be_written_is_told(folder: Path) -> None:
     def look(_folder: Path, _number: int) -> None:
         os.setgid(65534)
         os.setuid(65534)
-        with pytest.raises(Refused, match=r"user with the id 0.*run it as that user"):
+        with pytest.raises(Refused, match=r"\b0\b"):
             Store.open(folder)
         connection = sqlite3.connect(folder / "lab.db")
-        with pytest.raises(Refused, match="cannot be opened for writing"), database.told(folder / "lab.db"):
+        with pytest.raises(Refused, match=r"lab\.db"), database.told(folder / "lab.db"):
             connection.execute("BEGIN IMMEDIATE")
 
     (folder / "lab.db").chmod(0o444)
@@ -135,7 +142,7 @@ def test_one_that_stays_locked_is_told_and_named(folder: Path, monkeypatch: pyte
     with Store.open(folder) as store:
         other = sqlite3.connect(folder / "lab.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(Refused, match=r"kept the lab's queue locked for 0\.1 s.*fuser"):
+        with pytest.raises(Refused, match=r"0\.1 s.*fuser"):
             store.submit([task()])
         assert len(store.tasks()) == 200, "readers do not wait"
         other.execute("ROLLBACK")
@@ -179,15 +186,15 @@ def test_a_reader_sees_one_state(folder: Path) -> None:
     writer.close()
 
 
-def test_one_that_is_gone_is_not_begun_anew_in_silence(tmp_path: Path) -> None:
+def test_one_that_is_gone_is_not_begun_anew_in_silence(tmp_path: Path, messages: Messages) -> None:
     folder = tmp_path / "lab"
     Store.open(folder).close()
     (folder / "lab.db").unlink()
     Store.open(folder).close()  # nobody has ever submitted anything
     roots.note(folder, [tmp_path / "runs" / "a"])
     (folder / "lab.db").unlink()
-    with pytest.raises(
-        Refused, match=r"the lab's queue is gone .at .*lab\.db.*`roost lab rebuild` makes it anew"
-    ):
+    with pytest.raises(Refused, match="roost lab rebuild") as refused:
         Store.open(folder)
+    assert refused.value.where == folder / "lab.db"
+    messages.check(refused.value)
     assert not (folder / "lab.db").exists()

@@ -11,6 +11,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.lab.store import Store
 from roost.lab.task import STOP
 from tests.lab.queued import task
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -43,22 +44,23 @@ def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Stor
     assert store.find("07x").id == "z9"
 
 
-def test_nothing_like_it_is_told_with_what_is_near(store: Store) -> None:
+def test_nothing_like_it_is_told_with_what_is_near(store: Store, messages: Messages) -> None:
     store.submit([task(name="resnet")])
-    with pytest.raises(
-        NotFound, match=r"no such task or package; received 'resnte'.*did you mean 'resnet'\?.*roost tasks"
-    ):
+    with pytest.raises(NotFound) as refused:
         store.find("resnte")
+    assert all(fact in str(refused.value) for fact in ("'resnte'", "'resnet'", "roost tasks"))
+    messages.check(refused.value)
     for text in ("", " ", "%", "_", "\udcff", "'; DROP TABLE task", "~nobody", "a\0b"):
         with pytest.raises(NotFound):
             store.find(text)
 
 
-def test_several_are_listed_but_not_all(store: Store) -> None:
+def test_several_are_listed_but_not_all(store: Store, messages: Messages) -> None:
     store.submit([task(id=f"01{n:02d}", name="same") for n in range(12)])
-    with pytest.raises(UsageError, match=r"12 tasks are meant by it: 0111 \(same, pending\), .* and 2 more"):
+    with pytest.raises(UsageError, match=r"12 .* 0111 .*pending.* 2 ") as refused:
         store.find("same")
-    with pytest.raises(UsageError, match=r"10 tasks are meant by it: .*0100 .same, pending."):
+    messages.check(refused.value)
+    with pytest.raises(UsageError, match=r"10 .*0100 .same, pending."):
         store.find("010")
 
 
@@ -68,13 +70,13 @@ def test_one_that_has_not_ended_goes_before_those_that_have(store: Store) -> Non
     store.ask("c", STOP)
     assert store.find("same").id == "b"
     store.ask("b", STOP)
-    with pytest.raises(UsageError, match="3 tasks are meant by it"):
+    with pytest.raises(UsageError, match=r"^3 "):
         store.find("same")
 
 
 def test_of_one_packages_ended_tasks_it_is_the_newest(store: Store) -> None:
     store.submit([task(id=id, name="run", package="/runs/run") for id in "ab"])
-    with pytest.raises(UsageError, match="2 tasks"):
+    with pytest.raises(UsageError, match=r"^2 "):
         store.find("/runs/run")
     for id in "ab":
         store.ask(id, STOP)
@@ -93,11 +95,12 @@ def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
         store.find_all("")
 
 
-def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store) -> None:
+def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store, messages: Messages) -> None:
     store.submit([task(id="01ab", sweep="01aa"), task(id="03", name="n", sweep="04a"), task(sweep="04b")])
-    with pytest.raises(UsageError, match="2 tasks and sweeps are meant by it: the sweep 01aa, 01ab; rec"):
+    with pytest.raises(UsageError, match=r"^2 .*01aa.*, 01ab") as refused:
         store.find_all("01a")
-    with pytest.raises(UsageError, match="the sweep 04a, the sweep 04b"):
+    messages.check(refused.value)
+    with pytest.raises(UsageError, match=r"04a.*04b"):
         store.find_all("04")
     store.submit([task(id="05", name="01aa")])
     assert [one.id for one in store.find_all("01aa")] == ["05"]  # what is typed in full goes before
@@ -129,7 +132,7 @@ def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
         with pytest.raises(NotFound):
             store.find_all(text)
     sweep("8two", "seed-0", "seed-2")
-    with pytest.raises(UsageError, match="are meant by it: the sweep 7two, the sweep 8two"):
+    with pytest.raises(UsageError, match=r"7two.*8two"):
         store.find_all("seed")
     for one in store.tasks(sweeps=["7two"]):
         store.ask(one.id, STOP)
@@ -147,9 +150,7 @@ def test_a_sweep_by_its_name(store: Store) -> None:
         assert [one.id for one in store.find_all(text)] == ids, text
     assert [one.id for one in store.find_all("grid_lr-1")] == grid[1:]
     again = sweep("7three", "grid")
-    with pytest.raises(
-        UsageError, match="2 tasks and sweeps are meant by it: the sweep 7one, the sweep 7three"
-    ):
+    with pytest.raises(UsageError, match=r"7one.*7three"):
         store.find_all("grid")
     for id in grid:
         store.ask(id, STOP)
@@ -160,7 +161,7 @@ def test_a_sweep_and_a_task_of_one_name(store: Store) -> None:
     alone = task(name="grid", package="/runs/grid")
     tasks = [task(name=f"grid_lr-{number}", sweep="7one", sweep_name="grid") for number in range(2)]
     store.submit([alone, *tasks])
-    with pytest.raises(UsageError, match=f"the sweep 7one, {alone.id}"):
+    with pytest.raises(UsageError, match=f"7one.*{alone.id}"):
         store.find_all("grid")
     assert [one.id for one in store.find_all("/runs/grid")] == [alone.id]
     store.ask(alone.id, STOP)

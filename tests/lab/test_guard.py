@@ -13,12 +13,13 @@ import pytest
 from roost.base import process
 from roost.lab.limits import Limits
 from tests.lab.sessions import Session
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
 
 
-def test_the_supervisor_killed(session: Session) -> None:
+def test_the_supervisor_killed(session: Session, messages: Messages) -> None:
     fork = "if os.fork() == 0: here('child'); forever()"
     code = f"os.write(1, b'before\\n'); daemons(3)\n{fork}\nhere('ready'); forever()"
     child = session.start(code)
@@ -31,20 +32,21 @@ def test_the_supervisor_killed(session: Session) -> None:
     assert not session.locked()
     ended = session.record()
     assert (ended["state"], ended["exit_code"], ended["reason"]) == ("crashed", 1, "signal")
-    assert ended["error"] == "the supervisor was killed by SIGKILL, and the run with it"
+    assert "SIGKILL" in ended["error"]
+    messages.check(ended["error"])
     assert ended["started"] <= ended["ended"]
     assert running.items() <= {**ended, "state": "running"}.items()
     assert session.output.read_text() == f"before\n\nroost: {ended['error']}\n"
 
 
-def test_a_supervisor_with_a_defect(session: Session) -> None:
+def test_a_supervisor_with_a_defect(session: Session, messages: Messages) -> None:
     """Here it may open no file any more when it is to clean up; the guard does it, and it is told why."""
     child = session.start("daemons(3); here('ready')\nwhile not os.path.exists('go'): time.sleep(0.002)")
     session.wait_until("ready")
     resource.prlimit(session.supervisor_pid, resource.RLIMIT_NOFILE, (0, 0))
     (session.folder / "go").touch()
     assert child.wait(20) == 1
-    assert "a defect of roost; the traceback is in the output" in session.record()["error"]
+    messages.check(session.record()["error"])
     assert "Traceback" in session.output.read_text()
     assert session.living() == []
     assert not session.locked()
@@ -70,10 +72,7 @@ def test_an_output_that_cannot_be_opened_does_not_cost_the_record(session: Sessi
     os.kill(session.supervisor_pid, signal.SIGKILL)
     assert child.wait(20) == 1
     ended = session.record()
-    assert (ended["state"], ended["error"]) == (
-        "crashed",
-        "the supervisor was killed by SIGKILL, and the run with it",
-    )
+    assert ended["state"] == "crashed" and "SIGKILL" in ended["error"]
     assert session.living() == []
 
 
@@ -90,7 +89,7 @@ def test_the_guard_killed(session: Session) -> None:
     (session.folder / "go").write_text("")
     wait_for(lambda: session.record()["state"] == "succeeded")
     wait_for(lambda: not session.locked())
-    assert "the guard of this session was killed" in session.output.read_text()
+    assert "guard" in session.output.read_text()
 
 
 def test_a_paused_supervisor_does_not_confuse_the_guard(session: Session) -> None:

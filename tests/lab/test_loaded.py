@@ -48,23 +48,23 @@ def started(path: Path, load: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("load", "why"),
+    ("load", "fact"),
     [
-        ("os.open('/dev/null', os.O_RDONLY)", "what was imported has opened ['"),
+        ("os.open('/dev/null', os.O_RDONLY)", "['"),
         (
             "threading.Thread(target=time.sleep, args=[9], daemon=True).start()",
-            "what was imported has started threads, of which a fork copies one",
+            "thread",
         ),
         (
-            "loaded._refuse('what was imported draws random numbers')",
-            "what was imported draws random numbers",
+            "loaded._refuse('it draws random numbers')",
+            "it draws random numbers",
         ),
     ],
 )
-def test_what_a_child_could_not_do_without_is_refused(tmp_path: Path, load: str, why: str) -> None:
+def test_what_a_child_could_not_do_without_is_refused(tmp_path: Path, load: str, fact: str) -> None:
     process = started(tmp_path / "socket", load)
     said = process.communicate(timeout=20)[1]
-    assert process.returncode == HOPELESS and said.startswith(f"no warm start: {why}")
+    assert process.returncode == HOPELESS and fact in said
     assert not list(tmp_path.iterdir())
 
 
@@ -193,10 +193,10 @@ class Runner(Runner):
         (
             "os.environ['TORCH_COMPILE_DISABLE'] = '1'",
             False,
-            "TORCH_COMPILE_DISABLE, which torch reads",
+            "TORCH_COMPILE_DISABLE",
         ),
-        ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "sets MKL_CBWR, which torch reads"),
-        ("", True, "the project has colorsys.py, and a module of that name is loaded"),
+        ("os.environ['MKL_CBWR'] = 'COMPATIBLE'", False, "MKL_CBWR"),
+        ("", True, "colorsys.py"),
         ("os.environ['MINE'] = '1'", False, None),
     ],
 )
@@ -209,7 +209,7 @@ def test_what_only_a_cold_start_would_heed_is_heeded(
     started = begun(project)
     code, output = exact.wait(started), (started.package / "_output.txt").read_text()
     assert code == 0, output
-    assert is_warm(started) and output.count("starting once more, for ") == (said is not None), output
-    assert said is None or said in output
+    assert is_warm(started) and (said is None or said in output), output
+    assert "MINE" not in output
     expected = ["COMPILE" in change, own_module]
     assert json.loads((started.package / "heeded.json").read_text()) == expected

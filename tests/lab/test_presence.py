@@ -9,6 +9,7 @@ import pytest
 from roost import __version__
 from roost.base.errors import Refused
 from roost.lab import place, presence
+from tests.messages import Messages
 
 
 def take(folder: Path) -> int:
@@ -18,14 +19,15 @@ def take(folder: Path) -> int:
     return fd
 
 
-def test_who_has_the_lock_is_the_daemon_and_tells_who_it_is(tmp_path: Path) -> None:
+def test_who_has_the_lock_is_the_daemon_and_tells_who_it_is(tmp_path: Path, messages: Messages) -> None:
     folder = tmp_path / "lab"
     fd = take(folder)
     about = presence.about(folder)
     assert about is not None and about.lives
     assert (about.pid, about.version) == (os.getpid(), __version__)
-    with pytest.raises(Refused, match=f"has a daemon already .pid {os.getpid()}."):
+    with pytest.raises(Refused, match=rf"\b{os.getpid()}\b") as refused:
         take(folder)
+    messages.check(refused.value)
     os.close(fd)
     os.close(take(folder))
 

@@ -60,8 +60,9 @@ def test_until_it_succeeds(session: Session) -> None:
     assert asked["token"] != session.token
     text = session.output.read_text()
     assert f"session 2 {asked['token']}" in text
-    assert text.count("roost: session 1 failed; session 2 begins in 1 s (restart 1 of 2)") == 1
-    assert asked["output_offsets"] == {"_output.txt": text.index("\nroost: session 1 failed")}
+    (said,) = (line for line in text.splitlines() if line.startswith("roost: session 1 failed"))
+    assert all(fact in said for fact in ("session 2", "1 s", "1 of 2"))
+    assert asked["output_offsets"] == {"_output.txt": text.index(f"\n{said}")}
     assert not session.locked()
 
 
@@ -70,10 +71,10 @@ def test_what_was_asked_of_a_session_that_had_begun_is_not_asked_again(session: 
     (session.folder / "records" / "1.jsonl").touch()
     start(session, "os._exit(3)", restart=1)
     assert exit_code(session) == 3
-    said = (
-        "session 1 crashed: exited with 3 before the run had ended; session 2 begins in 1 s (restart 1 of 1)"
+    (said,) = (
+        line for line in session.output.read_text().splitlines() if line.startswith("roost: session 1 ")
     )
-    assert said in session.output.read_text()
+    assert all(fact in said for fact in ("crashed", "3", "session 2", "1 s", "1 of 1"))
     assert (request(session, 2)["overrides"], request(session, 2)["checkpoint"]) == ([], None)
     last = record(session, 2)
     assert (last["state"], "restarted_as" in last) == ("crashed", False)
@@ -128,7 +129,7 @@ def test_one_that_cannot_start_says_so(session: Session) -> None:
     assert exit_code(session) == 1
     end = record(session, 2)
     assert (end["state"], end["reason"]) == ("failed", "start")
-    assert "session 2 could not be started: IsADirectoryError" in end["error"]
+    assert "session 2" in end["error"] and "IsADirectoryError" in end["error"]
     assert end["error"] in session.output.read_text()
     assert not session.locked()
 

@@ -49,6 +49,7 @@ from roost.lab.task import (
 from roost.package.package import Package
 from tests.lab.labs import Lab
 from tests.lab.queued import alike, task
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 
@@ -132,7 +133,7 @@ def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, st
         for _ in range(2):
             assert scheduler.run() == 5.0
             assert states(store) == [(PENDING, 0)]
-            assert store.task(task.id).reason.startswith("taken: somebody writes to its package")
+            assert store.task(task.id).reason.startswith("taken: ")
         os.close(lock_fd)
         scheduler.run()
         assert states(store) == [(RUNNING, 1)]
@@ -164,12 +165,13 @@ def test_a_disk_that_may_come_back_is_waited_for_by_its_tasks_alone(lab: Lab, st
     with scheduling(store, Failing(fail)) as scheduler:
         assert scheduler.run() in (5.0, 0.0), "0.0 if the good one has ended already"
         assert store.task(bad.id).state == PENDING and store.task(good.id).session == 1
-        assert store.task(bad.id).reason.startswith("disk: [Errno 30] Read-only file system: '/")
+        reason = store.task(bad.id).reason
+        assert reason.startswith("disk: ") and "[Errno 30] Read-only file system" in reason
 
 
 @pytest.mark.parametrize("error", [RoostError("no such program"), KeyError("a defect")], ids=type)
 def test_one_that_cannot_be_started_has_failed_and_holds_up_no_other(
-    lab: Lab, store: Store, error: Exception, capfd: pytest.CaptureFixture[str]
+    lab: Lab, store: Store, error: Exception, capfd: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     bad, good = lab.queue("exit 0"), lab.queue("exit 0")
 
@@ -182,7 +184,9 @@ def test_one_that_cannot_be_started_has_failed_and_holds_up_no_other(
         scheduler.run()
         assert store.task(good.id).session == 1
     assert store.task(bad.id).state == FAILED
-    assert store.task(bad.id).reason.startswith("it could not be started: ")
+    reason = store.task(bad.id).reason
+    assert error.args[0] in reason
+    messages.check(reason)
     assert ("Traceback" in capfd.readouterr().err) is isinstance(error, KeyError)
 
 
@@ -311,7 +315,7 @@ def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
         assert started.session == 1 and first.id not in started.cards
         assert waiting.session is None and waiting.reason.startswith("cards:")
     seen = without_all_holders(providers.look(), held.all_leases(held.folder()))
-    assert [card.id for card in seen if "not every user may keep leases" in card.trouble] == [first.id]
+    assert [card.id for card in seen if card.trouble] == [first.id]
 
 
 def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_itself(
@@ -328,7 +332,7 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
-            with pytest.raises(Refused, match=r"a lease of GPU 0 cannot be written: File too large \(at "):
+            with pytest.raises(Refused, match=r"GPU 0 .*File too large"):
                 take([providers.look()[0]], 1, Holder.own(), under=leases[0].token)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -14,6 +14,7 @@ from roost.lab.store import Store
 from roost.lab.task import FAILED
 from tests.lab.queued import PLAN, SECRET, TOLD, stands_in, task
 from tests.lab.racing import together
+from tests.messages import Messages
 
 MIGRATION = ("ALTER TABLE task ADD COLUMN colour TEXT", "UPDATE task SET colour = 'red'")
 
@@ -34,12 +35,13 @@ def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
         connection.close()
 
 
-def test_a_queue_of_a_newer_roost_is_refused_and_stays(folder: Path) -> None:
+def test_a_queue_of_a_newer_roost_is_refused_and_stays(folder: Path, messages: Messages) -> None:
     ask(folder / "lab.db", "PRAGMA user_version = 7")
-    with pytest.raises(
-        Refused, match=r"made by a newer roost .its version is 7.*lab.db.*To mend it: install"
-    ):
+    with pytest.raises(Refused, match=r"\b7\b") as refused:
         Store.open(folder)
+    assert refused.value.where == folder / "lab.db"
+    messages.check(refused.value.message.replace(f"{schema.VERSION}", "<ours>"))
+    messages.check(refused.value.fix)
     assert ask(folder / "lab.db", "SELECT name FROM task") == [("a",)]
 
 
@@ -139,7 +141,7 @@ def test_a_queue_is_told_from_one_that_is_made_anew_in_its_place(tmp_path: Path)
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lab").mkdir(mode=0o700)
     ask(tmp_path / "lab" / "lab.db", "CREATE TABLE task (mine)")
-    with pytest.raises(Refused, match=r"queue is damaged.*`roost lab rebuild`"):
+    with pytest.raises(Refused, match="`roost lab rebuild`"):
         Store.open(tmp_path / "lab")
 
 

@@ -79,7 +79,7 @@ def test_a_program_that_is_not_there_leaves_a_free_package(lab: Lab) -> None:
         package = begin(lab.folder, plan)
         assert package.sessions()[0].state == "failed"
     except RoostError as error:
-        assert "did not start" in str(error)
+        assert "session 1 " in str(error)
     os.close(Package.open(lab.folder / "runs" / "one").lock())
 
 

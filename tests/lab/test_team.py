@@ -16,6 +16,7 @@ from roost.lab import meeting
 from roost.lab.limits import Limits
 from roost.lab.spec import Spec
 from tests.lab.sessions import Session
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
@@ -30,7 +31,6 @@ def save(*_): end("stopped", 75, "signal"); sys.exit(75)
 signal.signal(signal.SIGTERM, save)
 """
 PEER = "end('failed', 1, 'peer', 'another rank is gone'); sys.exit(1)"
-EXITED = "rank 1 exited with {} before the run had ended; its output is in _output_1.txt"
 DEAF = "signal.signal(signal.SIGTERM, lambda *_: here('asked')); forever()"
 
 
@@ -78,25 +78,30 @@ end("succeeded", 0)
     [
         (
             "end('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)",
-            ("failed", 1, "exception", "rank 1 failed: ValueError: x; its traceback is in _output_1.txt"),
+            ("failed", 1, "exception", ["ValueError: x"]),
         ),
         (
             "end('failed', 4, 'error', 'no'); sys.exit(4)",
-            ("failed", 4, "error", "rank 1 failed: no; its output is in _output_1.txt"),
+            ("failed", 4, "error", ["no"]),
         ),
         (
             "os.kill(os.getpid(), 11)",
-            ("crashed", 1, "signal", "rank 1 was killed by SIGSEGV; its output is in _output_1.txt"),
+            ("crashed", 1, "signal", ["SIGSEGV"]),
         ),
-        ("os._exit(3)", ("crashed", 3, "exit", EXITED.format(3))),
+        ("os._exit(3)", ("crashed", 3, "exit", ["3"])),
     ],
 )
-def test_the_first_cause_is_said_once(session: Session, failing: str, cause: tuple[object, ...]) -> None:
+def test_the_first_cause_is_said_once(
+    session: Session, failing: str, cause: tuple[str, int, str, list[str]], messages: Messages
+) -> None:
     """Rank 0 sees at once that another is gone, rank 2 hangs: neither is the cause."""
     code = f"meet('up')\nif rank == 1: here('x'); {failing}"
     code += f"\nif rank == 0:\n    while not os.path.exists('x'): time.sleep(0.002)\n    {PEER}\n{DEAF}"
     record = end_of(session, code, seconds=1.0)
-    assert (record["state"], record["exit_code"], record["reason"], record["error"]) == cause
+    state, exit_code, reason, facts = cause
+    assert (record["state"], record["exit_code"], record["reason"]) == (state, exit_code, reason)
+    assert all(fact in record["error"] for fact in ("rank 1", "_output_1.txt", *facts))
+    messages.check(record["error"])
     assert said_of(session) == [f"roost: {record['error']}"]
     assert [one["status"] for one in record["ranks"]][2] == "SIGKILL"
 
@@ -119,7 +124,7 @@ if rank == 1:
 forever()
 """
     record = end_of(session, code, seconds=1.0)
-    assert record["error"] == EXITED.format(9)
+    assert all(fact in record["error"] for fact in ("rank 1", "9", "_output_1.txt"))
 
 
 def test_a_peer_s_word_is_the_cause_where_there_is_no_other(session: Session) -> None:
@@ -145,16 +150,18 @@ def test_the_error_of_rank_0_is_not_said_again(session: Session) -> None:
     assert session.output.read_text() == "ValueError: x\n"
 
 
-def test_one_that_crashes_where_the_others_have_succeeded(session: Session) -> None:
+def test_one_that_crashes_where_the_others_have_succeeded(session: Session, messages: Messages) -> None:
     code = "if rank == 2: os.abort()\nend('succeeded', 0)"
     record = end_of(session, code)
-    error = "rank 2 was killed by SIGABRT; its output is in _output_2.txt"
-    assert (record["state"], record["error"]) == ("crashed", error)
+    assert record["state"] == "crashed"
+    assert all(fact in record["error"] for fact in ("rank 2", "SIGABRT", "_output_2.txt"))
+    messages.check(record["error"])
 
 
-def test_the_output_of_rank_0_is_not_named_in_itself(session: Session) -> None:
+def test_the_output_of_rank_0_is_not_named_in_itself(session: Session, messages: Messages) -> None:
     record = end_of(session, "if rank == 0: os._exit(3)\nforever()")
-    assert record["error"] == "rank 0 exited with 3 before the run had ended"
+    assert "rank 0" in record["error"] and "3" in record["error"] and "_output" not in record["error"]
+    messages.check(record["error"])
 
 
 def test_orders_go_to_all_and_rank_0_may_write_as_long_as_it_takes(session: Session) -> None:
@@ -251,13 +258,15 @@ def test_the_ranks_of_a_launcher_are_asked_by_themselves(session: Session) -> No
     assert session.record()["worker_status"] == 0, "torchrun would have killed its ranks"
 
 
-def test_a_rank_of_a_launcher_fails(session: Session) -> None:
+def test_a_rank_of_a_launcher_fails(session: Session, messages: Messages) -> None:
     code = LAUNCHER + "if rank == 1: last('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)\nforever()"
     spec = session.spec(code)._replace(is_launcher=True, limits=Limits(peer_seconds=0.2))
     record = session.end_spec(spec)
-    assert (record["state"], record["error"]) == ("failed", "rank 1 failed: ValueError: x")
+    assert record["state"] == "failed" and "rank 1" in record["error"] and "ValueError: x" in record["error"]
     assert session.living() == [], "though each is in a session of its own"
-    assert said_of(session) == ["roost: waiting for the other machines"], "not how they come"
+    (waiting,) = said_of(session)
+    assert "rank" not in waiting, "not how they come"
+    messages.check(waiting)
 
 
 def test_a_rank_of_a_launcher_has_lost_one_of_another_machine(session: Session) -> None:
@@ -265,7 +274,8 @@ def test_a_rank_of_a_launcher_has_lost_one_of_another_machine(session: Session) 
     code = LAUNCHER + "if rank == 1: last('failed', 1, 'peer', 'rank 2 is gone'); sys.exit(1)\nforever()"
     spec = session.spec(code)._replace(is_launcher=True, limits=Limits(peer_seconds=0.2))
     record = session.end_spec(spec)
-    assert said_of(session)[1:] == [f"roost: {record['error']}"] == ["roost: rank 1 failed: rank 2 is gone"]
+    assert said_of(session)[1:] == [f"roost: {record['error']}"]
+    assert "rank 1" in record["error"] and "rank 2 is gone" in record["error"]
 
 
 def test_a_rank_of_a_launcher_that_was_killed_is_the_cause(session: Session) -> None:
@@ -281,7 +291,7 @@ def test_a_rank_of_a_launcher_that_was_killed_is_the_cause(session: Session) -> 
     code = "if rank == 1: os.kill(os.getpid(), 9)\nlast('failed', 1, 'peer', 'rank 1 is gone'); sys.exit(1)"
     record = session.end_spec(session.spec(launcher + code)._replace(is_launcher=True))
     assert record["state"] == "crashed"
-    assert record["error"].startswith("rank 1 was killed by SIGKILL")
+    assert "rank 1" in record["error"] and "SIGKILL" in record["error"]
     assert said_of(session)[1:] == [f"roost: {record['error']}"]
 
 

@@ -14,6 +14,7 @@ from roost.base import durable
 from roost.lab import ticket
 from roost.lab.task import FAILED, Need, Task
 from tests.lab.queued import PLAN, package, task
+from tests.messages import Messages
 
 LAB = Path("/nowhere/lab")
 
@@ -116,26 +117,26 @@ def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changed", "fact"),
     [
-        ({"begin": 1e308}, "its begin is 1e+308"),
-        ({"priority": 2**80}, "its priority is 120892"),
-        ({"attempt": 2**70}, "its attempt is 118059"),
-        ({"attempt": -1}, "its attempt is -1"),
-        ({"need": {"cards": 2**70}}, "its cards is 118059"),
-        ({"need": {"time_limit": 1e400}}, "its time_limit is inf"),
+        ({"begin": 1e308}, "1e+308"),
+        ({"priority": 2**80}, "120892"),
+        ({"attempt": 2**70}, "118059"),
+        ({"attempt": -1}, "-1"),
+        ({"need": {"cards": 2**70}}, "118059"),
+        ({"need": {"time_limit": 1e400}}, "inf"),
         ({"name": "\udcff"}, "surrogates not allowed"),
         ({"after": ["\udcff"]}, "surrogates not allowed"),
-        ({"id": ""}, "tells of the task ''"),
-        ({"id": "../../x"}, "tells of the task '../../x'"),
-        ({"state": "foo"}, "its state is 'foo'"),
-        ({"stop_asked": "foo"}, "its stop_asked is 'foo'"),
-        ({"cards": ["a", "a"]}, "its cards are"),
-        ({"format": 2}, "a newer roost has written it"),
+        ({"id": ""}, "''"),
+        ({"id": "../../x"}, "'../../x'"),
+        ({"state": "foo"}, "'foo'"),
+        ({"stop_asked": "foo"}, "'foo'"),
+        ({"cards": ["a", "a"]}, "cards"),
+        ({"format": 2}, "roost"),
     ],
 )
 def test_one_that_no_roost_has_written_is_passed_over_and_told(
-    tmp_path: Path, changed: dict[str, Any], why: str
+    tmp_path: Path, changed: dict[str, Any], fact: str, messages: Messages
 ) -> None:
     folder = package(tmp_path / "p")
     ticket.write(task(package=str(folder)), LAB)
@@ -143,13 +144,16 @@ def test_one_that_no_roost_has_written_is_passed_over_and_told(
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     told: list[str] = []
     assert ticket.read_all(folder, told.append) == []
-    assert len(told) == 1 and told[0].startswith(f"{path}: ") and why in told[0]
+    (said,) = told
+    assert said.startswith(f"{path}: ") and fact in said
+    messages.check(said.removeprefix(f"{path}: "))
 
 
 @pytest.mark.parametrize("id", ["", "../x", "A" * 26, "0" * 27])
-def test_no_task_has_such_an_id(id: str) -> None:
-    with pytest.raises(ValueError, match="no task has the id"):
+def test_no_task_has_such_an_id(id: str, messages: Messages) -> None:
+    with pytest.raises(ValueError) as refused:
         ticket.require_sense(task(id=id))
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"format": 2}', '{"format": "x"}'])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from roost.lab.spawn import Worker
 from roost.lab.team import Rank, Team
 from roost.lab.watch import Watch
 from tests.lab.sessions import Session
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
@@ -51,13 +53,14 @@ def test_the_time_limit_asks_to_save(session: Session) -> None:
     assert record["seconds"] >= 0.5
 
 
-def test_who_overstays_the_grace_is_killed(session: Session) -> None:
+def test_who_overstays_the_grace_is_killed(session: Session, messages: Messages) -> None:
     child = session.start_limited(DEAF + "forever()", wall_seconds=0.2, grace_seconds=0.3)
     assert child.wait(20) == 75
     record = session.record()
     assert (session.folder / "asked").exists()
     assert (record["state"], record["reason"]) == ("stopped", "time limit")
-    assert record["error"] == "it had not ended 0.3 s after it was asked to, and was killed"
+    assert "0.3 s" in record["error"]
+    messages.check(record["error"])
     assert session.living() == []
 
 
@@ -96,8 +99,10 @@ def test_a_hung_run_tells_where_it_hangs_and_goes_on(session: Session) -> None:
     assert not stall["stopped"]
     text = stacks.read_text()
     assert text.count("in waits_for_ever") == 2
-    assert text.count("no Python stacks") == 1, "the daemon runs another program"
-    line = "roost: no step and no output for"
+    assert sum('File "' not in part for part in text.split("\n--- ")[1:]) == 1, (
+        "the daemon runs another program"
+    )
+    line = "stalls.txt"
     wait_for(lambda: line in session.output.read_text())
     assert process.alive(session.supervisor_pid, session.record()["start_ticks"], process.boot_id())
     os.kill(session.supervisor_pid, signal.SIGTERM)
@@ -115,9 +120,9 @@ def test_a_hung_run_is_ended_if_so_set(session: Session, worker: str) -> None:
     assert session.child.wait(20) == 1
     record = session.record()
     assert (record["state"], record["reason"]) == ("failed", "stalled")
-    assert record["error"].startswith("no step and no output for 0.")
+    assert re.search(r"\b0\.\d+ s\b", record["error"])
     assert "stalls.txt" in record["error"]
-    assert ("was killed" in record["error"]) == (worker == DEAF)
+    assert (record["worker_status"] == "SIGKILL") == (worker == DEAF)
     assert "in waits_for_ever" in stacks.read_text()
     assert session.living() == []
 
@@ -128,7 +133,7 @@ def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
     )
     wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
     assert session.record()["stalls"][0]["stopped"]
-    wait_for(lambda: "its worker is paused by a signal" in session.output.read_text())
+    wait_for(lambda: "stalls.txt" in session.output.read_text())
     assert session.child is not None
     assert session.child.poll() is None
     session.child.send_signal(signal.SIGQUIT)

@@ -22,6 +22,7 @@ from roost.lab.executors.protocol import NEVER_BEGAN, Seen
 from roost.lab.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Need, Task
 from roost.package.package import Package
 from tests.lab.labs import Lab, kill_watchers, record_of
+from tests.messages import Messages
 from tests.processes import living_in
 from tests.waiting import wait_for
 
@@ -137,7 +138,9 @@ def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: Local) -> 
     assert local.poll(task).is_accident
 
 
-def test_without_its_package_it_goes_on_and_then_has_failed(lab: Lab, local: Local) -> None:
+def test_without_its_package_it_goes_on_and_then_has_failed(
+    lab: Lab, local: Local, messages: Messages
+) -> None:
     """F25."""
     task = begun(lab, local, FOREVER)
     local.poll(task)
@@ -145,22 +148,27 @@ def test_without_its_package_it_goes_on_and_then_has_failed(lab: Lab, local: Loc
     assert local.poll(task).state == RUNNING
     local.ask(task, now=True)
     seen = end_of(local, task)
-    assert (seen.state, seen.reason) == (FAILED, "its package is gone, and with it how it ended")
+    assert seen.state == FAILED
+    messages.check(seen.reason)
 
 
-def test_in_the_place_of_its_package_it_runs_nowhere(lab: Lab, local: Local) -> None:
+def test_in_the_place_of_its_package_it_runs_nowhere(lab: Lab, local: Local, messages: Messages) -> None:
     task, other = lab.task("echo ran >> ran"), lab.task("exit 0")
     shutil.rmtree(task.package)
     Path(task.package).symlink_to(other.package)
-    with pytest.raises(NotFound, match="another package stands in the place of its own"):
+    with pytest.raises(NotFound) as refused:
         local.start(task, ())
+    messages.check(refused.value)
     seen = local.poll(task)
-    assert (seen.state, seen.reason) == (FAILED, "another package stands in the place of its own")
+    assert seen.state == FAILED
+    messages.check(seen.reason)
     local.start(other, ())()
     assert end_of(local, other).state == SUCCEEDED
 
 
-def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(lab: Lab, local: Local) -> None:
+def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(
+    lab: Lab, local: Local, messages: Messages
+) -> None:
     """Its queue was lost, and made anew under its feet."""
     task = begun(lab, local, "echo ran >> ran; until [ -e go ]; do sleep 0.01; done")
     starting = msgspec.structs.replace(task, state=STARTING, session=None)
@@ -169,21 +177,23 @@ def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(lab: Lab, l
     assert end_of(local, task).state == SUCCEEDED
     Local().start(starting, ())()
     assert (Local().poll(starting).state, Local().poll(starting).session) == (SUCCEEDED, 1)
-    with pytest.raises(RoostError, match=r"another queue knows this task, and has started its attempt 1"):
+    with pytest.raises(RoostError, match=r"attempt 1\b") as refused:
         local.start(msgspec.structs.replace(task, attempt=0), ())
+    messages.check(refused.value)
     assert lab.lines("ran") == [["ran"]] and len(Package.open(task.package).sessions()) == 1
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("args.json")])
 def test_a_lock_that_is_none_keeps_nobody_waiting(
-    lab: Lab, local: Local, put: Callable[[Path], None]
+    lab: Lab, local: Local, put: Callable[[Path], None], messages: Messages
 ) -> None:
     task = lab.task("exit 0")
     (lock := Path(task.package) / "lock").unlink()
     put(lock)
     assert local.poll(task) == NEVER_BEGAN
-    with pytest.raises(RoostError, match=r"the package's lock is no plain file.*remove it") as caught:
+    with pytest.raises(RoostError, match="lock") as caught:
         local.start(task, ())
+    messages.check(caught.value)
     assert not isinstance(caught.value, Refused), "else it would be tried for ever"
 
 
@@ -193,17 +203,21 @@ def test_a_lock_that_is_none_keeps_nobody_waiting(
         ({"exit_code": 2**80}, SUCCEEDED, "done"),
         ({"exit_code": {}, "ended": "late", "started": 1e300}, SUCCEEDED, "done"),
         ({"exit_code": True, "reason": {"a": 1}}, SUCCEEDED, "{'a': 1}"),
-        ({"state": "foo", "exit_code": -1}, CRASHED, "its record is damaged"),
-        ({"state": "pending", "exit_code": None}, CRASHED, "its record is damaged"),
+        ({"state": "foo", "exit_code": -1}, CRASHED, None),
+        ({"state": "pending", "exit_code": None}, CRASHED, None),
     ],
 )
 def test_a_record_that_no_supervisor_has_written_is_read_all_the_same(
-    lab: Lab, local: Local, said: dict[str, object], state: str, reason: str
+    lab: Lab, local: Local, said: dict[str, object], state: str, reason: str | None, messages: Messages
 ) -> None:
     task = begun(lab, local, "exit 0")
     end_of(local, task)
     path = Path(task.package) / "sessions" / "1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
     seen = local.poll(task)
-    assert (seen.state, seen.reason, seen.exit_code) == (state, reason, None)
+    assert (seen.state, seen.exit_code) == (state, None)
+    if reason is None:
+        messages.check(seen.reason)
+    else:
+        assert seen.reason == reason
     assert seen.ended is not None and (seen.started is None) == ("started" in said)

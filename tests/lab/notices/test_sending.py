@@ -11,6 +11,7 @@ import pytest
 from roost.lab.notices import sending
 from roost.lab.notices.settings import Receiver
 from tests.lab.notices.receivers import NOTICE, Mail, Web, certificate
+from tests.messages import Messages
 
 
 def test_a_webhook_gets_all_that_is_known(web: Web) -> None:
@@ -21,50 +22,59 @@ def test_a_webhook_gets_all_that_is_known(web: Web) -> None:
 
 
 @pytest.mark.parametrize(("status", "tries"), [(500, 3), (429, 3), (404, 1), (401, 1)])
-def test_an_error_is_tried_again_where_that_may_help(web: Web, status: int, tries: int) -> None:
+def test_an_error_is_tried_again_where_that_may_help(
+    web: Web, status: int, tries: int, messages: Messages
+) -> None:
     web.status = status
     why = sending.deliver(web.receiver(), NOTICE, pauses=(0, 0))
-    assert why.startswith(f"it answered {status}") and "s3cret" not in why
-    assert len(web.asked) == tries and ("(tried 3 times)" in why) == (tries == 3)
+    assert str(status) in why and "s3cret" not in why
+    assert len(web.asked) == tries
+    messages.check(why)
 
 
 def test_a_redirect_is_not_followed(web: Web) -> None:
     other = Web()
     web.status, web.headers = 307, {"Location": other.url}
-    assert sending.deliver(web.receiver(token="t0ken"), NOTICE).startswith("it answered 307")
+    assert "307" in sending.deliver(web.receiver(token="t0ken"), NOTICE)
     other.close()
     assert len(web.asked) == 1 and not other.asked
 
 
 @pytest.mark.parametrize(
-    ("kind", "answer", "why"),
+    ("kind", "answer", "facts"),
     [
-        ("dingtalk", '{"errcode": 0}', ""),
-        ("wecom", '{"errcode": 93000, "errmsg": "bad s3cret-path"}', "it did not take it: 93000 bad ***"),
-        ("lark", '{"code": 0}', ""),
-        ("lark", '{"StatusCode": 0, "StatusMessage": "success"}', ""),
-        ("lark", '{"code": 19001, "msg": "token"}', "it did not take it: 19001 token"),
-        ("lark", "<html>", "it answered 200, but nothing of what that service answers"),
-        ("dingtalk", "{}", "it did not take it: no code"),
-        ("slack", "ok", ""),
+        ("dingtalk", '{"errcode": 0}', []),
+        ("wecom", '{"errcode": 93000, "errmsg": "bad s3cret-path"}', ["93000 bad ***"]),
+        ("lark", '{"code": 0}', []),
+        ("lark", '{"StatusCode": 0, "StatusMessage": "success"}', []),
+        ("lark", '{"code": 19001, "msg": "token"}', ["19001 token"]),
+        ("lark", "<html>", ["200"]),
+        ("dingtalk", "{}", ["code"]),
+        ("slack", "ok", []),
     ],
 )
-def test_some_tell_their_errors_in_the_body(web: Web, kind: str, answer: str, why: str) -> None:
+def test_some_tell_their_errors_in_the_body(
+    web: Web, kind: str, answer: str, facts: list[str], messages: Messages
+) -> None:
     web.answer = answer
     found = sending.deliver(web.receiver(kind, secret=""), NOTICE, pauses=())
-    assert found == why
+    assert bool(found) == bool(facts) and all(fact in found for fact in facts)
+    if found:
+        messages.check(found)
 
 
-def test_what_cannot_be_sent_at_all_is_told_like_the_rest(web: Web) -> None:
+def test_what_cannot_be_sent_at_all_is_told_like_the_rest(web: Web, messages: Messages) -> None:
     odd = NOTICE._replace(tasks=[{"id": object()}])
-    assert sending.deliver(web.receiver(), odd, pauses=(0, 0)) == "it could not be sent (TypeError)"
+    why = sending.deliver(web.receiver(), odd, pauses=(0, 0))
+    assert "TypeError" in why
+    messages.check(why)
     assert not web.asked
 
 
 def test_nobody_there(web: Web) -> None:
     web.close()
     why = sending.deliver(web.receiver(), NOTICE, pauses=(0,))
-    assert "Connection refused" in why and why.endswith("(tried 2 times)")
+    assert "Connection refused" in why and "2" in why
 
 
 @pytest.mark.parametrize("drips", [False, True])
@@ -87,7 +97,7 @@ def test_one_who_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch, drips:
         why = sending.deliver(receiver, NOTICE, pauses=())
         done.set()
         thread.join()
-    assert ("it took longer than 0.2 s" if drips else "timed out") in why
+    assert ("0.2 s" if drips else "timed out") in why
 
 
 def test_a_proxy_is_for_the_internet_alone(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,32 +137,39 @@ def test_a_letter_is_sent_under_tls_alone(own: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.needs_program("openssl")
-def test_a_mail_server_that_nobody_vouches_for_gets_nothing(own: Path) -> None:
+def test_a_mail_server_that_nobody_vouches_for_gets_nothing(own: Path, messages: Messages) -> None:
     server = Mail(own, at_once=False)
     why = sending.deliver(server.receiver(), NOTICE, pauses=(0,))
     server.close()
-    assert why == "its certificate is not trusted: self-signed certificate"
+    assert "self-signed certificate" in why
+    messages.check(why)
     assert not any("AUTH" in line for line, _ in server.said) and not server.letters
 
 
 @pytest.mark.needs_program("openssl")
 @pytest.mark.parametrize(
-    ("refuses", "why", "times"),
+    ("refuses", "fact", "times"),
     [
-        ({"STARTTLS": "502 not here"}, "the mail server said 502", 1),
-        ({"AUTH": "535 not pass-w0rd"}, "the mail server said 535 not ***", 1),
-        ({"RCPT": "550 nobody"}, "the mail server takes nothing for bob@there.org", 1),
-        ({"DATA": "451 later"}, "the mail server said 451 later (tried 2 times)", 2),
+        ({"STARTTLS": "502 not here"}, "502", 1),
+        ({"AUTH": "535 not pass-w0rd"}, "535 not ***", 1),
+        ({"RCPT": "550 nobody"}, "bob@there.org", 1),
+        ({"DATA": "451 later"}, "451 later", 2),
     ],
 )
 def test_a_mail_server_that_refuses(
-    own: Path, monkeypatch: pytest.MonkeyPatch, refuses: dict[str, str], why: str, times: int
+    own: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refuses: dict[str, str],
+    fact: str,
+    times: int,
+    messages: Messages,
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     server = Mail(own, at_once=False, refuses=refuses)
     found = sending.deliver(server.receiver(), NOTICE, pauses=(0,))
     server.close()
-    assert found.startswith(why) and not server.letters
+    assert fact in found and not server.letters
+    messages.check(found)
     assert sum(line.lower().startswith("starttls") for line, _ in server.said) == times
     assert all(secure for line, secure in server.said if "AUTH" in line)
 
@@ -160,16 +177,17 @@ def test_a_mail_server_that_refuses(
 @pytest.mark.needs_program("openssl")
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_mail_server_that_never_ends_is_left(
-    own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+    own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool, messages: Messages
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     server = Mail(own, at_once=at_once, refuses={"EHLO": "250-on\r\n" * 20_000 + "250 end"})
     why = sending.deliver(server.receiver(), NOTICE, pauses=(0, 0))
     server.close()
-    assert why == "the mail server says more than anybody wants to hear" and not server.letters
+    assert not server.letters
+    messages.check(why)
 
 
 def test_what_a_receiver_answers_moves_no_cursor(web: Web) -> None:
     web.answer = '{"code": 1, "msg": "\\u001b[2Jbad\\u202e"}'
     why = sending.deliver(web.receiver("lark"), NOTICE, pauses=())
-    assert why == "it did not take it: 1 \\x1b[2Jbad\\u202e"
+    assert why.endswith(": 1 \\x1b[2Jbad\\u202e")

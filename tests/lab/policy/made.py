@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from roost.devices.card import Card
+from roost.lab.policy import words
 from roost.lab.policy.decide import decide
 from roost.lab.policy.state import Decision, State
 from roost.lab.task import PENDING, RUNNING, Need, Task
@@ -54,3 +55,8 @@ def decided(*pending: Task, **state: Any) -> Decision:
 def placed(decision: Decision) -> dict[str, tuple[int, ...]]:
     """The numbers of the cards of each task that starts."""
     return {one.task: tuple(int(card[4:]) for card in one.cards) for one in decision.placements}
+
+
+def says(reason: str, word: str, *facts: str) -> bool:
+    """Whether a reason is of this word and names these facts."""
+    return words.word_of(reason) == word and all(fact in reason for fact in facts)

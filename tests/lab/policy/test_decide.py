@@ -11,7 +11,8 @@ from roost.devices.card import User
 from roost.lab.policy.state import Expected, Held, Placement, Rules, Window
 from roost.lab.policy.waiting import about
 from roost.lab.task import STOPPING, SUCCEEDED
-from tests.lab.policy.made import GB, NOW, card, cards, decided, placed, running, task
+from tests.lab.policy.made import GB, NOW, card, cards, decided, placed, running, says, task
+from tests.messages import Messages
 
 
 def test_an_idle_machine_takes_what_there_is() -> None:
@@ -26,14 +27,15 @@ def test_an_idle_machine_takes_what_there_is() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert decided().placements == ()
-    assert decided(task("a")).reasons == {"a": "impossible: needs one card, and tasks may have none here"}
+    (reason,) = decided(task("a")).reasons.values()
+    assert says(reason, "impossible")
 
 
 def test_tasks_share_a_card_by_memory_and_a_whole_card_is_shared_with_nobody() -> None:
     small = [task(f"{n}", gb=8) for n in range(3)]
     found = decided(*small, cards=cards(1))
     assert placed(found) == {"0": (0,), "1": (0,)}  # 24 GB but for the safety
-    assert found.reasons["2"].startswith("memory: needs 8.0 GB on one card; the most free is 7.5 GB (GPU 0)")
+    assert says(found.reasons["2"], "memory", "8.0 GB", "7.5 GB", "GPU 0")
     assert placed(decided(task("a"), cards=cards(1), live=[running(small[0], 0)])) == {}
     assert placed(decided(small[0], cards=cards(1), live=[running(task("a"), 0)])) == {}
 
@@ -47,65 +49,65 @@ def test_a_card_whose_driver_tells_no_memory_is_given_out_whole() -> None:
 
 def test_the_number_of_tasks_on_a_card_is_limited() -> None:
     found = decided(*[task(f"{n}", gb=1) for n in range(3)], cards=cards(1), rules=Rules(most_per_card=2))
-    assert len(found.placements) == 2 and found.reasons["2"].startswith("memory: needs 1.0 GB")
+    assert len(found.placements) == 2 and says(found.reasons["2"], "memory", "1.0 GB")
 
 
-def test_a_gang_starts_all_at_once_or_not_at_all() -> None:
+def test_a_gang_starts_all_at_once_or_not_at_all(messages: Messages) -> None:
     gang = task("gang", gpus=3)
     assert placed(decided(gang, cards=cards(3))) == {"gang": (0, 1, 2)}
     found = decided(gang, cards=cards(3), live=[running(task("a", limit=3600), 1, started=NOW - 1200)])
     starts = about(NOW + 2400, NOW)
-    needs = f"cards: needs 3 whole cards; 2 are free (GPU 1: train-a), starts {starts}"
-    assert found.reasons["gang"] == needs
+    assert says(found.reasons["gang"], "cards", "3", "2", "GPU 1: train-a", starts)
+    messages.check(found.reasons["gang"].replace(starts, "<time>"))
     assert (found.head, found.head_start) == ("gang", NOW + 2400)
 
 
-def test_later_tasks_use_what_the_head_does_not_need_or_end_before_it() -> None:
+def test_later_tasks_use_what_the_head_does_not_need_or_end_before_it(messages: Messages) -> None:
     live = [running(task("a", limit=3600), 0, started=NOW - 1200)]
     gang = task("gang", gpus=2, submitted=NOW - 900)
     fits = [task("short", limit=2400), task("long", limit=2401), task("endless")]
     assert placed(decided(gang, *fits, cards=cards(2), live=live)) == {"short": (1,)}
     for late in fits[1:]:
         found = decided(gang, late, cards=cards(2), live=live)
-        assert found.reasons[late.id] == (
-            "reservation: GPU 0 and GPU 1 are kept for train-gang (gang), which starts "
-            f"{about(NOW + 2400, NOW)}; this one may not have ended by then"
-        )
+        starts = about(NOW + 2400, NOW)
+        reason = found.reasons[late.id]
+        assert says(reason, "reservation", "GPU 0", "GPU 1", "train-gang", "(gang)", starts)
+        messages.check(reason.replace(starts, "<time>"))
     assert placed(decided(gang, fits[1], cards=cards(4)[1:], live=live)) == {"gang": (1, 2), "long": (3,)}
     found = decided(task("gang", gpus=4, submitted=NOW - 900), fits[2], cards=cards(5), live=live)
     assert placed(found) == {"gang": (1, 2, 3, 4)}
 
 
-def test_a_head_without_a_known_start_lets_in_whatever_ends() -> None:
+def test_a_head_without_a_known_start_lets_in_whatever_ends(messages: Messages) -> None:
     gang = task("gang", gpus=2, submitted=NOW - 900)
     found = decided(
         gang, task("ends", limit=9e9), task("endless"), cards=cards(2), live=[running(task("a"), 0)]
     )
     assert placed(found) == {"ends": (1,)} and found.head_start is None
-    assert found.reasons["endless"] == (
-        "reservation: GPU 0 and GPU 1 are kept for train-gang (gang); this one may not have ended by then"
-    )
+    assert says(found.reasons["endless"], "reservation", "GPU 0", "GPU 1", "train-gang", "(gang)")
+    messages.check(found.reasons["endless"])
 
 
-def test_only_one_is_the_head_and_nobody_is_who_never_fits_today() -> None:
+def test_only_one_is_the_head_and_nobody_is_who_never_fits_today(messages: Messages) -> None:
     live = [running(task("a", limit=3600), 0), running(task("b", limit=7200), 1)]
     first, second = task("0", gpus=3), task("1", gpus=2)
     found = decided(first, second, cards=cards(2), live=live)
-    assert found.reasons["0"].startswith("impossible: needs 3 cards") and found.head == "1"
+    assert says(found.reasons["0"], "impossible", "3") and found.head == "1"
     found = decided(first, second, cards=cards(3), live=live, rules=Rules(drained=("GPU-2",)))
-    assert found.reasons["0"].startswith("cards: needs 3 whole cards; none is free") and found.head == "1"
-    assert found.reasons["0"].endswith("; GPU 2 is drained (roost drain 2 --off)")
+    assert found.head == "1"
+    free = about(NOW + 3540, NOW)
+    assert says(found.reasons["0"], "cards", "3", free, "GPU 2", "roost drain 2 --off")
+    messages.check(found.reasons["0"].replace(free, "<time>"))
 
 
-def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room() -> None:
+def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room(messages: Messages) -> None:
     cheap, dear = (task(name, opportunistic=True) for name in ("cheap", "dear"))
     live = [running(dear, 0, started=NOW - 900), running(cheap, 1, started=NOW - 900)]
     saved = {"cheap": NOW - 10, "dear": NOW - 800}
     found = decided(task("a"), cards=cards(2), live=live, saved=saved)
     assert found.evictions == ("cheap",) and placed(found) == {}
-    assert found.reasons["a"].endswith(
-        "starts once train-cheap, which is opportunistic, has saved and made room"
-    )
+    assert says(found.reasons["a"], "cards", "train-cheap", "opportunistic")
+    messages.check(found.reasons["a"])
     also = decided(task("a"), task("z", opportunistic=True), cards=cards(2), live=live)
     assert also.reasons["z"].startswith("cards: ")
     assert decided(task("z", opportunistic=True), cards=cards(2), live=live).evictions == ()
@@ -116,23 +118,24 @@ def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room() -> None:
     assert waits.reasons["a"] == found.reasons["a"], "it is told so until that has ended"
 
 
-def test_a_gang_is_told_who_makes_room_for_it_and_when() -> None:
+def test_a_gang_is_told_who_makes_room_for_it_and_when(messages: Messages) -> None:
     gang, later = task("gang", gpus=2, submitted=NOW - 900), task("later", gpus=2)
     limited = running(task("o", limit=7200, opportunistic=True), 0, started=NOW)
-    for also, said in (
-        ([], "2 whole cards; 1 is free (GPU 0: train-o), starts once train-o, which is opportunistic, has"),
-        ([running(task("g", limit=1800), 1, started=NOW)], f"GPU 1: train-g), starts {about(NOW + 1800, NOW)}"
-         ": train-o, which is opportunistic, makes room by then"),
-        ([running(task("g"), 1)], "; train-o, which is opportunistic, makes room once the rest is free"),
-        ([running(task("p", opportunistic=True), 1)], "starts once 2 opportunistic tasks have saved"),
-    ):  # fmt: skip
+    by_then = about(NOW + 1800, NOW)
+    for also, facts in (
+        ([], ("2", "1", "GPU 0: train-o")),
+        ([running(task("g", limit=1800), 1, started=NOW)], ("GPU 1: train-g", by_then, "train-o")),
+        ([running(task("g"), 1)], ("train-g", "train-o")),
+        ([running(task("p", opportunistic=True), 1)], ("2",)),
+    ):
         found = decided(gang, task("long"), cards=cards(2), live=[limited, *also])
-        assert said in found.reasons["gang"], found.reasons
+        assert says(found.reasons["gang"], "cards", "opportunistic", *facts), found.reasons
+        messages.check(found.reasons["gang"].replace(by_then, "<time>"))
     found = decided(gang, task("long"), cards=cards(2), live=[limited])
-    assert found.reasons["long"] == (
-        "reservation: GPU 0 and GPU 1 are kept for train-gang (gang), which starts once opportunistic tasks "
-        "have made room; this one may not have ended by then"
+    assert says(
+        found.reasons["long"], "reservation", "GPU 0", "GPU 1", "train-gang", "(gang)", "opportunistic"
     )
+    messages.check(found.reasons["long"])
     assert decided(later, cards=cards(2), live=[limited]).evictions == ("o",)
 
 
@@ -157,7 +160,7 @@ def test_what_others_hold_is_taken() -> None:
     ("foreign", "small", "whole"), [("avoid", None, None), ("fit", (0,), None), ("ignore", (0,), (0,))]
 )
 def test_processes_without_a_lease(
-    foreign: str, small: tuple[int, ...] | None, whole: tuple[int, ...] | None
+    foreign: str, small: tuple[int, ...] | None, whole: tuple[int, ...] | None, messages: Messages
 ) -> None:
     used = [card(0, free_mb=14 * GB, users=(User(123, "eve", 10 * GB),))]
     rules = Rules(foreign=foreign)  # type: ignore[arg-type]
@@ -167,28 +170,31 @@ def test_processes_without_a_lease(
     large = decided(task("c", gb=16), cards=used, rules=rules)
     assert bool(placed(large)) == (foreign == "ignore")
     if foreign != "ignore":
-        said = "foreign: GPU 0 is used without a lease by pid 123 of eve, 10.0 GB"
-        assert large.reasons["c"] == decided(task("b"), cards=used, rules=rules).reasons["b"] == said
+        said = large.reasons["c"]
+        assert said == decided(task("b"), cards=used, rules=rules).reasons["b"]
+        assert says(said, "foreign", "GPU 0", "pid 123", "eve", "10.0 GB")
+        messages.check(said)
 
 
 def test_a_card_of_one_process_at_a_time_is_never_shared() -> None:
     """Nor with a process without a lease, whatever the rules say: the driver would refuse."""
     first, second = task("a", gb=4), task("b", gb=4)
     found = decided(first, second, cards=[card(0, exclusive=True)])
-    assert placed(found) == {"a": (0,)} and found.reasons["b"].startswith("memory: needs 4.0 GB")
+    assert placed(found) == {"a": (0,)} and says(found.reasons["b"], "memory", "4.0 GB")
     assert placed(decided(second, cards=[card(0, exclusive=True)], live=[running(first, 0)])) == {}
     both = decided(first, second, cards=[card(0, exclusive=True), card(1)])
     assert placed(both) == {"a": (0,), "b": (1,)}
     used = [card(0, exclusive=True, free_mb=20 * GB, users=(User(123, "eve", 4 * GB),))]
     for foreign in ("fit", "ignore"):
         alone = decided(first, cards=used, rules=Rules(foreign=foreign))  # type: ignore[arg-type]
-        assert alone.reasons["a"].startswith("foreign: GPU 0 is used without a lease by pid 123")
+        assert says(alone.reasons["a"], "foreign", "GPU 0", "pid 123")
 
 
-def test_memory_that_nobody_owns_up_to_counts() -> None:
+def test_memory_that_nobody_owns_up_to_counts(messages: Messages) -> None:
     used = [card(0, free_mb=12 * GB)]
-    said = "foreign: 12.0 GB of GPU 0 are in use, by whom the driver does not tell"
-    assert decided(task("a"), cards=used).reasons == {"a": said}
+    (said,) = decided(task("a"), cards=used).reasons.values()
+    assert says(said, "foreign", "12.0 GB", "GPU 0")
+    messages.check(said)
     assert placed(decided(task("a", gb=12), cards=used)) == {}
     assert placed(decided(task("a", gb=11), cards=used)) == {"a": (0,)}
     assert placed(decided(task("a"), cards=[card(0, free_mb=23 * GB)])) == {"a": (0,)}  # the driver's own
@@ -201,8 +207,9 @@ def test_drained_broken_and_forbidden_cards() -> None:
     rules = Rules(drained=("GPU-0",), allowed=("GPU-0", "GPU-1"))
     machine = [card(0), card(1, trouble="GPU is lost"), card(2)]
     found = decided(task("a"), cards=machine, rules=rules)
-    assert found.reasons == {"a": "drained: GPU 0 is drained (roost drain 0 --off)"}
-    assert decided(task("a"), cards=machine[1:], rules=rules).reasons == {"a": "trouble: GPU 1: GPU is lost"}
+    assert says(found.reasons["a"], "drained", "GPU 0", "roost drain 0 --off")
+    lost = decided(task("a"), cards=machine[1:], rules=rules).reasons["a"]
+    assert says(lost, "trouble", "GPU 1", ": GPU is lost")
     assert placed(decided(task("a"), cards=machine, rules=Rules(drained=("GPU-0",)))) == {"a": (2,)}
 
 
@@ -213,7 +220,7 @@ def test_a_card_that_is_reserved_takes_others_only_if_they_end_before() -> None:
     }
     found = decided(task("long"), task("short", limit=600), cards=cards(1), rules=rules)
     assert placed(found) == {"short": (0,)}
-    assert found.reasons["long"].startswith("reserved: GPU 0 is bob's from ")
+    assert says(found.reasons["long"], "reserved", "GPU 0", "bob")
     over = Rules(reserved=(Window(card="GPU-0", user="bob", begin=NOW - 600, end=NOW),))
     assert placed(decided(task("long"), cards=cards(1), rules=over)) == {"long": (0,)}
 
@@ -227,7 +234,7 @@ def test_behind_the_head_each_one_is_told_what_is_in_his_own_way() -> None:
     assert [found.reasons[id].partition(":")[0] for id in "ab"] == ["reserved", "reservation"]
 
 
-def test_what_must_wait_waits() -> None:
+def test_what_must_wait_waits(messages: Messages) -> None:
     found = decided(
         task("a", held=True),
         task("b", begin=NOW + 7200),
@@ -244,39 +251,44 @@ def test_what_must_wait_waits() -> None:
         states={"d": "pending", "x": "running", "y": "failed", "w": SUCCEEDED, "v": "pending"},
     )
     assert list(placed(found)) == ["g", "i"]
-    assert found.reasons["h"] == "dependency: waits until x has ended (running)"
-    assert found.reasons["j"] == (
-        "dependency: y has failed, so d never starts; this one does once it is stopped"
-    )
-    again = clock(NOW + 10, seconds=True)
-    assert found.reasons["k"] == f"begin: not before {again}, because attempt 2 ended right after its start"
-    assert found.reasons["a"] == "held: until somebody releases it (roost release a)"
-    assert found.reasons["b"] == f"begin: not before {dated_clock(NOW + 7200, now=NOW)}"
-    assert found.reasons["c"] == "dependency: waits until x has succeeded (running)"
-    assert found.reasons["d"] == "dependency: y has failed, so it never starts"
-    assert found.reasons["e"] == "dependency: z is not known any more, so it never starts"
-    assert found.reasons["f"] == "dependency: waits until v has succeeded (pending)"
+    again, later = clock(NOW + 10, seconds=True), dated_clock(NOW + 7200, now=NOW)
+    for id, word, *facts in (
+        ("h", "dependency", "x", "running"),
+        ("j", "dependency", "y", "failed", "d"),
+        ("k", "begin", again, "attempt 2"),
+        ("a", "held", "roost release a"),
+        ("b", "begin", later),
+        ("c", "dependency", "x", "running"),
+        ("d", "dependency", "y", "failed"),
+        ("e", "dependency", "z"),
+        ("f", "dependency", "v", "pending"),
+    ):
+        assert says(found.reasons[id], word, *facts), found.reasons[id]
+        messages.check(found.reasons[id].replace(again, "<time>").replace(later, "<time>"))
     assert found.head is None
 
 
-def test_a_sweep_keeps_its_limit_and_delays_nobody() -> None:
+def test_a_sweep_keeps_its_limit_and_delays_nobody(messages: Messages) -> None:
     sweep = [task(f"{n}", sweep="s", most_parallel=2) for n in range(3)]
     found = decided(*sweep, task("z", submitted=NOW), cards=cards(3), live=[running(sweep[0], 0)])
     # Itself is live and pending here, but it is only counted.
     assert placed(found) == {"0": (1,), "z": (2,)}
-    assert found.reasons["1"] == "sweep: 2 of its sweep run already, as many as may at once"
+    assert says(found.reasons["1"], "sweep", "2")
+    messages.check(found.reasons["1"])
     on_cpu = [task(f"{n}", gpus=0, sweep="s", most_parallel=1) for n in range(2)]
     assert list(placed(decided(*on_cpu, rules=Rules(cores=4)))) == ["0"]
 
 
-def test_tasks_of_the_cpu_wait_for_cores_only() -> None:
+def test_tasks_of_the_cpu_wait_for_cores_only(messages: Messages) -> None:
     live = [running(task("x"), 0)]
     tasks = [task("gpu"), *[task(f"{n}", gpus=0) for n in range(3)]]
     found = decided(*tasks, cards=cards(1), live=live, rules=Rules(cores=2))
     assert list(placed(found)) == ["0", "1"] and found.reasons["gpu"].startswith("cards: ")
-    assert found.reasons["2"] == "cores: 2 tasks of the CPU run already, as many as may at once"
+    assert says(found.reasons["2"], "cores", "2")
+    messages.check(found.reasons["2"])
     none = decided(task("c", gpus=0), rules=Rules(cores=0))
-    assert none.reasons["c"] == "impossible: needs no card, and this machine runs no tasks of the CPU"
+    assert says(none.reasons["c"], "impossible")
+    messages.check(none.reasons["c"])
 
 
 def test_what_is_learned_goes_before_what_was_asked() -> None:
