@@ -12,6 +12,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.build import build, forget, locate, to_call
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def refusal(path: str, root: Path | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
         locate(path, root=root, setting="runner", where="config.yaml:1")
     assert caught.value.exit_code == 4
-    assert str(caught.value).startswith("runner: ") and "(at config.yaml:1)" in str(caught.value)
+    assert (caught.value.setting, caught.value.where) == ("runner", "config.yaml:1")
     return str(caught.value)
 
 
@@ -88,8 +89,11 @@ def test_libraries(path: str) -> None:
         ".torch.optim.Adam",
     ],
 )
-def test_everything_else_is_refused(path: str) -> None:
-    assert "is not something that a config may name; " in refusal(path)
+def test_everything_else_is_refused(path: str, messages: Messages) -> None:
+    assert repr(path) in refusal(path)
+    with pytest.raises(ConfigError) as refused:
+        locate(path)
+    messages.check(refused.value.said)  # what it proposes depends on what is loaded
 
 
 @pytest.mark.parametrize(
@@ -139,20 +143,33 @@ def test_floors_0_and_1_do_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == 0
 
 
-def test_unknown_names_of_a_library() -> None:
-    assert "torch.optim has no 'AdmW'; received 'torch.optim.AdmW'" in refusal("torch.optim.AdmW")
-    assert "did you mean 'AdamW'?" in refusal("torch.optim.AdmW")
-    assert "torch.optim has no 'lr_schedular'" in refusal("torch.optim.lr_schedular.StepLR")
-    assert "did you mean torch.optim.lr_scheduler.StepLR?" in refusal("torch.optim.StepLR")
+def test_unknown_names_of_a_library(messages: Messages) -> None:
+    message = refusal("torch.optim.AdmW")
+    messages.check(message)
+    assert "'AdmW'" in message and "'torch.optim.AdmW'" in message
+    assert "'AdamW'" in message
+    message = refusal("torch.optim.lr_schedular.StepLR")
+    messages.check(message)
+    assert "torch.optim" in message and "'lr_schedular'" in message
+    message = refusal("torch.optim.StepLR")
+    messages.check(message)
+    assert "torch.optim.lr_scheduler.StepLR" in message
 
 
-def test_a_bare_name_gets_its_path() -> None:
+def test_a_bare_name_gets_its_path(messages: Messages) -> None:
     locate("torch.optim.lr_scheduler.StepLR")  # names are looked for in what is loaded alone
-    assert "'AdamW' is not something that a config may name" in refusal("AdamW")
-    assert "did you mean torch.optim.AdamW? write a path below torch.optim, torch.nn, " in refusal("AdamW")
-    assert "did you mean torch.optim.lr_scheduler.CosineAnnealingLR?" in refusal("CosineAnealingLR")
-    assert "did you mean torch.optim.AdamW?" in refusal("optim.Adamw")
-    assert "or one of a file, which may import it: Model/Net.py:Net" in refusal("timm.optim.Lamb")
+    message = refusal("AdamW")
+    messages.check(message)
+    assert "'AdamW'" in message
+    assert "torch.optim.AdamW" in message and "torch.nn" in message
+    message = refusal("CosineAnealingLR")
+    messages.check(message)
+    assert "torch.optim.lr_scheduler.CosineAnnealingLR" in message
+    message = refusal("optim.Adamw")
+    messages.check(message)
+    assert "torch.optim.AdamW" in message
+    message = refusal("timm.optim.Lamb")
+    assert "Model/Net.py:Net" in message
 
 
 def test_a_library_that_is_not_installed(tmp_path: Path) -> None:
@@ -163,7 +180,7 @@ def test_a_library_that_is_not_installed(tmp_path: Path) -> None:
         locate("torchmetrics.Accuracy")
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert "torchmetrics is not installed. To mend it: pip install torchmetrics" in done.stderr
+    assert "ConfigError" in done.stderr and "pip install torchmetrics" in done.stderr
 
 
 # --- files of the project -----------------------------------------------------------------------------
@@ -186,28 +203,36 @@ def test_the_root_is_the_working_folder_if_left_out(project: Path, monkeypatch: 
 
 
 def test_a_dotted_path_of_a_project_file_gets_the_right_form(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.chdir(project)
-    assert "did you mean Model/Net.py:Net?" in refusal("Model.Net.Net")
+    message = refusal("Model.Net.Net")
+    messages.check(message)
+    assert "Model/Net.py:Net" in message
 
 
-def test_bad_files(project: Path) -> None:
-    assert "there is no file Model/Nett.py" in refusal("Model/Nett.py:Net", project)
-    assert "did you mean Model/Net.py:Net?" in refusal("Model/Nett.py:Net", project)
+def test_bad_files(project: Path, messages: Messages) -> None:
+    message = refusal("Model/Nett.py:Net", project)
+    messages.check(message)
+    assert "Model/Nett.py" in message
+    assert "Model/Net.py:Net" in message
     message = refusal("Hooks.py:Rule", project)
-    assert "Hooks.py has no 'Rule'; received 'Hooks.py:Rule'" in message
-    assert "did you mean 'Rules'? it has Rules, Others" in message
-    assert "Model/helper.py has no 'X'" in refusal("Model/helper.py:X", project)
-    assert "it has no class and no function" in refusal("Model/helper.py:X", project)
-    assert "did you mean 'make'? it has Net, Same, Runner, make" in refusal("Model/Runner.py:maek", project)
-    assert "is neither a class nor a function" in refusal("Model/Runner.py:CONSTANT", project)
-    assert "leads out of the project" in refusal("../x.py:X", project)
-    assert "leads out of the project" in refusal("/etc/x.py:X", project)
-    assert "leads out of the project" in refusal("Model/../../x.py:X", project)
-    assert "is no name that Python can import" in refusal("my-model/Net.py:Net", project)
-    assert "is no name that Python can import" in refusal("Hooks.py:", project)
-    assert "is no name that Python can import" in refusal("Hooks.py:Rules.__init__", project)
+    messages.check(message)
+    assert "'Rule'" in message and "'Hooks.py:Rule'" in message
+    assert "'Rules'" in message
+    message = refusal("Model/helper.py:X", project)
+    messages.check(message)
+    assert "Model/helper.py" in message and "'X'" in message
+    message = refusal("Model/Runner.py:maek", project)
+    messages.check(message)
+    assert "'make'" in message
+    messages.check(refusal("Model/Runner.py:CONSTANT", project))
+    messages.check(refusal("../x.py:X", project))
+    messages.check(refusal("/etc/x.py:X", project))
+    messages.check(refusal("Model/../../x.py:X", project))
+    messages.check(refusal("my-model/Net.py:Net", project))
+    messages.check(refusal("Hooks.py:", project))
+    messages.check(refusal("Hooks.py:Rules.__init__", project))
 
 
 def test_errors_of_the_projects_own_code_pass_through(project: Path) -> None:
@@ -224,15 +249,18 @@ def test_errors_of_the_projects_own_code_pass_through(project: Path) -> None:
         locate("refusing.py:f", root=project, setting="runner")
 
 
-def test_an_installed_module_of_the_same_name_is_not_taken_for_the_projects(project: Path) -> None:
+def test_an_installed_module_of_the_same_name_is_not_taken_for_the_projects(
+    project: Path, messages: Messages
+) -> None:
     (project / "json").mkdir()
     (project / "json" / "Net.py").write_text("class Net: ...\n")
     message = refusal("json/Net.py:Net", project)
-    assert "the name json belongs to another module" in message and "rename the folder json" in message
+    assert " json " in message and "json/__init__.py" in message
     for name in ("pytest", "this"):
         (project / f"{name}.py").write_text("class Net: ...\n")
         message = refusal(f"{name}.py:Net", project)
-        assert f"the name {name} belongs to another module" in message and "rename the file" in message
+        assert f" {name} " in message and f"{name}.py" in message
+    messages.check(message)
 
 
 def test_a_file_may_have_the_name_of_its_folder(project: Path) -> None:
@@ -264,11 +292,13 @@ def test_a_module_that_failed_is_tried_again(project: Path) -> None:
     assert locate("failing.py:F", root=project).fixed  # type: ignore[attr-defined]
 
 
-def test_two_projects_in_one_process(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_two_projects_in_one_process(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, messages: Messages
+) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "Hooks.py").write_text("class Rules:\n    other = True\n")
     assert not hasattr(locate("Hooks.py:Rules", root=project), "other")
-    assert "the name Hooks belongs to another module" in refusal("Hooks.py:Rules", other)
+    messages.check(refusal("Hooks.py:Rules", other))
     forget(project)
     assert locate("Hooks.py:Rules", root=other).other  # type: ignore[attr-defined]
     forget(other)
@@ -305,51 +335,44 @@ def test_build_passes_arguments_of_both_sides(project: Path) -> None:
 def bad_build(spec: dict[str, object], root: Path | None = None, **runtime: object) -> str:
     with pytest.raises(ConfigError) as caught:
         build(spec, root, "made.it", lambda key: f"config.yaml:7 {key}", **runtime)
-    assert caught.value.exit_code == 4 and "(at config.yaml:7 made.it" in str(caught.value)
-    assert str(caught.value).startswith("made.it")
+    assert caught.value.exit_code == 4 and str(caught.value.where).startswith("config.yaml:7 made.it")
+    assert str(caught.value.setting).startswith("made.it")
     return str(caught.value)
 
 
-def test_wrong_arguments_name_argument_class_and_signature(project: Path) -> None:
+def test_wrong_arguments_name_argument_class_and_signature(project: Path, messages: Messages) -> None:
     message = bad_build({"class": "torch.optim.AdamW", "lrr": 0.1}, params=[])
-    assert (
-        "made.it.lrr: torch.optim.AdamW takes no argument 'lrr'; received 0.1 (at config.yaml:7 made.it.lrr)"
-        in message
+    assert all(
+        fact in message for fact in ("made.it.lrr", "torch.optim.AdamW", "'lrr'", "config.yaml:7", "0.1")
     )
-    assert "did you mean 'lr'? its arguments: params" in message
+    assert "'lr'" in message
     message = bad_build({"class": "Model/Net.py:Net"}, project)
-    assert "made.it.class: Model/Net.py:Net needs the argument 'width'" in message
-    assert "give it; its arguments: width, depth=2" in message
-    assert "torch.optim.AdamW gets 'params' from roost" in bad_build(
-        {"class": "torch.optim.AdamW", "params": 1}, params=[]
-    )
+    messages.check(message)
+    assert all(fact in message for fact in ("made.it.class", "Model/Net.py:Net", "'width'"))
+    assert "depth=2" in message
+    message = bad_build({"class": "torch.optim.AdamW", "params": 1}, params=[])
+    assert "made.it.params" in message and "torch.optim.AdamW" in message and "'params'" in message
     message = bad_build({"class": "Model/Net.py:Net", "width": 1}, project, params=["not shown"])
-    assert "made.it.class: Model/Net.py:Net takes no 'params', which roost gives" in message
+    messages.check(message)
+    assert all(fact in message for fact in ("made.it.class", "Model/Net.py:Net", "'params'"))
     assert "not shown" not in message
 
 
 def test_values_that_a_library_refuses() -> None:
     message = bad_build({"class": "torch.nn.Linear", "in_features": "x", "out_features": 2})
-    assert (
-        "made.it.in_features: expected a whole number; received 'x' (at config.yaml:7 made.it.in_fe"
-        in message
-    )
+    assert all(fact in message for fact in ("made.it.in_features", "config.yaml:7", "'x'"))
     message = bad_build({"class": "torch.nn.Linear", "in_features": 2, "out_features": -1})
-    assert (
-        "made.it.out_features: torch.nn.Linear does not take this: RuntimeError: Trying to create" in message
+    assert all(
+        fact in message
+        for fact in ("made.it.out_features", "torch.nn.Linear", "RuntimeError: Trying to create")
     )
     linear = build({"class": "torch.nn.Linear", "in_features": 2, "out_features": 3})
     message = bad_build({"class": "torch.optim.SGD", "lr": -1}, params=linear.parameters(), fused=True)
-    assert (
-        "made.it.lr: torch.optim.SGD does not take this: Invalid learning rate: -1; received -1 (at"
-        in message
-    )
+    assert all(fact in message for fact in ("made.it.lr", "torch.optim.SGD", "Invalid learning rate: -1"))
     both = {"class": "torch.optim.SGD", "momentum": 0.9, "nesterov": True, "dampening": 0.1}
     message = bad_build(both, params=[*linear.parameters()], fused=True)
-    assert "made.it: torch.optim.SGD does not take these arguments: Nesterov momentum requires" in message
-    assert "received {'momentum': 0.9, 'nesterov': True, 'dampening': 0.1} (at" in message, (
-        "not what roost gave"
-    )
+    assert message.startswith("made.it: ") and "torch.optim.SGD" in message and "Nesterov" in message
+    assert "{'momentum': 0.9, 'nesterov': True, 'dampening': 0.1}" in message, "not what roost gave"
 
 
 def test_objects_and_functions_inside(project: Path) -> None:
@@ -378,14 +401,16 @@ def test_objects_and_functions_inside(project: Path) -> None:
     assert made.named["c"] == "torch.nn is a library"
 
 
-def test_what_is_wrong_inside_is_named_with_its_own_key(project: Path) -> None:
+def test_what_is_wrong_inside_is_named_with_its_own_key(project: Path, messages: Messages) -> None:
     (project / "own.py").write_text("def f(x, **others):\n    return x\n")
     message = bad_build({"class": "own.py:f", "x": [1, {"class": "torch.nn.Linaer"}]}, project)
-    assert "made.it.x.1.class: torch.nn has no 'Linaer'" in message and "'Linear'" in message
+    messages.check(message)
+    assert all(fact in message for fact in ("'Linear'", "made.it.x.1.class", "torch.nn", "'Linaer'"))
     message = bad_build({"class": "own.py:f", "x": {"y": "own.py:g"}}, project)
-    assert "made.it.x.y: own.py has no 'g'; received 'own.py:g' (at config.yaml:7 made.it.x.y)" in message
+    messages.check(message)
+    assert all(fact in message for fact in ("made.it.x.y", "'g'", "config.yaml:7", "'own.py:g'"))
     message = bad_build({"class": "own.py:f", "x": {"class": "torch.nn.Linear", "in_features": 3}}, project)
-    assert "made.it.x.class: torch.nn.Linear needs the argument 'out_features'" in message
+    assert all(fact in message for fact in ("made.it.x.class", "torch.nn.Linear", "'out_features'"))
 
 
 def test_an_error_of_the_projects_function_inside_a_librarys_class_passes_through(project: Path) -> None:
@@ -404,14 +429,13 @@ def test_an_error_inside_the_projects_class_passes_through(project: Path) -> Non
 
 
 @pytest.mark.parametrize("spec", [{}, {"lr": 1}, {"class": 3}, {"class": None}])
-def test_a_spec_without_a_class(spec: dict[str, object]) -> None:
-    assert "class is missing" in bad_build(spec)
+def test_a_spec_without_a_class(spec: dict[str, object], messages: Messages) -> None:
+    messages.check(bad_build(spec))
 
 
 def test_building_what_may_not_be_named() -> None:
-    assert "made.it.class: 'os.system' is not something that a config may name" in bad_build(
-        {"class": "os.system"}
-    )
+    message = bad_build({"class": "os.system"})
+    assert "made.it.class" in message and "'os.system'" in message
 
 
 # --- any number of arguments --------------------------------------------------------------------------
@@ -428,20 +452,20 @@ def test_a_list_of_the_name_of_args_is_spread(project: Path) -> None:
     assert build({"class": "own.py:f", "rest": [1, 2], "b": 4}, project, a=7) == (7, (1, 2), 4, {})
 
 
-def test_what_cannot_be_spread(project: Path) -> None:
+def test_what_cannot_be_spread(project: Path, messages: Messages) -> None:
     (project / "own.py").write_text("def f(a=1, *rest):\n    return a, rest\n")
-    assert (
-        "made.it.args: torch.nn.Sequential takes any number of 'args': expected a list; received 3"
-        in bad_build({"class": "torch.nn.Sequential", "args": 3})
-    )
-    assert "made.it.rest: own.py:f takes 'a' before its 'rest'" in bad_build(
-        {"class": "own.py:f", "rest": [1]}, project
-    )
+    message = bad_build({"class": "torch.nn.Sequential", "args": 3})
+    messages.check(message)
+    assert all(fact in message for fact in ("made.it.args", "torch.nn.Sequential", "'args'"))
+    message = bad_build({"class": "own.py:f", "rest": [1]}, project)
+    messages.check(message)
+    assert all(fact in message for fact in ("made.it.rest", "own.py:f", "'a'", "'rest'"))
     message = bad_build({"class": "torch.nn.Sequential", "args": [{"class": "torch.nn.Linaer"}]})
-    assert "made.it.args.0.class: torch.nn has no 'Linaer'" in message
-    assert "torch.nn.Sequential takes no argument 'layers'" in bad_build(
-        {"class": "torch.nn.Sequential", "layers": []}
-    )
+    messages.check(message)
+    assert all(fact in message for fact in ("made.it.args.0.class", "torch.nn", "'Linaer'"))
+    message = bad_build({"class": "torch.nn.Sequential", "layers": []})
+    messages.check(message)
+    assert "torch.nn.Sequential" in message and "'layers'" in message
 
 
 # --- what is called later -----------------------------------------------------------------------------
@@ -461,29 +485,36 @@ def test_what_is_called_later(project: Path) -> None:
 
 def test_a_setting_of_its_own_may_say_how_many_inputs(project: Path) -> None:
     spec = {"class": "torch.nn.MSELoss"}
-    with pytest.raises(ConfigError, match=r"^runner\.inputs: torch\.nn\.MSE.* \(at line of runner\.inputs\)"):
+    with pytest.raises(ConfigError) as refused:
         to_call(spec, project, "it", lambda key: f"line of {key}", inputs=1, counted="runner.inputs")
+    assert (refused.value.setting, refused.value.where) == ("runner.inputs", "line of runner.inputs")
+    assert "torch.nn.MSELoss" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("spec", "inputs", "message"),
+    ("spec", "inputs", "setting", "facts"),
     [
         (
             {"class": "own.py:f"},
             1,
-            "it.inputs: own.py:f cannot be called with 1 input: missing a required argument",
+            "it.inputs",
+            ["own.py:f"],
         ),
-        ({"class": "own.py:f"}, 3, "own.py:f cannot be called with 3 inputs: too many positional arguments"),
-        ({"class": "own.py:f", "x": 1}, 2, "own.py:f cannot be called with 2 inputs: multiple values for"),
-        ({"class": "own.py:f", "z": 1}, 2, "it.z: own.py:f takes no argument 'z'; received 1"),
-        ({"class": "own.py:Plain"}, 1, "it.class: own.py:Plain makes what cannot be called"),
-        ({"class": "torch.nn.MSELoss"}, 1, "torch.nn.MSELoss cannot be called with 1 input"),
-        ({"class": "torch.nn.MSELoss", "reduce": 3, "x": 1}, 2, "torch.nn.MSELoss takes no argument 'x'"),
-        ({"class": "torch.nn.functional.mse"}, 2, "it.class: torch.nn.functional has no 'mse'"),
+        ({"class": "own.py:f"}, 3, "it.inputs", ["own.py:f"]),
+        ({"class": "own.py:f", "x": 1}, 2, "it.inputs", ["own.py:f"]),
+        ({"class": "own.py:f", "z": 1}, 2, "it.z", ["own.py:f", "'z'"]),
+        ({"class": "own.py:Plain"}, 1, "it.class", ["own.py:Plain"]),
+        ({"class": "torch.nn.MSELoss"}, 1, "it.inputs", ["torch.nn.MSELoss"]),
+        ({"class": "torch.nn.MSELoss", "reduce": 3, "x": 1}, 2, "it.x", ["torch.nn.MSELoss", "'x'"]),
+        ({"class": "torch.nn.functional.mse"}, 2, "it.class", ["torch.nn.functional", "'mse'"]),
     ],
 )
-def test_what_cannot_be_called_so(spec: dict[str, object], inputs: int, message: str, project: Path) -> None:
+def test_what_cannot_be_called_so(
+    spec: dict[str, object], inputs: int, setting: str, facts: list[str], project: Path, messages: Messages
+) -> None:
     (project / "own.py").write_text("def f(x, y): ...\n\nclass Plain: ...\n")
     with pytest.raises(ConfigError) as caught:
         to_call(spec, project, "it", lambda key: f"line of {key}", inputs=inputs)
-    assert message in str(caught.value) and "(at line of it" in str(caught.value)
+    messages.check(caught.value.what)
+    assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
+    assert str(caught.value.where).startswith("line of it")

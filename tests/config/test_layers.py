@@ -22,6 +22,7 @@ from roost.config.layers import (
     load_files,
     merge,
 )
+from tests.messages import Messages
 
 
 def project(folder: Path, **files: str) -> Path:
@@ -190,43 +191,57 @@ def test_json_and_yaml_include_each_other(tmp_path: Path) -> None:
     assert config.values["b"] == 0.001
 
 
-def test_a_cycle_shows_its_chain(tmp_path: Path) -> None:
+def test_a_cycle_shows_its_chain(tmp_path: Path, messages: Messages) -> None:
     root = project(tmp_path, config="include: a.yaml\n", a="x: 1\ninclude: [b.yaml]\n", b="include: a.yaml\n")
     message = refusal(root)
-    assert "files include each other: config.yaml -> a.yaml -> b.yaml -> a.yaml (at b.yaml:1)" in message
+    messages.check(message)
+    assert "config.yaml -> a.yaml -> b.yaml -> a.yaml" in message and "b.yaml:1" in message
     assert "config.yaml -> config.yaml" in refusal(project(tmp_path, config="include: config.yaml\n"))
 
 
-def test_a_cycle_through_a_link_is_seen(tmp_path: Path) -> None:
+def test_a_cycle_through_a_link_is_seen(tmp_path: Path, messages: Messages) -> None:
     root = project(tmp_path, config="include: link.yaml\n")
     (tmp_path / "link.yaml").symlink_to("config.yaml")
-    assert "files include each other: config.yaml -> link.yaml" in refusal(root)
+    message = refusal(root)
+    messages.check(message)
+    assert "config.yaml -> link.yaml" in message
 
 
-def test_bad_includes(tmp_path: Path) -> None:
+def test_bad_includes(tmp_path: Path, messages: Messages) -> None:
     message = refusal(project(tmp_path, config="a: 1\ninclude:\n- none.yaml\n"))
-    assert "there is no file none.yaml to include (at config.yaml:3)" in message
-    assert "start at the folder of the file that includes" in message
+    messages.check(message)
+    assert "none.yaml" in message and "config.yaml:3" in message
     message = refusal(project(tmp_path, config="include: [1]\n"))
-    assert "include: expected file names; received [1] (at config.yaml:1). To mend it: write a" in message
-    assert "x.toml is no kind of config file" in refusal(project(tmp_path, config="include: x.toml\n"))
+    messages.check(message)
+    assert "config.yaml:1" in message and "[1]" in message
+    message = refusal(project(tmp_path, config="include: x.toml\n"))
+    messages.check(message)
+    assert "x.toml" in message
 
 
-def test_includes_cannot_multiply(tmp_path: Path) -> None:
+def test_includes_cannot_multiply(tmp_path: Path, messages: Messages) -> None:
     files = {f"f{i}": f"include: [f{i + 1}.yaml, f{i + 1}.yaml]\n" for i in range(20)}
     root = project(tmp_path, config="include: f0.yaml\n", f20="a: 1\n", **files)
-    assert "more than 256 files are included" in refusal(root)
+    message = refusal(root)
+    messages.check(message)
+    assert "256" in message
     deep = {f"d{i}": f"include: d{i + 1}.yaml\n" for i in range(70)}
     root = project(tmp_path, config="include: d0.yaml\n", d70="a: 1\n", **deep)
-    assert "deeper than 64 levels" in refusal(root)
+    message = refusal(root)
+    messages.check(message)
+    assert "64" in message
 
 
-def test_files_named_on_the_command_line_are_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"there is no file .*config\.yaml"):
+def test_files_named_on_the_command_line_are_not_found(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as refused:
         load(tmp_path / "config.yaml")
+    messages.check(refused.value)
+    assert "config.yaml" in str(refused.value)
     root = project(tmp_path, config="a: 1\n")
-    with pytest.raises(NotFound, match=r"there is no file .*tune\.yaml"):
+    with pytest.raises(NotFound) as refused:
         load(root, tuning=tmp_path / "tune.yaml")
+    messages.check(refused.value)
+    assert "tune.yaml" in str(refused.value)
 
 
 # --- overrides ----------------------------------------------------------------------------------------
@@ -262,64 +277,70 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "setting", "facts"),
     [
         (
             "model.widht=1",
-            "there is no setting 'model.widht' (at command line). To mend it: "
-            "did you mean 'model.width'? use +model.widht=1 to add it",
+            None,
+            ["'model.widht'", "command line", "'model.width'", "+model.widht=1"],
         ),
-        ("data.batchsize=3", "did you mean 'data.batch_size'? use +data.batchsize=3 to add it"),
-        ("optimizers.man.max_grad_norm=1", "did you mean 'optimizers.main.max_grad_norm'?"),
-        ("optimizers.main.momentum=1", "use +optimizers.main.momentum=1 to add it"),
-        ("optimizers.main.learning_rate=1", "To mend it: did you mean 'optimizers.main.lr'?"),
+        ("data.batchsize=3", None, ["'data.batch_size'", "+data.batchsize=3"]),
+        ("optimizers.man.max_grad_norm=1", None, ["'optimizers.main.max_grad_norm'"]),
+        ("optimizers.main.momentum=1", None, ["+optimizers.main.momentum=1"]),
+        ("optimizers.main.learning_rate=1", None, ["'optimizers.main.lr'"]),
         (
             "optimizers.main.wd=1",
-            "'optimizers.main.wd' (at command line). To mend it: use +optimizers.main.weight_decay=1",
+            None,
+            ["'optimizers.main.wd'", "command line", "+optimizers.main.weight_decay=1"],
         ),
-        ("learning_rate=1", "did you mean 'optimizers.main.lr'?"),
-        ("lr=1", "did you mean 'optimizers.main.lr'? use +lr=1 to add it"),
-        ("grad_clip=1", "did you mean 'optimizers.main.max_grad_norm'?"),
-        ("accum_grad=2", "did you mean 'gradient_accumulation_steps'?"),
-        ("amp=true", "did you mean 'precision'?"),
-        ("num_epochs=5", "did you mean 'max_epochs'?"),
-        ("~model.widht", "did you mean 'model.width'?"),
-        ("~max_steps", "there is no setting 'max_steps'"),
-        ("seed.x=1", "there is no setting 'seed.x'"),
+        ("learning_rate=1", None, ["'optimizers.main.lr'"]),
+        ("lr=1", None, ["'optimizers.main.lr'", "+lr=1"]),
+        ("grad_clip=1", None, ["'optimizers.main.max_grad_norm'"]),
+        ("accum_grad=2", None, ["'gradient_accumulation_steps'"]),
+        ("amp=true", None, ["'precision'"]),
+        ("num_epochs=5", None, ["'max_epochs'"]),
+        ("~model.widht", None, ["'model.width'"]),
+        ("~max_steps", None, ["'max_steps'"]),
+        ("seed.x=1", None, ["'seed.x'"]),
         (
             "+seed.x=1",
-            "seed: is not a section; received 0 (at command line). To mend it: remove it first: ~seed",
+            "seed",
+            ["command line", "~seed"],
         ),
         (
             "model.layers.0=1",
-            "model.layers: is not a section; received [1, 2] (at command line). "
-            "To mend it: a list is replaced whole",
+            "model.layers",
+            ["command line", "[1, 2]"],
         ),
-        ("~model.layers.0", "a list is replaced whole"),
-        ("seed", "is no override; received 'seed'"),
-        ("+seed", "write a.b=c, +a.b=c (add) or ~a.b (remove)"),
-        ("~seed=3", "is no override; received '~seed=3'"),
-        ("=3", "is no dotted key; received '=3'"),
-        ("", "is no override"),
-        ("+a..b=3", "is no dotted key; received '+a..b=3'"),
-        ("+../x=3", "is no dotted key"),
-        ("+a.__class__=3", "is no dotted key"),
-        ("+__init__.x=3", "is no dotted key"),
-        ("include=x.yaml", "include works in files only"),
-        ("+" + "a." * 64 + "a=1", "is no dotted key"),
-        ("model.width=[1", "model.width: this is not YAML"),
+        ("~model.layers.0", "model.layers", []),
+        ("seed", None, ["'seed'"]),
+        ("+seed", None, ["+a.b=c", "~a.b"]),
+        ("~seed=3", None, ["'~seed=3'"]),
+        ("=3", None, ["'=3'"]),
+        ("", None, []),
+        ("+a..b=3", None, ["'+a..b=3'"]),
+        ("+../x=3", None, []),
+        ("+a.__class__=3", None, []),
+        ("+__init__.x=3", None, []),
+        ("include=x.yaml", None, []),
+        ("+" + "a." * 64 + "a=1", None, []),
+        ("model.width=[1", "model.width", ["YAML"]),
     ],
 )
-def test_bad_overrides(override: str, message: str) -> None:
+def test_bad_overrides(override: str, setting: str | None, facts: list[str], messages: Messages) -> None:
     with pytest.raises(ConfigError) as caught:
         apply_overrides(BASE, [override])
-    assert message in str(caught.value)
+    messages.check(caught.value)
+    assert override.lstrip("+~").partition("=")[0].partition(".")[0] in str(caught.value)
+    assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
 
 
-def test_overrides_are_checked_against_the_merged_files(tmp_path: Path) -> None:
+def test_overrides_are_checked_against_the_merged_files(tmp_path: Path, messages: Messages) -> None:
     root = project(tmp_path, config="include: low.yaml\n", low="width: 1\n")
     assert load(root, overrides=["width=2"]).values["width"] == 2
-    assert "did you mean 'width'? use +with=2 to add it" in refusal(root, "with=2")
+    message = refusal(root, "with=2")
+    messages.check(message)
+    assert "'width'" in message and "+with=2" in message
 
 
 def test_explain_shows_what_was_taken_away(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from roost.base.errors import ConfigError
 from roost.config import layers, options
 from roost.config.settings import declared, typed
 from roost.config.structs.configured import OptionSettings
+from tests.messages import Messages
 
 CONFIG = """\
 runner: Runner.py:Runner
@@ -67,72 +68,74 @@ def test_every_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "facts"),
     [
         (
             "channels=x",
-            "channels: expected a whole number >= 1 and <= 512 (channels of the first convolution); received "
-            "'x' (at command line)",
+            ["channels", "512", "command line", "'x'"],
         ),
-        ("channels=0", "channels: expected a whole number >= 1 and <= 512 "),
-        ("channels=513", "received 513 (at command line)"),
-        ("channels=true", "received True"),
-        ("channels=16.0", "To mend it: write 16"),
-        ("channels=1.5", "received 1.5"),
-        ("rate=-0.1", "rate: expected a number >= 0; received -0.1"),
-        ("rate=.nan", "rate: expected a number >= 0; received nan"),
+        ("channels=0", ["channels", "512"]),
+        ("channels=513", ["513", "command line"]),
+        ("channels=true", ["channels", "True"]),
+        ("channels=16.0", ["16"]),
+        ("channels=1.5", ["1.5"]),
+        ("rate=-0.1", ["rate", "-0.1"]),
+        ("rate=.nan", ["rate", "nan"]),
         (
             "act=gel",
-            "act: expected 'relu' or 'gelu'; received 'gel' (at command line). To mend it: did you mean",
+            ["act", "'relu'", "'gelu'", "command line", "'gel'"],
         ),
-        ("flip=1", "flip: expected true or false; received 1"),
-        ("widths=3", "widths: expected a list; received 3"),
+        ("flip=1", ["flip"]),
+        ("widths=3", ["widths"]),
         (
             "who=3",
-            "who: expected a text; received 3 (at command line). To mend it: quote it, as in `who: '3'`",
+            ["who", "command line", "`who: '3'`"],
         ),
         (
             "~who",
-            "who: has no default, and nobody gives it (at config.yaml:10). To mend it: give who=..., a text",
+            ["who", "config.yaml:10", "who="],
         ),
-        ("who=null", "who: has no default, and nobody gives it"),
+        ("who=null", ["who"]),
         (
             "chanels=3",
-            "there is no setting 'chanels' (at command line). To mend it: did you mean 'channels'?",
+            ["'chanels'", "command line", "'channels'"],
         ),
-        ("options.channels.default=0", "channels: expected a whole number >= 1 and <= 512"),
-        ("options.channels.default=a", "received 'a' (at command line)"),
-        ("+options.seed={type: int}", "options: 'seed' is a setting of roost's"),
-        ("+options.include={type: int}", "options: 'include' is a setting of roost's"),
+        ("options.channels.default=0", ["channels", "512"]),
+        ("options.channels.default=a", ["'a'", "command line"]),
+        ("+options.seed={type: int}", ["options", "'seed'"]),
+        ("+options.include={type: int}", ["options", "'include'"]),
         (
             "+options.act.min=3",
-            "options.act.min: is for int and float, and this option is of type str; received 3",
+            ["options.act.min"],
         ),
         (
             "options.act.choices=[relu, 3]",
-            "options.act.choices.1: is no value of type str; received 3 (at command line). To mend it: quote",
+            ["options.act.choices.1", "command line"],
         ),
-        ("options.channels.min=513", "options.channels.min: is above max: 512; received 513"),
-        ("options.act.type=text", "options.act.type: expected 'int' or 'float' or"),
-        ("options.act.helps=text", "options.act"),
+        ("options.channels.min=513", ["options.channels.min", "512", "513"]),
+        ("options.act.type=text", ["options.act.type", "'int'", "'float'"]),
+        ("options.act.helps=text", ["options.act"]),
     ],
 )
-def test_one_clear_error(override: str, message: str, tmp_path: Path) -> None:
-    assert message in refusal(tmp_path, override)
+def test_one_clear_error(override: str, facts: list[str], tmp_path: Path, messages: Messages) -> None:
+    message = refusal(tmp_path, override)
+    messages.check(message)
+    assert all(fact in message for fact in facts)
 
 
-def test_a_key_that_is_nearly_an_option(tmp_path: Path) -> None:
+def test_a_key_that_is_nearly_an_option(tmp_path: Path, messages: Messages) -> None:
     message = refusal(tmp_path, config=CONFIG + "channel: 3\n")
-    assert (
-        "there is no setting 'channel' (at config.yaml:13). To mend it: did you mean 'channels'?" in message
-    )
+    messages.check(message)
+    assert all(fact in message for fact in ("'channel'", "config.yaml:13", "'channels'"))
     message = refusal(tmp_path, config=CONFIG.replace("who: me", "woh: me"))
-    assert "there is no setting 'woh'" in message and "'who'" in message
+    messages.check(message)
+    assert "'who'" in message and "'woh'" in message
 
 
-def test_a_wrong_default_is_blamed_where_it_stands(tmp_path: Path) -> None:
+def test_a_wrong_default_is_blamed_where_it_stands(tmp_path: Path, messages: Messages) -> None:
     message = refusal(tmp_path, config=CONFIG.replace("default: 32", "default: many"))
-    assert message.startswith("channels: expected a whole number") and "(at config.yaml:5)" in message
+    messages.check(message)
+    assert message.startswith("channels: ") and "config.yaml:5" in message
 
 
 def test_what_is_given_without_a_plus_and_declared_on_the_command_line(tmp_path: Path) -> None:
@@ -145,20 +148,21 @@ def test_what_is_given_without_a_plus_and_declared_on_the_command_line(tmp_path:
     )
 
 
-def test_a_reference_is_checked_as_what_it_refers_to(tmp_path: Path) -> None:
+def test_a_reference_is_checked_as_what_it_refers_to(tmp_path: Path, messages: Messages) -> None:
     from roost.config.interpolation import resolve
 
     found = load(tmp_path, "channels=${size}", "+size=a")
-    with pytest.raises(ConfigError, match=r"channels: expected a whole number.*received 'a'"):
+    with pytest.raises(ConfigError) as refused:
         typed(resolve(found.values, {}), where=found.where)
+    messages.check(refused.value)
+    assert refused.value.setting == "channels" and "'a'" in str(refused.value)
 
 
-def test_declared(tmp_path: Path) -> None:
+def test_declared(tmp_path: Path, messages: Messages) -> None:
     found = declared(load(tmp_path).values)
     assert list(found) == ["channels", "rate", "act", "flip", "widths", "who"]
-    assert [options.takes(one) for one in found.values()] == [
-        "a whole number >= 1 and <= 512", "a number >= 0", "'relu' or 'gelu'", "true or false", "a list",
-        "a text",
-    ]  # fmt: skip
+    for one in found.values():
+        messages.check(options.takes(one))
+    assert "512" in options.takes(found["channels"]) and "'gelu'" in options.takes(found["act"])
     assert declared({"max_epochs": 3}) == {} and options.names({"options": 3}) == []
-    assert options.takes(OptionSettings(type="float", max=0.5)) == "a number <= 0.5"
+    messages.check(options.takes(OptionSettings(type="float", max=0.5)))

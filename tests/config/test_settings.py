@@ -10,6 +10,7 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config.layers import load, merge
 from roost.config.settings import Settings, allowed, defaults, describe, known_keys, typed, typed_state
+from tests.messages import Messages
 
 NEEDED: dict[str, Any] = {
     "runner": "Model/Runner.py:Runner",
@@ -160,215 +161,211 @@ def test_a_whole_number_written_as_a_float_is_one() -> None:
     assert type(accept(early_stopping={"monitor": "x", "min_delta": 0}).early_stopping.min_delta) is float  # type: ignore[union-attr]
 
 
-WRONG = [
+WRONG: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"seed": "x"},
-        "seed: expected a whole number >= 0 and <= 9223372036854775807; received 'x' (at config.yaml:4)",
+        ["seed", "9223372036854775807", "config.yaml:4", "'x'"],
     ),
-    ({"seed": -1}, "seed: expected a whole number >= 0"),
-    ({"seed": True}, "seed: expected a whole number"),
-    ({"seed": 1.5}, "seed: expected a whole number"),
-    ({"seed": None}, "seed: expected a whole number"),
-    ({"threads": 0}, "threads: expected a whole number >= 1 and <= 1024 or 'auto'; received 0"),
-    ({"threads": "many"}, "threads: expected a whole number >= 1 and <= 1024 or 'auto'; received 'many'"),
-    ({"max_epochs": 0}, "max_epochs: expected a whole number >= 1 or null; received 0"),
-    ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: expected a whole number >= 1"),
+    ({"seed": -1}, ["seed"]),
+    ({"seed": True}, ["seed"]),
+    ({"seed": 1.5}, ["seed"]),
+    ({"seed": None}, ["seed"]),
+    ({"threads": 0}, ["threads", "1024", "'auto'"]),
+    ({"threads": "many"}, ["threads", "1024", "'auto'", "'many'"]),
+    ({"max_epochs": 0}, ["max_epochs"]),
+    ({"gradient_accumulation_steps": 0}, ["gradient_accumulation_steps"]),
     (
         {"step_mode": "cudagraph"},
-        "step_mode: is not there yet: nobody has run it on a GPU so far, and what was never run is not "
-        "offered; received 'cudagraph' (at config.yaml:9). To mend it: use eager or compile",
+        ["step_mode", "config.yaml:9", "'cudagraph'"],
     ),
-    ({"compile_dynamic": True}, "compile_dynamic: is for step_mode: compile alone; received True"),
+    ({"compile_dynamic": True}, ["compile_dynamic", "step_mode", "True"]),
     (
         {"precision": 16},
-        "precision: expected 32 or 'bf16' or 'fp16'; received 16 (at config.yaml:9). To mend it: did you "
-        "mean 'fp16'?",
+        ["precision", "32", "'bf16'", "'fp16'", "config.yaml:9"],
     ),
-    ({"evaluation_precision": "bf16-mixed"}, "To mend it: did you mean 'bf16'?"),
-    ({"precision": "32"}, "To mend it: did you mean 32?"),
+    ({"evaluation_precision": "bf16-mixed"}, ["'bf16'"]),
+    ({"precision": "32"}, ["32"]),
     (
         {"step_mode": "compiled"},
-        "step_mode: expected 'eager' or 'compile' or 'dry' or 'no_optim'; received 'compiled' (at "
-        "config.yaml:9). To mend it: did you mean 'compile'?",
+        ["step_mode", "'eager'", "'compile'", "'dry'", "'no_optim'", "config.yaml:9", "'compiled'"],
     ),
-    ({"threads": "aut"}, "To mend it: did you mean 'auto'?"),
-    ({"test_at_end": "never"}, "test_at_end: expected 'best' or 'last' or 'none'; received 'never'"),
+    ({"threads": "aut"}, ["'auto'"]),
+    ({"test_at_end": "never"}, ["test_at_end", "'best'", "'last'", "'none'", "'never'"]),
     (
         {"hooks": "Hooks.py:Rules"},
-        "hooks: expected a list, each a text or a section; received 'Hooks.py:Rules'",
+        ["hooks", "'Hooks.py:Rules'"],
     ),
-    ({"hooks": [1]}, "hooks.0: expected a text or a section; received 1"),
-    ({"description": 3}, "description: expected a text or null; received 3"),
-    ({"save_root": 3}, "save_root: expected a text; received 3"),
-    ({"data": 5}, "data: is a section; received 5 (at config.yaml:4). To mend it: write its keys"),
+    ({"hooks": [1]}, ["hooks.0"]),
+    ({"description": 3}, ["description"]),
+    ({"save_root": 3}, ["save_root"]),
+    ({"data": 5}, ["data", "config.yaml:4"]),
     (
         {"data": {"batch_size": 0}},
-        "data.batch_size: expected a whole number >= 1 or null; received 0 (at config.yaml:15)",
+        ["data.batch_size", "config.yaml:15"],
     ),
     (
         {"data": {"num_workers": -1}},
-        "data.num_workers: expected a whole number >= 0 and <= 256 or 'auto'; received -1",
+        ["data.num_workers", "256", "'auto'", "-1"],
     ),
-    ({"data": {"shuffle": "no"}}, "data.shuffle: expected true or false; received 'no'"),
-    ({"data": {"shuffle": 1}}, "data.shuffle: expected true or false; received 1"),
-    ({"data": {"valid": {"batch_size": "8"}}}, "data.valid.batch_size: expected a whole number >= 1 or null"),
+    ({"data": {"shuffle": "no"}}, ["data.shuffle", "'no'"]),
+    ({"data": {"shuffle": 1}}, ["data.shuffle"]),
+    ({"data": {"valid": {"batch_size": "8"}}}, ["data.valid.batch_size"]),
     (
         {"data": {"batchsize": 4}},
-        "data has no setting 'batchsize' (at config.yaml:14). "
-        "To mend it: did you mean "
-        "'batch_size'? it knows batch_size, num_workers, shuffle, drop_last, weighted,",
+        ["'batchsize'", "config.yaml:14", "'batch_size'", "num_workers", "drop_last"],
     ),
-    ({"data": {"valid": {"shuffle": True}}}, "data.valid has no setting 'shuffle'"),
+    ({"data": {"valid": {"shuffle": True}}}, ["data.valid", "'shuffle'"]),
     (
         {"data": {"limit_train_batches": 0}},
-        "data.limit_train_batches: expected a whole number >= 1 or a number > 0 and <= 1 or null; received 0 "
-        "(at config.yaml:24). To mend it: give a number of batches (10), a share of them (0.1), or null for",
+        ["data.limit_train_batches", "config.yaml:24", "10", "0.1"],
     ),
-    ({"data": {"limit_valid_batches": 1.5}}, "data.limit_valid_batches: expected a whole number >= 1"),
-    ({"data": {"limit_test_batches": True}}, "received True"),
-    ({"data": {"mix": {"mode": "min"}}}, "To mend it: did you mean 'min_size'?"),
-    ({"data": {"mix": {"weights": {"a": -1}}}}, "data.mix.weights: expected names, each with a number >= 0"),
-    ({"data": {"mix": {"batch_sizes": 3}}}, "data.mix.batch_sizes: expected names, each with a whole number"),
+    ({"data": {"limit_valid_batches": 1.5}}, ["data.limit_valid_batches"]),
+    ({"data": {"limit_test_batches": True}}, ["data.limit_test_batches", "True"]),
+    ({"data": {"mix": {"mode": "min"}}}, ["'min_size'"]),
+    ({"data": {"mix": {"weights": {"a": -1}}}}, ["data.mix.weights"]),
+    ({"data": {"mix": {"batch_sizes": 3}}}, ["data.mix.batch_sizes"]),
     (
         {"statistics": {"every": "10min"}},
-        "statistics.every: is a time, and it must be known before a step whether it is due; received '10min'",
+        ["statistics.every", "'10min'"],
     ),
-    ({"statistics": {"every": "x"}}, "statistics.every: is no interval; received 'x'"),
-    ({"data": {"loader_timeout": "5x"}}, "data.loader_timeout: is no duration; received '5x'"),
-    ({"data": {"loader_timeout": 0}}, "data.loader_timeout: expected a number > 0 or a text; received 0"),
-    ({"data": {"sort_by_length": True}}, "To mend it: ascending draws the shortest first"),
+    ({"statistics": {"every": "x"}}, ["statistics.every", "'x'"]),
+    ({"data": {"loader_timeout": "5x"}}, ["data.loader_timeout", "'5x'"]),
+    ({"data": {"loader_timeout": 0}}, ["data.loader_timeout"]),
+    ({"data": {"sort_by_length": True}}, ["data.sort_by_length", "ascending", "True"]),
     (
         {"data": {"timeout": 3}},
-        "data has no setting 'timeout' (at config.yaml:12). To mend it: did you mean 'loader_timeout'?",
+        ["'timeout'", "config.yaml:12", "'loader_timeout'"],
     ),
-    ({"data": {"sampler": "x"}}, "did you mean 'weighted'?"),
-    ({"data": {"batch_sampler": "x"}}, "did you mean 'max_tokens'?"),
-    ({"data": {"prefetch_factor": 4}}, "did you mean 'prefetch'?"),
-    ({"data": {"limit_val_batches": 4}}, "did you mean 'limit_valid_batches'?"),
+    ({"data": {"sampler": "x"}}, ["'weighted'"]),
+    ({"data": {"batch_sampler": "x"}}, ["'max_tokens'"]),
+    ({"data": {"prefetch_factor": 4}}, ["'prefetch'"]),
+    ({"data": {"limit_val_batches": 4}}, ["'limit_valid_batches'"]),
     (
         {"num_workers": 4},
-        "there is no setting 'num_workers' at the top (at config.yaml:11). To mend it: "
-        "write it as `data: {num_workers: ...}`; a key of your own needs another name",
+        ["'num_workers'", "config.yaml:11", "`data: {num_workers: ...}`"],
     ),
-    ({"steps_per_epoch": 4, "data": None}, "write it as `data: {steps_per_epoch: ...}`"),
-    ({"prefetch_factor": 4, "data": {"shuffle": False}}, "write it as `data: {prefetch: ...}`"),
-    ({"optimizers": ["x"]}, "optimizers: expected names, each with a section; received ['x']"),
-    ({"optimizers": {"main": "x"}}, "optimizers.main: is a section; received 'x'"),
-    ({"optimizers": {"main": {"lr": 1}}}, "optimizers.main.class: is missing (at config.yaml:15)"),
+    ({"steps_per_epoch": 4, "data": None}, ["`data: {steps_per_epoch: ...}`"]),
+    ({"prefetch_factor": 4, "data": {"shuffle": False}}, ["`data: {prefetch: ...}`"]),
+    ({"optimizers": ["x"]}, ["optimizers", "['x']"]),
+    ({"optimizers": {"main": "x"}}, ["optimizers.main", "'x'"]),
+    ({"optimizers": {"main": {"lr": 1}}}, ["optimizers.main.class", "config.yaml:15"]),
     (
         {"optimizers": {"main": {"class": "x", "max_grad_norm": 0}}},
-        "optimizers.main.max_grad_norm: expected a number > 0 or null; received 0",
+        ["optimizers.main.max_grad_norm"],
     ),
     (
         {"optimizers": {"main": {"class": "x", "params": 3}}},
-        "optimizers.main.params: expected a text or a list, each a text; received 3",
+        ["optimizers.main.params"],
     ),
     (
         {"optimizers": {"main": {"class": "x", "groups": {"params": "*"}}}},
-        "optimizers.main.groups: expected a list of sections",
+        ["optimizers.main.groups"],
     ),
     (
         {"optimizers": {"main": {"class": "x", "groups": [{"lr": 1}]}}},
-        "optimizers.main.groups.0.params: is missing (at config.yaml:24)",
+        ["optimizers.main.groups.0.params", "config.yaml:24"],
     ),
     (
         {"optimizers": {"main": {"class": "x", "scheduler": {"class": "y", "unit": "batch"}}}},
-        "optimizers.main.scheduler.unit: expected 'step' or 'epoch' or 'validation'; received 'batch'",
+        ["optimizers.main.scheduler.unit", "'step'", "'epoch'", "'validation'", "'batch'"],
     ),
     (
         {"optimizers": {"main": {"class": "x", "scheduler": {"class": "y", "warmup_steps": -1}}}},
-        "optimizers.main.scheduler.warmup_steps: expected a whole number >= 0",
+        ["optimizers.main.scheduler.warmup_steps"],
     ),
-    ({"checkpoint": {"best": [{"monitor": "x"}]}}, "checkpoint.best.0.mode: is missing"),
+    ({"checkpoint": {"best": [{"monitor": "x"}]}}, ["checkpoint.best.0.mode"]),
     (
         {"checkpoint": {"best": [{"monitor": "x", "mode": "min", "topk": 1}]}},
-        "checkpoint.best.0 has no setting 'topk' (at config.yaml:22). To mend it: did you mean 'top_k'?",
+        ["checkpoint.best.0", "'topk'", "config.yaml:22", "'top_k'"],
     ),
-    ({"checkpoint": {"slow_every": 0}}, "checkpoint.slow_every: expected a whole number >= 1"),
-    ({"checkpoint": {"every": []}}, "checkpoint.every: expected a text or a whole number or a list"),
-    ({"checkpoint": {"every": ["1ep", "soon"]}}, "checkpoint.every.1: is no "),
-    ({"early_stopping": {"patience": 3}}, "early_stopping.monitor: is missing"),
+    ({"checkpoint": {"slow_every": 0}}, ["checkpoint.slow_every"]),
+    ({"checkpoint": {"every": []}}, ["checkpoint.every"]),
+    ({"checkpoint": {"every": ["1ep", "soon"]}}, ["checkpoint.every.1"]),
+    ({"early_stopping": {"patience": 3}}, ["early_stopping.monitor"]),
     (
         {"early_stopping": {"monitor": "x", "patience": 0}},
-        "early_stopping.patience: expected a whole number >= 1",
+        ["early_stopping.patience"],
     ),
     (
         {"early_stopping": {"monitor": "x", "min_delta": -1}},
-        "early_stopping.min_delta: expected a number >= 0",
+        ["early_stopping.min_delta"],
     ),
-    ({"early_stopping": {"monitor": "x", "min_delta": float("nan")}}, "min_delta: expected a number >= 0"),
-    ({"early_stopping": {"monitor": "x", "min_delta": True}}, "min_delta: expected a number >= 0"),
+    ({"early_stopping": {"monitor": "x", "min_delta": float("nan")}}, ["min_delta"]),
+    ({"early_stopping": {"monitor": "x", "min_delta": True}}, ["min_delta"]),
     (
         {"validate_every": "0ep"},
-        "validate_every: is no interval; received '0ep' (at config.yaml:14). To mend it: ",
+        ["validate_every", "config.yaml:14", "'0ep'"],
     ),
-    ({"validate_every": 0}, "validate_every: is no interval"),
-    ({"validate_every": True}, "validate_every: expected a text or a whole number"),
-    ({"log_every": "2 epochs"}, "log_every: is no "),
-    ({"visualize_every": "x"}, "visualize_every: is no "),
+    ({"validate_every": 0}, ["validate_every"]),
+    ({"validate_every": True}, ["validate_every"]),
+    ({"log_every": "2 epochs"}, ["log_every"]),
+    ({"visualize_every": "x"}, ["visualize_every"]),
     (
         {"averages": {"ema": {"every": "often"}}},
-        "averages.ema.every: is no interval; received 'often' (at config.yaml:18)",
+        ["averages.ema.every", "config.yaml:18", "'often'"],
     ),
-    ({"averages": {"ema": {"every": 0}}}, "averages.ema.every: is no interval; received 0"),
+    ({"averages": {"ema": {"every": 0}}}, ["averages.ema.every"]),
     (
         {"averages": {"ema": {"start": "10/ep"}}},
-        "averages.ema.start: is no beginning; received '10/ep' (at config.yaml:18). To mend it: write 0, a",
+        ["averages.ema.start", "config.yaml:18", "'10/ep'"],
     ),
-    ({"averages": {"ema": {"start": "10min"}}}, "averages.ema.start: is no beginning"),
-    ({"averages": {"ema": {"start": -1}}}, "averages.ema.start: is no beginning"),
-    ({"averages": {"ema": {"decay": 1.0}}}, "averages.ema.decay: "),
-    ({"averages": {"ema": {"method": "mean"}}}, "averages.ema.method: "),
+    ({"averages": {"ema": {"start": "10min"}}}, ["averages.ema.start"]),
+    ({"averages": {"ema": {"start": -1}}}, ["averages.ema.start"]),
+    ({"averages": {"ema": {"decay": 1.0}}}, ["averages.ema.decay"]),
+    ({"averages": {"ema": {"method": "mean"}}}, ["averages.ema.method"]),
     (
         {"averages": {"late": {"method": "swa", "decay": 0.9}}},
-        "averages.late.decay: is for method: ema alone; with swa all weights count the same; received 0.9",
+        ["averages.late.decay", "0.9"],
     ),
-    ({"averages": {"a/b": {}}}, "averages.a/b: is no name of an average"),
-    ({"averages": {"ema": {"evry": 3}}}, "did you mean 'every'?"),
-    ({"max_time": "soon"}, "max_time: is no duration; received 'soon' (at config.yaml:8)"),
-    ({"max_time": "0s"}, "max_time: is no duration"),
+    ({"averages": {"a/b": {}}}, ["averages.a/b"]),
+    ({"averages": {"ema": {"evry": 3}}}, ["'every'"]),
+    ({"max_time": "soon"}, ["max_time", "config.yaml:8", "'soon'"]),
+    ({"max_time": "0s"}, ["max_time"]),
     (
         {"max_time": 3600},
-        "max_time: expected a text or null; received 3600 (at config.yaml:8). To mend it: give",
+        ["max_time", "config.yaml:8", "3600"],
     ),
-    ({"limits": {"wall_time": 40}}, "To mend it: give it a unit: 40s, 10min"),
-    ({"max_steps": None}, "nothing ends the run. To mend it: set max_epochs, max_steps or max_time"),
+    ({"limits": {"wall_time": 40}}, ["40s", "10min"]),
+    ({"max_steps": None}, ["max_epochs", "max_steps", "max_time"]),
     (
         {"max_steps": None, "epochs": 5},
-        "nothing ends the run (at config.yaml:6). To mend it: did you mean 'max_epochs'? 'epochs' is a key",
+        ["config.yaml:6", "'max_epochs'", "'epochs'"],
     ),
-    ({"sed": 3}, "there is no setting 'sed' (at config.yaml:3). To mend it: did you mean 'seed'?"),
-    ({"max_epohcs": 3}, "did you mean 'max_epochs'?"),
-    ({"optmizer": {}}, "did you mean 'optimizers'?"),
-    ({"Data": {}}, "did you mean 'data'?"),
-    ({"includes": []}, "did you mean 'include'?"),
+    ({"sed": 3}, ["'sed'", "config.yaml:3", "'seed'"]),
+    ({"max_epohcs": 3}, ["'max_epochs'"]),
+    ({"optmizer": {}}, ["'optimizers'"]),
+    ({"Data": {}}, ["'data'"]),
+    ({"includes": []}, ["'include'"]),
     (
         {"data.batch_size": 3},
-        "the key 'data.batch_size' has a dot in it (at config.yaml:15). To mend it: "
-        "write it nested, `data: {batch_size: ...}`",
+        ["'data.batch_size'", "config.yaml:15", "`data: {batch_size: ...}`"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("values", "message"), WRONG)
-def test_refused(values: dict[str, Any], message: str) -> None:
-    assert message in refusal(**values)
+@pytest.mark.parametrize(("values", "facts"), WRONG)
+def test_refused(values: dict[str, Any], facts: list[str], messages: Messages) -> None:
+    message = refusal(**values)
+    messages.check(message)
+    assert all(fact in message for fact in facts)
 
 
 @pytest.mark.parametrize("key", ["runner", "dataset"])
-def test_needed_settings(key: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"{key}: is missing. To mend it: give it: the .* class, as .*\.py:"
-    ):
+def test_needed_settings(key: str, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         typed({name: value for name, value in NEEDED.items() if name != key})
+    messages.check(refused.value)
+    assert refused.value.setting == key and refused.value.fix is not None and ".py:" in refused.value.fix
 
 
-def test_file_and_line_of_a_real_config(tmp_path: Path) -> None:
+def test_file_and_line_of_a_real_config(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "config.yaml").write_text("include: data.yaml\nrunner: a\ndataset: b\nmax_steps: 3\n")
     (tmp_path / "data.yaml").write_text("data:\n  batch_size: 3\n  shufle: true\n")
     config = load(tmp_path / "config.yaml")
-    with pytest.raises(ConfigError, match=r"data has no setting 'shufle' \(at data.yaml:3\).*'shuffle'"):
+    with pytest.raises(ConfigError) as refused:
         typed(config.values, where=config.where)
+    messages.check(refused.value)
+    assert all(fact in str(refused.value) for fact in ("'shufle'", "data.yaml:3", "'shuffle'"))
 
 
 def test_every_setting_has_a_line_of_help() -> None:
@@ -380,22 +377,22 @@ def test_every_setting_has_a_line_of_help() -> None:
         assert describe(key)
 
 
-def test_what_each_setting_takes_is_told_in_the_words_of_the_messages() -> None:
+def test_what_each_setting_takes_is_told_in_the_words_of_the_messages(messages: Messages) -> None:
     values: dict[str, Any] = {"optimizers": {"main": {"groups": [], "scheduler": {}}}}
     assert all(allowed(key) for key in known_keys(values))
-    assert allowed("step_mode") == "'eager' or 'compile' or 'dry' or 'no_optim'"
-    assert allowed("max_steps") == "a whole number >= 1 or null"
-    assert allowed("optimizers.main.scheduler.unit") == "'step' or 'epoch' or 'validation'"
-    assert allowed("optimizers") == "names, each with a section"
-    assert (allowed("optimizers.main"), allowed("early_stopping")) == ("a section", "a section or null")
-    assert allowed("checkpoint.best") == "a list of sections"
-    assert allowed("checkpoint.best.0.mode") == "'min' or 'max'"
+    for key in (
+        "step_mode", "max_steps", "optimizers.main.scheduler.unit", "optimizers", "optimizers.main",
+        "early_stopping", "checkpoint.best", "checkpoint.best.0.mode",
+    ):  # fmt: skip
+        messages.check(allowed(key))
+    assert all(repr(mode) in str(allowed("step_mode")) for mode in ("eager", "compile", "dry", "no_optim"))
+    assert all(mode in str(allowed("checkpoint.best.0.mode")) for mode in ("'min'", "'max'"))
     assert allowed("optimizers.main.lr") is None and allowed("model.width") is None
 
 
-def test_help_of_keys_that_are_not_roosts() -> None:
-    assert describe("optimizers.main.lr") == "an argument of the class"
-    assert describe("optimizers.main.betas.0") == "an argument of the class"
+def test_help_of_keys_that_are_not_roosts(messages: Messages) -> None:
+    assert describe("optimizers.main.lr") == describe("optimizers.main.betas.0") is not None
+    messages.check(describe("optimizers.main.lr"))
     assert describe("model.width") is None
     assert describe("data.nothing") is None
     assert describe("seed.x") is None
@@ -410,18 +407,22 @@ def test_known_keys_follow_the_names_in_the_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "setting", "facts"),
     [
-        ({"chekpoint": {"fast": 3}}, r"no setting 'chekpoint'.*did you mean 'checkpoint'"),
-        ({"checkpoint.fast": 3}, r"has a dot in it.*nested"),
-        ({"checkpoint": {"every": "bogus"}}, r"checkpoint\.every: .*'bogus'"),
-        ({"checkpoint": {"every": ["1ep", "bogus"]}}, r"checkpoint\.every\.1: .*'bogus'"),
-        ({"checkpoint": {"fast": -1}}, r"checkpoint\.fast"),
+        ({"chekpoint": {"fast": 3}}, None, ["'chekpoint'", "'checkpoint'"]),
+        ({"checkpoint.fast": 3}, None, ["'checkpoint.fast'", "`checkpoint: {fast: ...}`"]),
+        ({"checkpoint": {"every": "bogus"}}, "checkpoint.every", ["'bogus'"]),
+        ({"checkpoint": {"every": ["1ep", "bogus"]}}, "checkpoint.every.1", ["'bogus'"]),
+        ({"checkpoint": {"fast": -1}}, "checkpoint.fast", []),
     ],
 )
-def test_a_config_that_trains_nothing_is_checked_too(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"(?s){message}"):
+def test_a_config_that_trains_nothing_is_checked_too(
+    values: dict[str, Any], setting: str | None, facts: list[str], messages: Messages
+) -> None:
+    with pytest.raises(ConfigError) as refused:
         typed_state(values)
+    messages.check(refused.value)
+    assert refused.value.setting == setting and all(fact in str(refused.value) for fact in facts)
 
 
 def test_of_a_config_that_trains_nothing_the_rest_is_the_users() -> None:
@@ -430,6 +431,8 @@ def test_of_a_config_that_trains_nothing_the_rest_is_the_users() -> None:
 
 
 @pytest.mark.parametrize("name", ["max_gradnorm", "grad_normtype", "schedular"])
-def test_a_misspelled_setting_of_an_optimizer_is_no_argument(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"optimizers.main has no setting '{name}'.*did you mean"):
+def test_a_misspelled_setting_of_an_optimizer_is_no_argument(name: str, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         accept(optimizers={"main": {"class": "torch.optim.SGD", "lr": 0.1, name: 1.0}})
+    messages.check(refused.value)
+    assert "optimizers.main" in str(refused.value) and repr(name) in str(refused.value)

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from roost.config import synonyms
 from roost.config.settings import known_keys
+from tests.messages import Messages
 
 KNOWN = list(known_keys({"optimizers": {"main": {}}}))
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall("'([^']*)'", text)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +62,19 @@ def test_arguments_of_optimizers() -> None:
 
 def test_what_is_called_so_goes_before_what_is_spelled_so() -> None:
     candidates = ["learning_rates", "lr"]
-    assert synonyms.proposal("learning_rate", candidates) == "did you mean 'lr'? "
-    assert synonyms.proposal("learning_rats", candidates) == "did you mean 'learning_rates'? "
+    assert quoted(synonyms.proposal("learning_rate", candidates)) == ["lr"]
+    assert quoted(synonyms.proposal("learning_rats", candidates)) == ["learning_rates"]
     assert synonyms.proposal("zzz", candidates) == ""
 
 
-def test_a_name_alone_finds_where_it_stands() -> None:
+def test_a_name_alone_finds_where_it_stands(messages: Messages) -> None:
     known = ["optimizers.main.lr", "optimizers.main.scheduler.lr", "model.width", "or"]
-    assert synonyms.proposal("lr", known) == "did you mean 'optimizers.main.lr'? "
-    assert synonyms.proposal("main.lr", known) == "did you mean 'optimizers.main.lr'? "
+    assert quoted(synonyms.proposal("lr", known)) == ["optimizers.main.lr"]
+    assert quoted(synonyms.proposal("main.lr", known)) == ["optimizers.main.lr"]
     both = ["optimizers.a.lr", "optimizers.b.lr"]
-    assert synonyms.proposal("lr", both) == "did you mean 'optimizers.a.lr' or 'optimizers.b.lr'? "
-    assert synonyms.proposal("r", known) == "did you mean 'or'? "
+    messages.check(synonyms.proposal("lr", both))
+    assert quoted(synonyms.proposal("lr", both)) == both
+    assert quoted(synonyms.proposal("r", known)) == ["or"]
 
 
 def test_keys_at_the_top_that_can_only_mean_the_data() -> None:

@@ -55,7 +55,7 @@ def test_every_setting_that_is_named_exists() -> None:
     named = {key for option in options() for key in option.keys}
     assert named and not [key for key in named if told(key) is None]
     # An argument of a class exists for any name: those that are relied on are listed.
-    arguments = {key for key in named if told(key) == "an argument of the class"}
+    arguments = {key for key in named if told(key) == told("optimizers.NAME.lr")}
     assert {key.rpartition("optimizers.NAME.")[-1] for key in arguments} == {
         "lr",
         "scheduler.gamma",
@@ -102,7 +102,8 @@ def test_a_row_takes_type_default_and_help_from_the_settings() -> None:
     assert (
         f"| `keep` | 1 | `checkpoint.fast`<br>`roost run` | {values} | `2` | {help}; newest first |" in lines
     )
-    assert "|  |  | `checkpoint.best.N.top_k` | a whole number >= 1 |  | checkpoints kept |" in lines
+    values, help = settings.allowed("checkpoint.best.0.top_k"), settings.describe("checkpoint.best.0.top_k")
+    assert f"|  |  | `checkpoint.best.N.top_k` | {values} |  | {help} |" in lines
 
 
 def test_a_key_that_is_not_there_is_told_apart() -> None:
