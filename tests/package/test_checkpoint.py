@@ -22,6 +22,7 @@ from roost.base import durable, tree
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint
 from roost.package.checkpoint import Info
+from tests.messages import Messages
 
 RANDOM = np.random.default_rng(0)
 TREES: dict[str, Any] = {
@@ -86,12 +87,14 @@ def test_what_was_written_is_read(good: Path) -> None:
     assert sorted(path.name for path in good.iterdir()) == ["MANIFEST.json", *sorted(found.files)]
 
 
-def test_one_part_is_read_without_the_others(copy: Path) -> None:
+def test_one_part_is_read_without_the_others(copy: Path, messages: Messages) -> None:
     (copy / "model.safetensors").write_bytes(b"")
     _, states = checkpoint.read(copy, only=["progress"], to="numpy")
     assert states == {"progress": TREES["progress"]}
-    with pytest.raises(CheckpointError, match="holds no 'rng'; it holds model, optimizer, progress"):
+    with pytest.raises(CheckpointError) as refused:
         checkpoint.read(copy, only=["rng"], to="numpy")
+    messages.check(refused.value)
+    assert "'rng'" in str(refused.value)
 
 
 def test_tensors_that_were_read_are_a_programs_own(tmp_path: Path) -> None:
@@ -183,9 +186,11 @@ def test_an_existing_id_is_never_overwritten(copy: Path) -> None:
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
 
 
-def test_a_state_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"at 'a\.file', which is neither"):
+def test_a_state_that_cannot_be_saved_leaves_nothing(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(CheckpointError) as refused:
         checkpoint.write(tmp_path, {"good": TREES["model"], "bad": {"a": {"file": print}}}, info())
+    messages.check(refused.value)
+    assert "'a.file'" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -255,31 +260,39 @@ def test_no_missing_or_swapped_file_loads_in_silence(copy: Path) -> None:
     assert not loads(copy)
 
 
-def test_the_error_names_checkpoint_file_and_what_is_wrong(copy: Path) -> None:
+def test_the_error_names_checkpoint_file_and_what_is_wrong(copy: Path, messages: Messages) -> None:
     file = copy / "model.safetensors"
     content = file.read_bytes()
     file.write_bytes(content[:-1])
-    with pytest.raises(
-        CheckpointError, match=rf"state_4\.ckpt: model\.safetensors has {len(content) - 1} bytes"
-    ):
+    with pytest.raises(Damaged) as damaged:
         checkpoint.read(copy)
+    assert all(fact in str(damaged.value) for fact in ("state_4.ckpt", "model.safetensors"))
+    assert f" {len(content) - 1} " in str(damaged.value)
     file.write_bytes(content[:-1] + b"\1")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged: its digest"):
+    with pytest.raises(CheckpointError) as refused:
         checkpoint.verify(copy)
+    messages.check(refused.value)
+    assert "model.safetensors" in str(refused.value)
     file.unlink()
-    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
+    with pytest.raises(CheckpointError) as refused:
         checkpoint.verify(copy)
+    messages.check(refused.value)
+    assert "model.safetensors" in str(refused.value)
     (copy / "MANIFEST.json").unlink()
-    with pytest.raises(CheckpointError, match=r"state_4\.ckpt: its MANIFEST\.json cannot be read"):
+    with pytest.raises(CheckpointError) as refused:
         checkpoint.read_info(copy)
+    messages.check(refused.value)
+    assert all(fact in str(refused.value) for fact in ("state_4.ckpt", "MANIFEST.json"))
 
 
-def test_what_is_not_there_or_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no such checkpoint"):
+def test_what_is_not_there_or_no_folder(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as missing:
         checkpoint.read(tmp_path / "state_0.ckpt")
+    messages.check(missing.value)
     (tmp_path / "state_1.ckpt").touch()
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError) as refused:
         checkpoint.read(tmp_path / "state_1.ckpt")
+    messages.check(refused.value)
     assert checkpoint.infos(tmp_path) == []
 
 
@@ -344,10 +357,11 @@ def test_a_forged_manifest_is_an_error(tmp_path: Path, body: Any) -> None:
             read(path)
 
 
-def test_a_newer_format_says_so(tmp_path: Path) -> None:
+def test_a_newer_format_says_so(tmp_path: Path, messages: Messages) -> None:
     path = forged(tmp_path / "state_0.ckpt", {}, {"format": 2, "files": "of another type"})
-    with pytest.raises(CheckpointError, match=r"it has format 2.* To mend it: update roost") as caught:
+    with pytest.raises(CheckpointError) as caught:
         checkpoint.read(path)
+    messages.check(caught.value)
     assert not isinstance(caught.value, Damaged)
     file = path / "MANIFEST.json"
     file.write_bytes(file.read_bytes().replace(b'"format": 2', b'"format": 3'))

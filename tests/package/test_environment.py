@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import roost
 from roost.base.errors import Refused
 from roost.package import environment
+from tests.messages import Messages
 
 STACK = {
     "torch": "2.13.0+cpu", "numpy": "2.4.6", "cuda": None, "cudnn": None, "device": "cpu",
@@ -77,15 +79,17 @@ def test_a_huge_text_is_redacted_in_good_time() -> None:
     assert "hunter2" not in environment.redact(("x" * 100 + "\n") * 20_000 + "password=hunter2")
 
 
-def test_what_a_run_began_on(tmp_path: Path) -> None:
+def test_what_a_run_began_on(tmp_path: Path, messages: Messages) -> None:
     assert environment.began_on(tmp_path) is None
     found = {"stack": {"threads": 2}}
     (tmp_path / environment.NAME).write_text(json.dumps(found))
     assert environment.began_on(tmp_path) == found
     for damaged in ("", "[]", '{"stack": {"threads": "x"}}', '{"stack": 3}'):
         (tmp_path / environment.NAME).write_text(damaged)
-        with pytest.raises(Refused, match="this machine then counts as the first one"):
+        with pytest.raises(Refused) as refused:
             environment.began_on(tmp_path)
+        messages.check(refused.value.fix)
+        assert refused.value.where == tmp_path / environment.NAME
 
 
 def test_equal_stacks_do_not_differ() -> None:
@@ -94,29 +98,32 @@ def test_equal_stacks_do_not_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    ("key", "value", "old", "new"),
     [
-        ("torch", "2.14.0", "torch was 2.13.0+cpu, is 2.14.0"),
-        ("threads", 4, "number of threads was 2, is 4"),
-        ("cuda", "12.8", "CUDA was None, is 12.8"),
-        ("device_name", "H200", "device model was Xeon, is H200"),
-        ("cpu_capability", "AVX2", "CPU instruction set was AVX512, is AVX2"),
-        ("device", "cuda", "device was cpu, is cuda"),
-        ("ranks", 3, "number of ranks was 1, is 3"),
-        ("strategy", "fsdp", "strategy was single, is fsdp"),
-        ("matmul_precision", "tf32", "float32 precision of matrix products was none, is tf32"),
+        ("torch", "2.14.0", "2.13.0+cpu", "2.14.0"),
+        ("threads", 4, "2", "4"),
+        ("cuda", "12.8", "None", "12.8"),
+        ("device_name", "H200", "Xeon", "H200"),
+        ("cpu_capability", "AVX2", "AVX512", "AVX2"),
+        ("device", "cuda", "cpu", "cuda"),
+        ("ranks", 3, "1", "3"),
+        ("strategy", "fsdp", "single", "fsdp"),
+        ("matmul_precision", "tf32", "none", "tf32"),
     ],
 )
-def test_a_difference_is_told_in_words(key: str, value: object, words: str) -> None:
-    assert environment.differences(STACK, {**STACK, key: value}) == [words]
+def test_a_difference_is_told_in_words(
+    key: str, value: object, old: str, new: str, messages: Messages
+) -> None:
+    (line,) = environment.differences(STACK, {**STACK, key: value})
+    messages.check(line)
+    assert old in line and new in line and line.index(old) < line.rindex(new)
 
 
 def test_before_there_could_be_several_ranks_there_was_one() -> None:
     older = {key: value for key, value in STACK.items() if key not in ("ranks", "strategy")}
-    assert environment.differences(older, {**STACK, "ranks": 2, "strategy": "ddp"}) == [
-        "number of ranks was 1, is 2",
-        "strategy was single, is ddp",
-    ]
+    ranks, strategy = environment.differences(older, {**STACK, "ranks": 2, "strategy": "ddp"})
+    assert re.findall(r"\d", ranks) == ["1", "2"]
+    assert all(fact in strategy for fact in ("single", "ddp"))
     assert environment.differences(older, STACK) == []
 
 
@@ -126,14 +133,15 @@ def test_the_strategy_of_one_rank_does_not_count() -> None:
     assert (found["ranks"], found["strategy"]) == (2, "fsdp")
 
 
-def test_deterministic_algorithms_count_on_a_gpu() -> None:
+def test_deterministic_algorithms_count_on_a_gpu(messages: Messages) -> None:
     now = {**STACK, "deterministic": True}
     assert environment.differences(STACK, now) == [], "a reason of its own, where it matters"
     gpu = {"device": "cuda", "cublas_workspace": None}
-    assert environment.differences({**STACK, **gpu}, {**now, **gpu, "cublas_workspace": ":16:8"}) == [
-        "deterministic algorithms was False, is True",
-        "CUBLAS_WORKSPACE_CONFIG was None, is :16:8",
-    ]
+    found = environment.differences({**STACK, **gpu}, {**now, **gpu, "cublas_workspace": ":16:8"})
+    algorithms, workspace = found
+    messages.check("\n".join(found))
+    assert "False" in algorithms and "True" in algorithms
+    assert all(fact in workspace for fact in ("CUBLAS_WORKSPACE_CONFIG", "None", ":16:8"))
     older = {key: value for key, value in now.items() if key != "deterministic_warn_only"}
     assert environment.differences({**older, "device": "cuda"}, {**now, **gpu}) == []
 

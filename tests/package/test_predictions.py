@@ -11,6 +11,7 @@ from roost.base.errors import Refused
 from roost.package import predictions
 from roost.package.package import Package
 from roost.package.predictions import Meta
+from tests.messages import Messages
 
 META = Meta(package="one", checkpoint=1, step=2, source="valid", count=3, values={"x": {}})
 
@@ -32,10 +33,12 @@ def test_each_gets_the_next_number(tmp_path: Path) -> None:
     assert predictions.read_all(Package(tmp_path)) == [(1, META), (2, META), (8, META)]
 
 
-def test_a_folder_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_folder_that_is_there_is_never_overwritten(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused) as refused:
         predictions.commit(finished(tmp_path), tmp_path, tmp_path / "out")
+    messages.check(refused.value)
+    assert refused.value.setting == "-o"
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -9,6 +9,7 @@ import pytest
 from roost.base.errors import ConfigError, UsageError
 from roost.config import layers
 from roost.package.prepared import prepare_state, prepare_training
+from tests.messages import Messages
 from tests.operations.packages import project
 
 
@@ -42,28 +43,32 @@ def test_a_state_needs_no_runner_and_nothing_is_copied_unless_asked(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "setting", "facts"),
     [
-        ("checkpoint: {fats: 1}", r"checkpoint has no setting 'fats' \(at c.yaml:1\).*did you mean 'fast'"),
-        ("checkpoint: 3", r"checkpoint: is a section; received 3"),
-        ("save_root: 3", r"save_root: expected a text; received 3"),
-        ("save_root: .", r"save_root: is the project's own folder; received '\.' \(at c.yaml:1\)"),
-        ("save_root: ~nobody-of-that-name/x", r"save_root: .*write the whole path"),
+        ("checkpoint: {fats: 1}", None, ["'fats'", "c.yaml:1", "'fast'"]),
+        ("checkpoint: 3", "checkpoint", []),
+        ("save_root: 3", "save_root", []),
+        ("save_root: .", "save_root", ["c.yaml:1", "'.'"]),
+        ("save_root: ~nobody-of-that-name/x", "save_root", []),
     ],
 )
-def test_what_roost_reads_of_it_is_checked(tmp_path: Path, text: str, message: str) -> None:
+def test_what_roost_reads_of_it_is_checked(
+    tmp_path: Path, text: str, setting: str | None, facts: list[str], messages: Messages
+) -> None:
     (tmp_path / "c.yaml").write_text(text + "\n")
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as refused:
         prepare_state(layers.load(tmp_path / "c.yaml"), copy=False)
+    messages.check(refused.value)
+    assert refused.value.setting == setting and all(fact in str(refused.value) for fact in facts)
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
 
 
-def test_a_root_that_was_given_is_named_as_such(tmp_path: Path) -> None:
+def test_a_root_that_was_given_is_named_as_such(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "c.yaml").write_text("a: 1\n")
-    with pytest.raises(
-        ConfigError, match=r"save_root: is the project's own folder; received '/.*'\. To mend"
-    ):
+    with pytest.raises(ConfigError) as refused:
         prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, root=tmp_path)
+    messages.check(refused.value)
+    assert refused.value.setting == "save_root" and repr(str(tmp_path)) in str(refused.value)
 
 
 def test_a_description_that_makes_no_name_makes_no_package(tmp_path: Path) -> None:
@@ -74,12 +79,13 @@ def test_a_description_that_makes_no_name_makes_no_package(tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_is_linked_for_its_size_is_told(tmp_path: Path) -> None:
+def test_what_is_linked_for_its_size_is_told(tmp_path: Path, messages: Messages) -> None:
     config = project(tmp_path / "p")
     with (tmp_path / "p" / "big.bin").open("wb") as file:
         file.truncate(20 << 20)
     (line,) = prepare_training(layers.load(config)).left_out()
-    assert line.startswith("big.bin is linked, not copied: larger than")
+    messages.check(line)
+    assert line.startswith("big.bin ")
 
 
 def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package import checkpoint, store
 from roost.package.checkpoint import Info
 from roost.package.store import Store
+from tests.messages import Messages
 
 
 def save(folder: Path, *parents: int | None) -> None:
@@ -41,7 +43,9 @@ def test_an_empty_folder_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["n.json", "MANIFEST.json"])
-def test_the_one_before_is_used_and_the_damaged_one_set_aside(tmp_path: Path, name: str) -> None:
+def test_the_one_before_is_used_and_the_damaged_one_set_aside(
+    tmp_path: Path, name: str, messages: Messages
+) -> None:
     save(tmp_path, None, 0, 1, 2)
     damage(tmp_path, 3, name)
     damage(tmp_path, 2)
@@ -49,8 +53,9 @@ def test_the_one_before_is_used_and_the_damaged_one_set_aside(tmp_path: Path, na
     assert found == 1
     assert len(said) == 2 and not any("\n" in line for line in said)
     assert said[0].startswith("state_3.ckpt: ") and name in said[0]
-    assert said[0].endswith("set aside as state_3.ckpt.corrupt, the one before it is tried")
-    assert said[1].startswith("state_2.ckpt: n.json is damaged")
+    messages.check("\n".join(said))
+    assert "state_3.ckpt.corrupt" in said[0]
+    assert said[1].startswith("state_2.ckpt: ") and "n.json" in said[1]
     assert checkpoint.ids(tmp_path) == [0, 1]
     assert checkpoint.next_id(tmp_path) == 4
     assert Store(tmp_path).newest_good(load) == (1, [])  # said once
@@ -63,12 +68,13 @@ def test_a_good_newest_one_leaves_the_others_unread(tmp_path: Path) -> None:
     assert checkpoint.ids(tmp_path) == [0, 1]
 
 
-def test_all_damaged_is_an_error_that_tells_of_each(tmp_path: Path) -> None:
+def test_all_damaged_is_an_error_that_tells_of_each(tmp_path: Path, messages: Messages) -> None:
     save(tmp_path, None, 0, 1)
     for id, name in enumerate(["n.json", "MANIFEST.json", "n.json"]):
         damage(tmp_path, id, name)
-    with pytest.raises(CheckpointError, match="no good checkpoint is left") as caught:
+    with pytest.raises(CheckpointError) as caught:
         Store(tmp_path).newest_good(load)
+    messages.check(caught.value.what)
     for id in range(3):
         assert f"state_{id}.ckpt.corrupt" in str(caught.value)
         assert (tmp_path / f"state_{id}.ckpt.corrupt").is_dir()
@@ -104,15 +110,18 @@ def test_what_is_newer_than_the_tip_is_neither_used_nor_touched(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["n.json", "MANIFEST.json"])
-def test_a_damaged_tip_falls_back_and_never_begins_anew(tmp_path: Path, name: str) -> None:
+def test_a_damaged_tip_falls_back_and_never_begins_anew(
+    tmp_path: Path, name: str, messages: Messages
+) -> None:
     save(tmp_path, None, 0, 1, 2)
     damage(tmp_path, 2, name)
     found, said = Store(tmp_path, tip=2).newest_good(load)
     assert found == 1 and len(said) == 1
     damage(tmp_path, 1, name)
     damage(tmp_path, 0, name)
-    with pytest.raises(CheckpointError, match="no good checkpoint is left"):
+    with pytest.raises(CheckpointError) as refused:
         Store(tmp_path, tip=1).newest_good(load)
+    messages.check(refused.value.what)
 
 
 @pytest.mark.parametrize(
@@ -133,55 +142,61 @@ def test_an_error_of_the_loader_that_is_no_damage_sets_nothing_aside(
     assert checkpoint.ids(tmp_path) == [0]
 
 
-def test_a_newer_roost_s_checkpoint_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_newer_roost_s_checkpoint_is_not_passed_over(tmp_path: Path, messages: Messages) -> None:
     """An older roost must not throw away what a newer one has trained."""
     save(tmp_path, None, 0)
     file = checkpoint.folder_of(tmp_path, 1) / "MANIFEST.json"
     body = msgspec.json.decode(file.read_bytes())
     del body["sha256"]
     file.write_bytes(checkpoint._sealed({**body, "format": 2, "step": "of another type"}))
-    with pytest.raises(CheckpointError, match=r"state_1\.ckpt: it has format 2.*update roost") as caught:
+    with pytest.raises(CheckpointError) as caught:
         Store(tmp_path).newest_good(load)
+    messages.check(caught.value.what)
+    assert "state_1.ckpt" in str(caught.value)
     assert not isinstance(caught.value, Damaged)
     assert checkpoint.ids(tmp_path) == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "facts"),
     [
-        ({"$": "from the future"}, r"unknown kind 'from the future'.*newer roost"),
-        ({"$": "torch.dtype", "value": "float3"}, r"no dtype 'float3'.*newer torch"),
+        ({"$": "from the future"}, ["'from the future'"]),
+        ({"$": "torch.dtype", "value": "float3"}, ["'float3'"]),
     ],
 )
 def test_a_state_for_a_newer_roost_or_torch_is_not_passed_over(
-    tmp_path: Path, state: Any, said: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state: Any, facts: list[str], monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     save(tmp_path, None)
     with monkeypatch.context() as patch:
         patch.setattr("roost.base.tree.pack", lambda *_, **__: (state, {}))
         checkpoint.write(tmp_path, {"n": 0}, Info(id=1, step=1, epoch=0, batch=0, parent=0, line=[(0, 1)]))
-    with pytest.raises(CheckpointError, match=rf"state_1\.ckpt: n cannot be read: .*{said}"):
+    with pytest.raises(CheckpointError) as refused:
         Store(tmp_path).newest_good(checkpoint.read)
+    messages.check(refused.value.what)
+    assert all(fact in str(refused.value) for fact in ("state_1.ckpt", *facts))
     assert checkpoint.ids(tmp_path) == [0, 1]
 
 
-def test_path_names_what_there_is(tmp_path: Path) -> None:
+def test_path_names_what_there_is(tmp_path: Path, messages: Messages) -> None:
     save(tmp_path, None, 0)
     assert Store(tmp_path).path(1).name == "state_1.ckpt"
-    with pytest.raises(NotFound, match="no checkpoint 7; there are: 0, 1"):
+    with pytest.raises(NotFound) as refused:
         Store(tmp_path).path(7)
+    messages.check(refused.value.what)
+    assert "7" in refused.value.message and "0, 1" in refused.value.message
 
 
-def test_when_all_were_set_aside_it_refuses_the_second_time_too(tmp_path: Path) -> None:
+def test_when_all_were_set_aside_it_refuses_the_second_time_too(tmp_path: Path, messages: Messages) -> None:
     """A run that is asked again must not begin at step 0 as if nothing had been."""
     (tmp_path / "state_3.ckpt.corrupt").mkdir()
-    with pytest.raises(
-        CheckpointError, match=r"no good checkpoint is left: state_3.ckpt.corrupt.*start anew"
-    ):
+    with pytest.raises(CheckpointError) as refused:
         Store(tmp_path).newest_good(checkpoint.verify)
+    messages.check(refused.value.what)
+    assert "state_3.ckpt.corrupt" in str(refused.value)
 
 
-def test_whoever_only_looks_changes_nothing(tmp_path: Path) -> None:
+def test_whoever_only_looks_changes_nothing(tmp_path: Path, messages: Messages) -> None:
     save(tmp_path, None, 0, 1, 2)
     damage(tmp_path, 3, "MANIFEST.json")
     damage(tmp_path, 2)
@@ -190,22 +205,24 @@ def test_whoever_only_looks_changes_nothing(tmp_path: Path) -> None:
         found, said = Store(tmp_path).newest_readable(load)
         assert found == 1
         assert [line.partition(":")[0] for line in said] == ["state_3.ckpt", "state_2.ckpt"]
-        assert all(line.endswith("passed over, the one before it is tried") for line in said)
+        messages.check("\n".join(said))
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert Store(tmp_path, tip=0).newest_readable(load) == (0, [])
 
 
-def test_none_that_is_good_is_an_error_for_whoever_looks_too(tmp_path: Path) -> None:
+def test_none_that_is_good_is_an_error_for_whoever_looks_too(tmp_path: Path, messages: Messages) -> None:
     assert Store(tmp_path).newest_readable(load) == (None, [])
     save(tmp_path, None)
     damage(tmp_path, 0)
-    with pytest.raises(
-        CheckpointError, match=r"no good checkpoint is left: state_0\.ckpt: n\.json is damaged"
-    ):
+    with pytest.raises(CheckpointError) as refused:
         Store(tmp_path).newest_readable(load)
+    messages.check(refused.value.what)
+    assert all(fact in str(refused.value) for fact in ("state_0.ckpt", "n.json"))
     checkpoint.set_aside(checkpoint.folder_of(tmp_path, 0))
-    with pytest.raises(CheckpointError, match=r"no good checkpoint is left: state_0\.ckpt\.corrupt"):
+    with pytest.raises(CheckpointError) as refused:
         Store(tmp_path).newest_readable(load)
+    messages.check(refused.value.what)
+    assert "state_0.ckpt.corrupt" in str(refused.value)
 
 
 def test_what_its_run_removes_meanwhile_gives_way_to_the_newer_one(tmp_path: Path) -> None:
@@ -223,7 +240,7 @@ def test_what_its_run_removes_meanwhile_gives_way_to_the_newer_one(tmp_path: Pat
     assert Store(tmp_path).newest_readable(overtaken) == (2, [])
 
 
-def test_a_checkpoint_by_its_step(tmp_path: Path) -> None:
+def test_a_checkpoint_by_its_step(tmp_path: Path, messages: Messages) -> None:
     save(tmp_path, None, 0, 1)
     made = Store(tmp_path)
     assert made.at_step(1).id == 1
@@ -233,13 +250,17 @@ def test_a_checkpoint_by_its_step(tmp_path: Path) -> None:
     assert Store(tmp_path, tip=2).at_step(1).id == 1
     assert made.at_step(2).id == 2, "of another line, where this one has none"
     damage(tmp_path, 2, "MANIFEST.json")
-    with pytest.raises(NotFound, match=r"step 2; there are: step 1, 0; damaged: state_2\.ckpt"):
+    with pytest.raises(NotFound) as refused:
         made.at_step(2)
+    messages.check(refused.value.what)
+    assert "1, 0" in str(refused.value) and "state_2.ckpt" in str(refused.value)
     (tmp_path / "none").mkdir()
-    with pytest.raises(NotFound, match="there are: none"):
+    with pytest.raises(NotFound) as refused:
         Store(tmp_path / "none").at_step(0)
+    messages.check(refused.value.what)
 
 
-def test_many_steps_are_not_all_named(tmp_path: Path) -> None:
+def test_many_steps_are_not_all_named(tmp_path: Path, messages: Messages) -> None:
     found = [Info(id=id, step=id, epoch=0, batch=0) for id in range(30)]
-    assert store.steps(found) == f"step {', '.join(map(str, range(29, 9, -1)))} and 10 before"
+    messages.check(store.steps(found))
+    assert re.findall(r"\d+", store.steps(found)) == [*map(str, range(29, 9, -1)), "10"]
