@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
+from tests.messages import Messages
 
 Operation = tuple[str, str]
 
@@ -124,13 +125,14 @@ def test_a_commit_that_fails_is_taken_back(tmp_path: Path, number: int) -> None:
     assert _fds() == fds
 
 
-def test_a_commit_never_overwrites(tmp_path: Path) -> None:
+def test_a_commit_never_overwrites(tmp_path: Path, messages: Messages) -> None:
     for occupy in (Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")):
         final = tmp_path / f"a{len(_names(tmp_path))}"
         occupy(final)
         staging = durable.make_staging_folder(final)
-        with pytest.raises(FileExistsError, match="never overwritten"):
+        with pytest.raises(FileExistsError) as refused:
             durable.commit_folder(staging, final)
+        messages.check(refused.value)
         assert staging.is_dir()
 
 
@@ -290,9 +292,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_with_the_numbers(tmp_path: Pat
     found = os.statvfs(tmp_path)
     free = found.f_bavail * found.f_frsize
     durable.require_space(tmp_path, 1)
-    with pytest.raises(
-        OSError, match=rf"{2 * free:,} bytes are to be written and [\d,]+ kept, and [\d,]+ are free"
-    ) as failed:
+    with pytest.raises(OSError, match=rf"{2 * free:,}\b.*[\d,]+.*[\d,]+") as failed:
         durable.require_space(tmp_path, 2 * free)
     assert failed.value.errno == errno.ENOSPC
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from roost.base import frames
 from roost.base.frames import Own
 from roost.base.raised import raised
+from tests.messages import Messages
 
 
 def module(folder: Path, code: str, name: str = "net.py") -> ModuleType:
@@ -52,23 +54,24 @@ def test_own_lines_with_code_and_the_others_as_a_count(tmp_path: Path) -> None:
     net = module(tmp_path, code, "Model/net.py").Net()
     first, second, third, *rest = [told(tmp_path, net, torch.ones(2, 2))[n] for n in (0, 2, 4, 5)]
     assert (first, second) == ("  Model/net.py:4 in forward", "  Model/net.py:6 in inner")
-    assert third.startswith("  … ") and third.endswith(" of torch …")
+    assert third.startswith("  … ") and " torch" in third
     assert rest == ["ValueError: no such is not a valid value for reduction"]
 
 
-def test_foreign_code_between_own_lines_is_counted(tmp_path: Path) -> None:
+def test_foreign_code_between_own_lines_is_counted(tmp_path: Path, messages: Messages) -> None:
     net = module(tmp_path, "import json\ndef f():\n    json.dumps(1, cls=C)\n\n"
                  "class C(json.JSONEncoder):\n    def encode(self, o):\n        return super().encode({1})\n"
                  "    def default(self, o):\n        raise ValueError('x')\n")  # fmt: skip
     shown = told(tmp_path, net.f)
-    assert shown[0] == "  net.py:3 in f" and shown[2] == "  … 1 frame of Python …"
+    messages.check(shown[2])
+    assert shown[0] == "  net.py:3 in f" and shown[2].startswith("  … 1 ") and "Python" in shown[2]
     assert shown[3:5] == ["  net.py:7 in encode", "    return super().encode({1})"]
-    assert shown[5].endswith(" of Python …") and shown[6] == "  net.py:9 in default"
+    assert shown[5].startswith("  … ") and "Python" in shown[5] and shown[6] == "  net.py:9 in default"
 
 
 def test_without_an_own_line(tmp_path: Path) -> None:
     shown = told(tmp_path, json.loads, "{")
-    assert "no line of the project" in shown[0] and "of Python" in shown[0]
+    assert "Python" in shown[0] and "test_frames" in shown[0]
     assert shown[1].startswith("json.decoder.JSONDecodeError: Expecting property name")
 
 
@@ -111,14 +114,14 @@ def test_a_recursion_is_one_entry(tmp_path: Path) -> None:
     net = module(tmp_path, "def f(n):\n    return f(n + 1)\n")
     shown = told(tmp_path, net.f, 0)
     assert shown[:2] == ["  net.py:2 in f", "    return f(n + 1)"]
-    assert shown[2].startswith("    … and ") and shown[2].endswith(" times more …")
+    assert re.fullmatch(r"    … \D*\d+\D* …", shown[2])
     assert shown[3].startswith("RecursionError: maximum recursion depth exceeded") and len(shown) == 4
 
 
 def test_a_recursion_of_two_is_capped(tmp_path: Path) -> None:
     net = module(tmp_path, "def f(n):\n    return g(n + 1)\ndef g(n):\n    return f(n + 1)\n")
     shown = told(tmp_path, net.f, 0)
-    assert len(shown) < 50 and any(line.endswith(" lines more …") for line in shown)
+    assert len(shown) < 50 and any(re.fullmatch(r"\s*… \D*\d+\D* …", line) for line in shown)
     assert shown[-1].startswith("RecursionError")
 
 
@@ -149,14 +152,15 @@ def test_groups_show_each_of_theirs(tmp_path: Path) -> None:
     assert "    net.py:5 in f" in shown and "  ValueError: a" in shown and shown[-1] == "  TypeError: b"
 
 
-def test_a_huge_message_and_one_of_many_lines_are_cut() -> None:
+def test_a_huge_message_and_one_of_many_lines_are_cut(messages: Messages) -> None:
     own = Own([])
     (line,) = frames.lines(raised(ValueError("x" * 10**6)), own)
     assert len(line) < 500
     shown = list(frames.lines(raised(ValueError("\n".join(map(str, range(100))))), own))
-    assert len(shown) == 13 and shown[-1] == "… 88 more lines of text …"
+    messages.check(shown[-1])
+    assert len(shown) == 13 and shown[-1].startswith("… 88 ")
     shown = list(frames.lines(raised(ValueError("a\nb")), own, briefly=True))
-    assert shown == ["ValueError: a", "… 1 more line of text …"]
+    assert shown[0] == "ValueError: a" and shown[1].startswith("… 1 ") and len(shown) == 2
 
 
 def test_nothing_gets_at_the_terminal() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError, NotFound, RoostError
 from roost.base.reading import MAX_BYTES, Location, parse_scalar, read
+from tests.messages import Messages
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:
@@ -119,14 +120,16 @@ def test_core_tags(tmp_path: Path) -> None:
         ("a: 1\nb: !!binary aGk=\n", "!!binary"),
     ],
 )
-def test_other_tags_are_refused(tmp_path: Path, text: str, tag: str) -> None:
+def test_other_tags_are_refused(tmp_path: Path, text: str, tag: str, messages: Messages) -> None:
     message = refusal(tmp_path, text)
-    assert f"the tag {tag} is not accepted (at config.yaml:2)" in message
-    assert "To mend it" in message
+    assert f" {tag} " in message and "config.yaml:2" in message
+    messages.check(message)
 
 
-def test_a_core_tag_must_fit(tmp_path: Path) -> None:
-    assert "the tag !!int does not fit; received 'x' (at config.yaml:1)" in refusal(tmp_path, "a: !!int x")
+def test_a_core_tag_must_fit(tmp_path: Path, messages: Messages) -> None:
+    message = refusal(tmp_path, "a: !!int x")
+    messages.check(message)
+    assert "config.yaml:1" in message and "'x'" in message
 
 
 YAML = """\
@@ -186,7 +189,7 @@ def test_a_file_can_be_shown_by_another_name(tmp_path: Path) -> None:
     assert str(Location(tmp_path / "x.yaml", 3)) == "x.yaml:3"
 
 
-def test_merge_keys(tmp_path: Path) -> None:
+def test_merge_keys(tmp_path: Path, messages: Messages) -> None:
     text = (
         "base: &b {x: 1, y: {z: 1}}\nother: &o {x: 5, w: 6}\none:\n  x: 2\n  <<: *b\ntwo:\n  <<: [*b, *o]\n"
     )
@@ -195,51 +198,72 @@ def test_merge_keys(tmp_path: Path) -> None:
     assert located.values["two"] == {"x": 1, "y": {"z": 1}, "w": 6}
     assert str(located.where(("one", "x"))) == "config.yaml:4"
     assert str(located.where(("one", "y", "z"))) == "config.yaml:5"
-    assert "`<<` can only take in mappings (at config.yaml:1)" in refusal(tmp_path, "<<: 3\n")
+    message = refusal(tmp_path, "<<: 3\n")
+    messages.check(message)
+    assert "`<<`" in message and "config.yaml:1" in message
 
 
-def test_duplicate_keys_are_refused_with_both_lines(tmp_path: Path) -> None:
-    expected = "the key 'a' stands here a second time, first at config.{0}:2 (at config.{0}:4)"
-    assert expected.format("yaml") in refusal(tmp_path, "x:\n  a: 1\n  b: 1\n  a: 2\n")
-    assert expected.format("json") in refusal(tmp_path, '{"x":\n{"a": 1,\n"b": 1,\n"a": 2}}', "config.json")
-    assert "second time" in refusal(tmp_path, "1: a\n'1': b\n")
-    assert "the key '<<'" in refusal(tmp_path, "a: &a {}\nb:\n  <<: *a\n  <<: *a\n")
+def test_duplicate_keys_are_refused_with_both_lines(tmp_path: Path, messages: Messages) -> None:
+    message = refusal(tmp_path, "x:\n  a: 1\n  b: 1\n  a: 2\n")
+    messages.check(message)
+    assert all(fact in message for fact in ("'a'", "config.yaml:2", "config.yaml:4"))
+    message = refusal(tmp_path, '{"x":\n{"a": 1,\n"b": 1,\n"a": 2}}', "config.json")
+    messages.check(message)
+    assert all(fact in message for fact in ("'a'", "config.json:2", "config.json:4"))
+    messages.check(refusal(tmp_path, "1: a\n'1': b\n"))
+    message = refusal(tmp_path, "a: &a {}\nb:\n  <<: *a\n  <<: *a\n")
+    messages.check(message)
+    assert "'<<'" in message
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_json_refuses_what_is_no_number(tmp_path: Path, number: str) -> None:
+def test_json_refuses_what_is_no_number(tmp_path: Path, number: str, messages: Messages) -> None:
     message = refusal(tmp_path, f'{{"a":\n [1, {number}]}}', "config.json")
-    assert f"{number} is no number (at config.json:2)" in message
+    messages.check(message)
+    assert number in message and "config.json:2" in message
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "text", "facts"),
     [
-        ("config.yaml", "a: [1, 2\nb: 3\n", r"this is not YAML: .*config.yaml:[23]\)"),
-        ("config.yaml", "a: 'x\n", r"this is not YAML: .*quoted scalar.*config.yaml:"),
-        ("config.yaml", "a: \x00\n", r"this is not YAML: .*config.yaml:1"),
-        ("config.yaml", "a: 1e999\n", r"1e999 is too large for a number \(at config.yaml:1\)"),
-        ("config.yaml", "a: 1\nb: " + "9" * 5000, r"a number cannot be read.*config.yaml:2"),
-        ("config.yaml", "a: *b\n", r"the anchor &b is not known here \(at config.yaml:1\)"),
-        ("config.yaml", "a: &a [*a]\n", r"the anchor &a is not known here \(at config.yaml:1\)"),
-        ("config.yaml", "? [a]\n: 1\n", r"a key is not a text \(at config.yaml:1\)"),
-        ("config.yaml", "a: &x b\n*x : 1\n", r"a key is not a text \(at config.yaml:2\)"),
-        ("config.yaml", "a: 1\n---\nb: 1\n", r"a second document begins \(at config.yaml:2\)"),
-        ("config.yaml", "- a\n", r"holds a list at its top \(at config.yaml:1\)"),
-        ("config.yaml", "text", r"holds a str at its top"),
-        ("config.yaml", "", r"config.yaml holds nothing"),
-        ("config.yaml", "# nothing\n", r"config.yaml holds nothing"),
-        ("config.json", "", r"this is not JSON: Expecting value \(at config.json:1\)"),
-        ("config.json", '{"a": 1,\n}', r"this is not JSON: .*config.json:[12]\)"),
-        ("config.json", "[1]", r"holds a list at its top"),
-        ("config.json", '{"a": ' + "9" * 5000 + "}", r"a value cannot be read"),
-        ("config.json", r'{"a": "\ud800"}', r"a value cannot be read"),
-        ("config.toml", "a = 1\n", r"config.toml is no kind of config file.*\.yaml, \.yml or \.json"),
-        ("config.yaml", b"a: 1\nb: \xff\n", r"config.yaml is not UTF-8 \(at config.yaml:2\)"),
+        ("config.yaml", "a: 1e999\n", ["1e999", "config.yaml:1"]),
+        ("config.yaml", "a: *b\n", ["config.yaml:1"]),
+        ("config.yaml", "a: &a [*a]\n", ["config.yaml:1"]),
+        ("config.yaml", "? [a]\n: 1\n", ["config.yaml:1"]),
+        ("config.yaml", "a: &x b\n*x : 1\n", ["config.yaml:2"]),
+        ("config.yaml", "a: 1\n---\nb: 1\n", ["config.yaml:2"]),
+        ("config.yaml", "- a\n", ["config.yaml:1"]),
+        ("config.yaml", "text", []),
+        ("config.yaml", "", ["config.yaml"]),
+        ("config.yaml", "# nothing\n", ["config.yaml"]),
+        ("config.json", "[1]", []),
+        ("config.toml", "a = 1\n", [".yaml", ".yml", ".json"]),
+        ("config.yaml", b"a: 1\nb: \xff\n", ["UTF-8", "config.yaml:2"]),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
-    assert re.search(message, refusal(tmp_path, text, name), re.DOTALL)
+def test_bad_files(
+    tmp_path: Path, name: str, text: str | bytes, facts: list[str], messages: Messages
+) -> None:
+    message = refusal(tmp_path, text, name)
+    messages.check(message)
+    assert name in message and all(fact in message for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "facts"),
+    [
+        ("config.yaml", "a: [1, 2\nb: 3\n", r"YAML.*config\.yaml:[23]\)"),
+        ("config.yaml", "a: 'x\n", r"YAML.*quoted scalar.*config\.yaml:"),
+        ("config.yaml", "a: \x00\n", r"YAML.*config\.yaml:1"),
+        ("config.yaml", "a: 1\nb: " + "9" * 5000, r"4300.*config\.yaml:2"),
+        ("config.json", "", r"JSON: Expecting value.*config\.json:1\)"),
+        ("config.json", '{"a": 1,\n}', r"JSON.*config\.json:[12]\)"),
+        ("config.json", '{"a": ' + "9" * 5000 + "}", r"4300.*config\.json:1"),
+        ("config.json", r'{"a": "\ud800"}', r"surrogates not allowed.*config\.json:1"),
+    ],
+)
+def test_bad_files_in_the_words_of_the_library(tmp_path: Path, name: str, text: str, facts: str) -> None:
+    assert re.search(facts, refusal(tmp_path, text, name), re.DOTALL)
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path) -> None:
@@ -251,10 +275,12 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.yaml", "config.json"])
 @pytest.mark.parametrize("depth", [65, 1_000, 500_000])
-def test_depth_is_limited(tmp_path: Path, name: str, depth: int) -> None:
+def test_depth_is_limited(tmp_path: Path, name: str, depth: int, messages: Messages) -> None:
     # `depth` mappings and lists, the outermost mapping included.
     text = '{"a": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
-    assert "nested deeper than 64 levels" in refusal(tmp_path, text, name)
+    message = refusal(tmp_path, text, name)
+    messages.check(message)
+    assert "64" in message
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "config.json"])
@@ -263,35 +289,45 @@ def test_depth_64_is_fine(tmp_path: Path, name: str) -> None:
     assert read(write(tmp_path, name, text)).values == json.loads(text)
 
 
-def test_aliases_cannot_multiply(tmp_path: Path) -> None:
+def test_aliases_cannot_multiply(tmp_path: Path, messages: Messages) -> None:
     bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 10)}]\n" for i in range(9)
     )
-    assert "more than 1000000 values, those that aliases repeat counted each time" in refusal(tmp_path, bomb)
+    message = refusal(tmp_path, bomb)
+    messages.check(message)
+    assert "1000000" in message
 
 
-def test_aliases_cannot_nest(tmp_path: Path) -> None:
+def test_aliases_cannot_nest(tmp_path: Path, messages: Messages) -> None:
     chain = "a0: &a0 []\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200))
-    assert "nested deeper than 64 levels (at config.yaml:6" in refusal(tmp_path, chain)
+    message = refusal(tmp_path, chain)
+    messages.check(message)
+    assert "64" in message and "config.yaml:6" in message
 
 
-def test_size_is_limited(tmp_path: Path) -> None:
-    assert "is larger than 10 MiB" in refusal(tmp_path, b"#" * (MAX_BYTES + 1))
+def test_size_is_limited(tmp_path: Path, messages: Messages) -> None:
+    message = refusal(tmp_path, b"#" * (MAX_BYTES + 1))
+    messages.check(message)
+    assert "10 MiB" in message
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no file") as caught:
+def test_what_is_no_file(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as caught:
         read(tmp_path / "none.yaml")
+    messages.check(caught.value)
     assert caught.value.exit_code == 3
     (tmp_path / "folder.yaml").mkdir()
     os.mkfifo(tmp_path / "fifo.yaml")
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
     for name in ("folder", "fifo", "zero"):
-        with pytest.raises(ConfigError, match=f"{name}.yaml is not a file"):
+        with pytest.raises(ConfigError) as refused:
             read(tmp_path / f"{name}.yaml")
+        messages.check(refused.value)
+        assert f"{name}.yaml" in str(refused.value)
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
-    with pytest.raises(RoostError, match="cannot be read"):
+    with pytest.raises(RoostError) as unreadable:
         read(tmp_path / "loop.yaml")
+    messages.check(unreadable.value)
 
 
 @pytest.mark.parametrize(
@@ -329,9 +365,11 @@ def test_bad_values_of_the_command_line(text: str) -> None:
         parse_scalar(text)
 
 
-def test_a_value_that_is_no_text_at_all() -> None:
-    with pytest.raises(ConfigError, match="this is not YAML"):
+def test_a_value_that_is_no_text_at_all(messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         parse_scalar("[\udcff]")
+    messages.check(refused.value)
+    assert "YAML" in str(refused.value)
 
 
 leaves = (

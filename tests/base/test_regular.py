@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.base import regular
+from tests.messages import Messages
 
 
 def test_a_plain_file_is_read_whole(tmp_path: Path) -> None:
@@ -62,23 +63,28 @@ def test_a_process_that_is_forked_does_not_change_what_was_read(tmp_path: Path) 
     assert done.stdout.split() == ["3", "0"], done.stderr
 
 
-def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, messages: Messages) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(OSError, match="1099511627776 bytes, more than 10"):
+    with pytest.raises(OSError) as failed:
         regular.read(path, at_most=10)
-    with pytest.raises(OSError, match="1099511627776 bytes, more than 10"):
+    messages.check(failed.value)
+    assert "1099511627776 bytes" in str(failed.value)
+    with pytest.raises(OSError) as failed:
         regular.read_hashed(path, at_most=10)
+    messages.check(failed.value)
+    assert "1099511627776 bytes" in str(failed.value)
 
 
-def test_what_is_no_file_is_refused_and_nothing_hangs(tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_and_nothing_hangs(tmp_path: Path, messages: Messages) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/dev/zero")
     for read in (regular.read, regular.read_hashed, regular.sha256):
         for name in ("fifo", "link", "."):
-            with pytest.raises(OSError, match="no plain file"):
+            with pytest.raises(OSError) as failed:
                 read(tmp_path / name)
+            messages.check(failed.value)
         with pytest.raises(FileNotFoundError):
             read(tmp_path / "missing")
 

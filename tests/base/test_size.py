@@ -4,6 +4,7 @@ import pytest
 
 from roost.base.errors import UsageError
 from roost.base.size import memory, parse_memory, size
+from tests.messages import Messages
 
 
 @pytest.mark.parametrize(
@@ -40,14 +41,21 @@ def test_memory_is_read(text: str, mb: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0", "0.1", "-5", "lots", "5TB", "5B", "5iB", "1e3", "inf", "9" * 12, "GB"]
 )
-def test_what_is_no_memory(text: str) -> None:
-    with pytest.raises(UsageError, match="-m: is no memory; received"):
+def test_what_is_no_memory(text: str, messages: Messages) -> None:
+    with pytest.raises(UsageError) as refused:
         parse_memory(text, setting="-m")
+    messages.check(refused.value)
+    assert refused.value.setting == "-m"
 
 
-def test_gigabytes_are_not_taken_for_megabytes() -> None:
-    with pytest.raises(UsageError, match=r"-m: is 20 MB, .*received '20'.*write 20GB if"):
+def test_gigabytes_are_not_taken_for_megabytes(messages: Messages) -> None:
+    with pytest.raises(UsageError) as refused:
         parse_memory("20", setting="-m", least_mb=64)
-    with pytest.raises(UsageError, match="To mend it: 64 MB are the least"):
+    messages.check(refused.value)
+    assert refused.value.setting == "-m"
+    assert all(fact in str(refused.value) for fact in ("20 MB", "'20'", "20GB"))
+    with pytest.raises(UsageError) as refused:
         parse_memory("20MB", setting="-m", least_mb=64)
+    messages.check(refused.value)
+    assert refused.value.setting == "-m" and "64 MB" in str(refused.value)
     assert parse_memory("64", setting="-m", least_mb=64) == 64

@@ -23,6 +23,7 @@ from torch import nn
 
 from roost.base import tensors, tree
 from roost.base.errors import CheckpointError
+from tests.messages import Messages
 
 
 def through_a_file(value: Any, *, to: str = "torch") -> Any:
@@ -166,15 +167,17 @@ def test_deep_nests_come_back(depth: int, wrap: Any) -> None:
     assert skeletons and repr(skeletons[0]) == repr(value)
 
 
-def test_a_nest_without_end_is_an_error() -> None:
+def test_a_nest_without_end_is_an_error(messages: Messages) -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(CheckpointError, match="nested"):
+    with pytest.raises(CheckpointError) as refused:
         tree.pack({"a": endless})
+    messages.check(refused.value)
     circle: dict[Any, Any] = {}
     circle[1] = (circle,)
-    with pytest.raises(CheckpointError, match="nested"):
+    with pytest.raises(CheckpointError) as refused:
         tree.pack(circle)
+    messages.check(refused.value)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------
@@ -465,15 +468,17 @@ def test_random_states_come_back() -> None:
 @pytest.mark.parametrize(
     "value", [len, lambda: 0, object(), Tied, sys, iter([]), range(3), slice(1), 1j.__class__]
 )
-def test_an_object_is_refused_with_its_place(value: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"at 'model\.layers\.1\.odd', which is neither") as caught:
+def test_an_object_is_refused_with_its_place(value: Any, messages: Messages) -> None:
+    with pytest.raises(CheckpointError) as caught:
         tree.pack({"model": {"layers": [0, {"odd": value}]}})
+    messages.check(caught.value)
+    assert "'model.layers.1.odd'" in str(caught.value)
     assert type(value).__qualname__ in str(caught.value)
     assert "state_dict()" in str(caught.value)
 
 
 def test_an_open_file_and_a_key_that_is_an_object_are_refused(tmp_path: Path) -> None:
-    with (tmp_path / "a").open("w") as file, pytest.raises(CheckpointError, match="TextIOWrapper at 'log'"):
+    with (tmp_path / "a").open("w") as file, pytest.raises(CheckpointError, match=r"TextIOWrapper.*'log'"):
         tree.pack({"log": file})
     with pytest.raises(CheckpointError, match="key0"):
         tree.pack({"a": {object(): 1}})
@@ -557,12 +562,14 @@ def test_a_hostile_skeleton_is_an_error(skeleton: Any, to: Any) -> None:
 
 @pytest.mark.parametrize("depth", [500, 50_000])
 @pytest.mark.parametrize("wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: {"$": "tuple", "items": [v]}])
-def test_a_skeleton_without_end_is_an_error(depth: int, wrap: Any) -> None:
+def test_a_skeleton_without_end_is_an_error(depth: int, wrap: Any, messages: Messages) -> None:
     skeleton: Any = 1
     for _ in range(depth):
         skeleton = wrap(skeleton)
-    with pytest.raises(CheckpointError, match="nested deeper than 200"):
+    with pytest.raises(CheckpointError) as refused:
         tree.unpack(skeleton, {}, to="numpy")
+    messages.check(refused.value)
+    assert "200" in str(refused.value)
 
 
 @pytest.mark.parametrize(
