@@ -184,7 +184,7 @@ def test_with_nobody_who_waits_an_error_is_for_stderr(
     with open(os.devnull, "wb") as null:  # as a keeper gives it to one that it has started anew
         for fd in (None, null.fileno()):
             assert background.Starter(fd).failed(refused) == Refused.exit_code
-            assert capfd.readouterr().err == "roost: is taken. To mend it: wait\n"
+            assert capfd.readouterr().err == f"roost: {refused}\n"
 
 
 @pytest.mark.usefixtures("files")
