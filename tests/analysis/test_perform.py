@@ -16,6 +16,7 @@ from roost.base.errors import CheckpointError
 from roost.package import checkpoint
 from roost.package.package import Package
 from roost.project.inside import inside
+from tests.messages import Messages
 from tests.project.projects import DATASET
 from tests.project.trained import trained
 
@@ -80,7 +81,7 @@ def test_twice_the_same(tmp_path: Path) -> None:
 
 
 def test_a_damaged_newest_one_is_passed_over_aloud(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     package = trained(tmp_path)
     file = checkpoint.folder_of(package.checkpoints, 2) / "model.safetensors"
@@ -89,7 +90,8 @@ def test_a_damaged_newest_one_is_passed_over_aloud(
     value, result = done(package, lambda self: self.checkpoint.id)
     assert value == 1 and result["checkpoint"]["id"] == 1
     said = capsys.readouterr().out
-    assert said.startswith("state_2.ckpt: model.safetensors has") and said.count("\n") == 1
+    assert said.startswith("state_2.ckpt: model.safetensors ") and said.count("\n") == 1
+    messages.check(said)
     assert state_of(package) == before, "nothing is set aside"
     error, result = done(package, lambda self: None, checkpoint=2)
     assert isinstance(error, CheckpointError) and "state_2.ckpt" in result["error"]["message"]

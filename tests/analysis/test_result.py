@@ -11,9 +11,10 @@ from roost.analysis import folder, result
 from roost.analysis.files import Files
 from roost.base.frames import Own
 from roost.package.checkpoint import Info
+from tests.messages import Messages
 
 
-def test_is_strict_json_with_everything_in_it(tmp_path: Path) -> None:
+def test_is_strict_json_with_everything_in_it(tmp_path: Path, messages: Messages) -> None:
     files = Files(tmp_path)
     files.write("note", "txt", b"x")
     info = Info(id=3, step=30, epoch=2, batch=0)
@@ -36,7 +37,9 @@ def test_is_strict_json_with_everything_in_it(tmp_path: Path) -> None:
     assert found["saved"] == ["note.txt", "value.map.npy"]
     assert found["value"]["loss"] is None and found["nonfinite"] == {"value.loss": "inf"}
     assert found["value"]["map"] == {"file": "value.map.npy", "shape": [40, 40], "dtype": "float64"}
-    assert found["notes"] == ["value.odd is a object, kept as its repr"]
+    (note,) = found["notes"]
+    assert note.startswith("value.odd ") and "object" in note and "repr" in note
+    messages.check(note)
     assert found["script"] == {"path": "a.py"} and found["error"] is None and found["format"] == 1
 
 

@@ -14,6 +14,7 @@ from roost.base.errors import ConfigError, ContractError
 from roost.package.places import places
 from roost.project import native
 from roost.project.inside import inside
+from tests.messages import Messages
 from tests.project.described import (
     ACCURACY,
     LABEL,
@@ -293,25 +294,27 @@ def test_the_loss_of_an_update_is_the_same_in_each_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "message"),
+    ("section", "setting", "facts"),
     [
         (
             {"inputs": ["batch.image"]},
-            r"runner\.inputs: there is no batch\.image: batch is a list of 2: float32 \(8, 4\), int64 \(8,\)"
-            r"; received 'batch\.image' \(at config\.yaml:4\)",
+            "runner.inputs",
+            r"batch\.image.* 2: float32 \(8, 4\), int64 \(8,\).*'batch\.image' \(at config\.yaml:4\)",
         ),
         (
             {"losses": {"label": {**LABEL, "inputs": ["output.logit", "batch.1"]}}},
-            r"runner\.losses\.label\.inputs: there is no output\.logit: output is a mapping with logits: .*"
-            r"did you mean 'logits'",
+            "runner.losses.label.inputs",
+            r"output\.logit.* logits: .*'logits'",
         ),
         (
             {"losses": {"label": {**LABEL, "inputs": ["output.logits.0", "batch.1"]}}},
-            r"there is no output\.logits\.0: output\.logits is one tensor, float32 \(8, 3\)",
+            "runner.losses.label.inputs",
+            r"output\.logits\.0.* output\.logits .*float32 \(8, 3\)",
         ),
         (
             {"losses": {"label": {**LABEL, "reduction": "none"}}},
-            r"runner\.losses\.label: the loss is no single number; received 'one tensor, float32 \(8,\)'",
+            "runner.losses.label",
+            r"float32 \(8,\)",
         ),
         (
             {
@@ -319,24 +322,28 @@ def test_the_loss_of_an_update_is_the_same_in_each_step(tmp_path: Path) -> None:
                     "hits": {"class": "torch.nn.functional.softmax", "dim": 1, "inputs": "output.logits"}
                 }
             },
-            r"runner\.metrics\.hits: is neither a value per sample nor the batch's mean",
+            "runner.metrics.hits",
+            r"float32 \(8, 3\)",
         ),
         (
             {"metrics": {"f1": {"class": "torchmetrics.classification.MulticlassF1Score", "num_classes": 3}}},
-            r"runner\.metrics\.f1: output is a mapping with logits.* needs tensors with a row",
+            "runner.metrics.f1",
+            "output.* logits",
         ),
         (
             {"losses": {"label": {"class": "torch.nn.CrossEntropyLoss", "inputs": ["output.logits"]}}},
-            r"runner\.losses\.label\.inputs: torch\.nn\.CrossEntropyLoss cannot be called with 1 input: .*"
-            r"its arguments: input, target",
+            "runner.losses.label.inputs",
+            r"torch\.nn\.CrossEntropyLoss .*1 .* input, target",
         ),
         (
             {"inputs": []},
-            r"runner\.inputs: Own\.py:Net cannot be called with 0 inputs: .*config\.yaml",
+            "runner.inputs",
+            r"Own\.py:Net .*0 .*config\.yaml",
         ),
         (
             {"visualize": "Own.py:sizes"},
-            r"runner\.visualize: Own\.py:sizes cannot be called with 2 inputs: too many",
+            "runner.visualize",
+            r"Own\.py:sizes .*2 ",
         ),
         (
             {
@@ -348,46 +355,61 @@ def test_the_loss_of_an_update_is_the_same_in_each_step(tmp_path: Path) -> None:
                     }
                 }
             },
-            r"runner\.metrics\.f1\.in_training: .* is computed over a whole set.*received True",
+            "runner.metrics.f1.in_training",
+            r"MulticlassF1Score.* True",
         ),
         (
             {"losses": {"ring": {"class": "Own.py:ring", "inputs": "output.features", "radios": 2}}},
-            r"runner\.losses\.ring\.radios: Own\.py:ring takes no argument 'radios'.*did you mean 'radius'",
+            "runner.losses.ring.radios",
+            r"Own\.py:ring .*'radios'.*'radius'",
         ),
         (
             {"model": {"class": "Own.py:ring"}, "inputs": ["batch.0"]},
-            r"runner\.model: is no torch\.nn\.Module",
+            "runner.model",
+            r"torch\.nn\.Module",
         ),
         (
             {"model": {"class": "torch.nn.LazyLinear", "out_features": 3}},
-            r"runner\.model: weight, bias have no shape before the first batch",
+            "runner.model",
+            "weight, bias ",
         ),
-        ({"model": {**MODEL, "depth": 3}}, r"runner\.model\.depth: Own\.py:Net takes no argument 'depth'"),
+        ({"model": {**MODEL, "depth": 3}}, "runner.model.depth", r"Own\.py:Net .*'depth'"),
         (
             {"model": {"class": "torch.nn.Linear", "in_features": "4", "out_features": 3}},
-            r"runner\.model\.in_features: expected a whole number; received '4'.*without quotes",
+            "runner.model.in_features",
+            "'4'",
         ),
     ],
 )
-def test_one_clear_error(section: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises((ConfigError, ContractError), match=message):
+def test_one_clear_error(
+    section: dict[str, Any], setting: str, facts: str, tmp_path: Path, messages: Messages
+) -> None:
+    with pytest.raises((ConfigError, ContractError), match=facts) as refused:
         run(tmp_path, runner=described(**section), provenance={"runner.inputs": "config.yaml:4"})
+    assert refused.value.setting == setting
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("section", "message"),
+    ("section", "setting", "facts"),
     [
         (
             {"train": {"class": "roost.Arrays", "arrays": "nowhere.npz"}},
+            "dataset.train.arrays",
             r"No such file or directory: 'nowhere\.npz'",
         ),
         (
             {"train": {**SETS["train"], "shapes": [2, 2]}},
-            r"dataset\.train\.shapes: roost\.Arrays takes no argument 'shapes'.*did you mean 'shape'",
+            "dataset.train.shapes",
+            r"roost\.Arrays .*'shapes'.*'shape'",
         ),
-        ({**SETS, "collate": {"valdi": "Own.py:pair_of"}}, r"collate is for 'valdi'.*did you mean 'valid'"),
+        ({**SETS, "collate": {"valdi": "Own.py:pair_of"}}, None, "'valdi'.*'valid'"),
     ],
 )
-def test_sets_that_cannot_be_made(section: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises((ConfigError, ContractError, FileNotFoundError), match=message):
+def test_sets_that_cannot_be_made(
+    section: dict[str, Any], setting: str | None, facts: str, tmp_path: Path, messages: Messages
+) -> None:
+    with pytest.raises((ConfigError, ContractError), match=facts) as refused:
         run(tmp_path, runner=described(), dataset=section)
+    assert refused.value.setting == setting
+    messages.check(refused.value)

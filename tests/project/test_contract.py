@@ -22,6 +22,7 @@ from roost.train.progress import Progress
 from roost.train.ranks import Ranks
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.team import team
 
 
@@ -74,22 +75,21 @@ def test_the_trainer_is_no_part_of_the_model() -> None:
     "name", ["loss", "evaluate", "build", "update", "log", "forward", "train", "to", "type"]
 )
 @pytest.mark.parametrize(("value", "kind"), [(nn.MSELoss(), "module"), (3, "value"), (lambda: 1, "value")])
-def test_a_method_s_name_assigned_over(name: str, value: Any, kind: str) -> None:
+def test_a_method_s_name_assigned_over(name: str, value: Any, kind: str, messages: Messages) -> None:
     runner = built()
-    with pytest.raises(
-        ContractError, match=rf"self\.{name} is a method.*To mend it: call it self\.{name}_{kind}"
-    ):
+    with pytest.raises(ContractError, match=rf"self\.{name} .*self\.{name}_{kind}") as refused:
         setattr(runner, name, value)
+    if name == "loss":
+        messages.check(refused.value)
     assert name not in runner._modules
 
 
 @pytest.mark.parametrize("name", ["device", "progress"])
-def test_a_property_s_name_assigned_over(name: str) -> None:
+def test_a_property_s_name_assigned_over(name: str, messages: Messages) -> None:
     """nn.Module would take a module in silence, and the property would hide it."""
-    with pytest.raises(
-        ContractError, match=rf"self\.{name} is a property of the Runner.*self\.{name}_module"
-    ):
+    with pytest.raises(ContractError, match=rf"self\.{name} .*self\.{name}_module") as refused:
         setattr(built(), name, nn.Linear(1, 1))
+    messages.check(refused.value)
 
 
 def test_other_names_are_free() -> None:
@@ -99,26 +99,28 @@ def test_other_names_are_free() -> None:
     assert "loss_module" in runner._modules
 
 
-def test_what_is_not_written_says_so() -> None:
+def test_what_is_not_written_says_so(messages: Messages) -> None:
     bare = roost.Runner()
     for call in (bare.build, lambda: bare.loss(None), lambda: bare.predict(None)):
-        with pytest.raises(ContractError, match=r"Runner has no (build|loss|predict)\(\)"):
+        with pytest.raises(ContractError, match=r"Runner.*(build|loss|predict)\(\)") as refused:
             call()
+        messages.check(refused.value)
     with pytest.raises(NotImplementedError):
         bare.optimizers()
-    with pytest.raises(ContractError, match=r"Dataset has no build\(\).*-> roost\.Data"):
+    with pytest.raises(ContractError, match=r"Dataset .*build\(\).*-> roost\.Data") as refused:
         roost.Dataset({}).build()
+    messages.check(refused.value)
     roost.Dataset({}).prepare()
     assert bare.visualize(None) == {} and bare.summarize({}, "valid") == {}
 
 
-def test_evaluate_gives_the_loss_when_it_is_not_written() -> None:
+def test_evaluate_gives_the_loss_when_it_is_not_written(messages: Messages) -> None:
     runner = built()
     batch = [torch.ones(2, 3)]
     assert runner.evaluate(batch).keys() == {"loss"}
-    with pytest.raises(ContractError, match="Runner has no evaluate") as raised:
+    with pytest.raises(ContractError, match=r"Runner .*evaluate\(\)") as raised:
         roost.Runner().evaluate(batch)
-    assert "or give no such set" in str(raised.value.fix)
+    messages.check(raised.value)
 
     class Weighted(Runner):
         def loss(self, batch: Any) -> Mapping[str, Tensor]:
@@ -169,7 +171,7 @@ def test_log_counts_each_call_the_same() -> None:
 
 
 @pytest.mark.parametrize("names", [["loss"], ["other", "accuracy"], ["weight"], ["skipped"]])
-def test_log_refuses_what_loss_returns(names: list[str]) -> None:
+def test_log_refuses_what_loss_returns(names: list[str], messages: Messages) -> None:
     class Twice(Runner):
         def loss(self, batch: Any) -> Mapping[str, Tensor]:
             value = self.net(batch[0]).mean()
@@ -178,18 +180,22 @@ def test_log_refuses_what_loss_returns(names: list[str]) -> None:
 
     runner = Twice()
     runner.build()
-    with pytest.raises(ContractError, match=rf"{names[-1]}.*self\.log|log\({names[-1]}=.*another name"):
+    with pytest.raises(ContractError, match=rf"{names[-1]}.*self\.log|log\({names[-1]}=") as refused:
         trainer(runner).fit()
+    messages.check(refused.value)
 
 
-def test_log_in_evaluate_says_once_that_it_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_in_evaluate_says_once_that_it_is_dropped(
+    capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     runner = built()
     attached = trainer(runner)
     runner.eval()
     runner.log(x=1.0, y=2.0)
     runner.log(x=1.0)
-    said = "self.log(x, y) outside of training is dropped: return it from evaluate()\n"
-    assert capsys.readouterr().out == said
+    said = capsys.readouterr().out
+    assert "self.log(x, y)" in said and "evaluate()" in said and said.count("\n") == 1
+    messages.check(said)
     assert not attached.events
 
 

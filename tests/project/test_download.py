@@ -17,6 +17,7 @@ import pytest
 from roost.base import durable
 from roost.base.errors import RoostError
 from roost.project.download import download
+from tests.messages import Messages
 from tests.mirror import Mirror
 
 DATA = bytes(range(256)) * 1000
@@ -77,8 +78,8 @@ def test_each_failing_mirror_is_told_and_the_next_one_tried(
     assert only(target)
     said = capfd.readouterr().err
     other = hashlib.sha256(DATA[::-1]).hexdigest()
-    assert "404 Not Found" in said and f"another file, 256000 bytes with sha256 {other}" in said
-    assert "ended after 128000 of 256000 bytes" in said and "silent for 0.3 s" in said
+    assert "404 Not Found" in said and f"256000 bytes with sha256 {other}" in said
+    assert "128000 of 256000 bytes" in said and "0.3 s" in said
     assert "stalled: " in said and "Connection refused" in said and "nonnumeric port" in said
 
     target.unlink()
@@ -88,13 +89,14 @@ def test_each_failing_mirror_is_told_and_the_next_one_tried(
     causes, what_to_do = text.splitlines()
     assert causes.count("; ") == len(bad) - 1 and "; 127.0.0.1:9: Connection refused; " in causes
     assert causes.endswith(f"{bad[-1]}: {os.strerror(errno.ENOENT)}")
-    assert what_to_do == "to mend it: Use the small one"
+    assert what_to_do.endswith(": Use the small one")
     assert list(target.parent.iterdir()) == []
 
 
-def test_without_advice_the_error_says_where_to_put_the_file(tmp_path: Path) -> None:
-    with pytest.raises(RoostError, match=rf"put it there: {tmp_path}/a.gz \(sha256 {SHA256}\)"):
+def test_without_advice_the_error_says_where_to_put_the_file(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(RoostError, match=rf"{tmp_path}/a\.gz .*sha256 {SHA256}") as refused:
         download(NOBODY, tmp_path / "a.gz", sha256=SHA256)
+    messages.check(refused.value)
 
 
 def test_what_a_server_writes_is_harmless(
@@ -105,9 +107,10 @@ def test_what_a_server_writes_is_harmless(
     assert "\x1b" not in capfd.readouterr().err
 
 
-def test_a_folder_in_its_place(tmp_path: Path) -> None:
-    with pytest.raises(RoostError, match=r"the target is a folder .*name the file in it"):
+def test_a_folder_in_its_place(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(RoostError, match=str(tmp_path)) as refused:
         download(NOBODY, tmp_path, sha256=SHA256)
+    messages.check(refused.value)
 
 
 def test_megabytes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +132,7 @@ def test_another_file_in_its_place_is_kept_beside_it(
     capfd.readouterr()
     download(mirror.url("good") + "a.gz", target, sha256=SHA256)
     said, aside = capfd.readouterr().err, tmp_path / f"a.gz.{hashlib.sha256(OWN).hexdigest()[:12]}"
-    assert said.count("another checksum") == 1 and aside.name in said
+    assert said.count(aside.name) == 1
     assert target.read_bytes() == DATA and aside.read_bytes() == OWN
 
 
@@ -139,20 +142,21 @@ def test_another_file_in_its_place_is_kept_beside_it(
         (
             "ftp://127.0.0.1/a.gz",
             SHA256,
-            "no URL; received .ftp.*begin it with one of http://, https://, file://",
+            "ftp.*http://, https://, file://",
         ),
-        ("data:,hello", SHA256, "no URL"),
-        ("/tmp/a.gz", SHA256, "no URL"),
-        ([], SHA256, "no mirror"),
-        (NOBODY, SHA256[:-1], "64 hexadecimal"),
-        (NOBODY, "", "64 hexadecimal"),
+        ("data:,hello", SHA256, "data:,hello"),
+        ("/srv/a.gz", SHA256, "/srv/a.gz"),
+        ([], SHA256, "mirror"),
+        (NOBODY, SHA256[:-1], "64"),
+        (NOBODY, "", "64"),
     ],
 )
 def test_what_is_no_address_or_checksum(
-    tmp_path: Path, urls: str | list[str], sha256: str, says: str
+    tmp_path: Path, urls: str | list[str], sha256: str, says: str, messages: Messages
 ) -> None:
-    with pytest.raises(RoostError, match=says):
+    with pytest.raises(RoostError, match=says) as refused:
         download(urls, tmp_path / "new" / "a.gz", sha256=sha256)
+    messages.check(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,6 +13,7 @@ from roost.base.errors import ConfigError, ContractError
 from roost.config import build
 from roost.project import native
 from roost.train.data.sampled import Sampled
+from tests.messages import Messages
 from tests.project.projects import HOOKS, RUNNER, project
 from tests.train.parts import weights
 
@@ -62,11 +63,13 @@ def test_a_wrong_override_is_blamed_on_its_session(tmp_path: Path) -> None:
     package = project(tmp_path, provenance={"data.batch_size": "config.yaml:7"})
     package.new_session({"overrides": []})
     package.new_session({"overrides": ["data.batch_size=0", "save_root=${nothing}"]})
-    with pytest.raises(ConfigError, match=r"save_root: .*\(at command line of session 2\)"):
+    with pytest.raises(ConfigError, match=r"\(at command line of session 2\)") as refused:
         native.resolved(package, "")
+    assert refused.value.setting == "save_root"
     package.new_session({"overrides": ["save_root=runs"]})
-    with pytest.raises(ConfigError, match=r"data\.batch_size: .*\(at command line of session 2\)"):
+    with pytest.raises(ConfigError, match=r"\(at command line of session 2\)") as refused:
         native.resolved(package, "")
+    assert refused.value.setting == "data.batch_size"
 
 
 def test_prepare_comes_before_build(tmp_path: Path) -> None:
@@ -92,24 +95,27 @@ class Runner(roost.Runner):
 @pytest.mark.parametrize(
     ("runner", "message"),
     [
-        (RUNNER_WITHOUT_LOSS, r"Runner has no loss\(\).*def loss\(self, batch\)"),
+        (RUNNER_WITHOUT_LOSS, r"Runner .*loss\(\).*def loss\(self, batch\)"),
         (
             "class Runner: pass",
-            r"^runner: is no roost.Runner; received 'Model/Runner.py:Runner' \(at config.yaml:1\)",
+            r"^runner: .*roost.Runner; .*'Model/Runner.py:Runner' \(at config.yaml:1\)",
         ),
-        ("Runner = 3", r"runner: .*neither a class nor a function"),
-        ("def Runner(): pass", r"is no roost.Runner"),
-        ("class Other: pass", r"Model/Runner.py has no 'Runner'.*it has Other"),
-        (RUNNER.replace("build", "make"), r"Runner has no build\(\)"),
+        ("Runner = 3", "^runner: "),
+        ("def Runner(): pass", r"^runner: .*roost\.Runner"),
+        ("class Other: pass", r"Model/Runner.py .*'Runner'.* Other"),
+        (RUNNER.replace("build", "make"), r"Runner .*build\(\)"),
         (
             RUNNER_WITHOUT_LOSS.replace("self.net = nn.Linear(1, 1)", "pass") + "    def loss(self, b): pass",
-            r"no parameters",
+            "Runner.*parameters",
         ),
     ],
 )
-def test_runners_that_break_the_contract(runner: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises((ContractError, ConfigError), match=message):
+def test_runners_that_break_the_contract(
+    runner: str, message: str, tmp_path: Path, messages: Messages
+) -> None:
+    with pytest.raises((ContractError, ConfigError), match=message) as refused:
         load(tmp_path, runner=runner, provenance={"runner": "config.yaml:1"})
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_runners_that_break_the_contract(runner: str, message: str, tmp_path: Pa
 def test_a_name_assigned_over_in_build(name: str, value: str, kind: str, tmp_path: Path) -> None:
     runner = RUNNER_WITHOUT_LOSS.replace("self.net = nn.Linear(1, 1)", "\n        self.net = nn.Linear(1, 1)")
     runner += f"        self.{name} = {value}\n    def loss(self, batch): return self.net(batch).mean()\n"
-    with pytest.raises(ContractError, match=rf"self\.{name} is a .*call it self\.{name}_{kind}"):
+    with pytest.raises(ContractError, match=rf"self\.{name} .*self\.{name}_{kind}"):
         load(tmp_path, runner=runner)
 
 
@@ -135,17 +141,17 @@ def test_an_error_of_the_project_s_own_passes_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("Hooks.py:NotAHook", r"hooks.0: is no roost.Hook; received 'Hooks.py:NotAHook'"),
-        ("Hooks.py:Missing", r"Hooks.py has no 'Missing'"),
-        ("Nowhere.py:Rules", r"there is no file Nowhere.py"),
+        ("Hooks.py:NotAHook", r"^hooks\.0: .*roost\.Hook.*'Hooks.py:NotAHook'"),
+        ("Hooks.py:Missing", "Hooks.py .*'Missing'"),
+        ("Nowhere.py:Rules", r"Nowhere\.py"),
         (
             "Hooks.py:Needs",
-            r"Needs needs interval, but roost makes it without arguments.*class: Hooks.py:Needs, interval",
+            "Needs .*interval.*class: Hooks.py:Needs, interval",
         ),
-        ("Hooks.py:WrongMethods", r"WrongMethods has no build|is no roost.Hook"),
+        ("Hooks.py:WrongMethods", r"WrongMethods.*build|roost\.Hook"),
     ],
 )
-def test_hooks_that_are_none(path: str, message: str, tmp_path: Path) -> None:
+def test_hooks_that_are_none(path: str, message: str, tmp_path: Path, messages: Messages) -> None:
     code = (
         HOOKS
         + """
@@ -155,8 +161,9 @@ class Needs(roost.Hook):
     def __init__(self, interval, *more, other=3, **rest): pass
 """
     )
-    with pytest.raises((ContractError, ConfigError), match=message):
+    with pytest.raises((ContractError, ConfigError), match=message) as refused:
         load(tmp_path, hooks_code=code, hooks=[path])
+    messages.check(refused.value)
 
 
 # --- what Dataset.build gives ------------------------------------------------------------------------------
@@ -188,48 +195,49 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, r"Dataset.build\(\) must return roost.Data; received 'NoneType'.*roost\.Data\(train="),
-        (SET, r"must return roost.Data; received 'TensorDataset'"),
-        ({"train": SET}, r"received 'dict'"),
-        ((SET, SET), r"received 'tuple'"),
-        (roost.Data(train=None), r"gives no training set"),
-        (roost.Data(train={}), r"gives no training set"),
-        (roost.Data(train={"a": None}), r"gives no training set"),
-        (roost.Data(train={3: SET}), r"the train sets need names without a slash; received 3"),
-        (roost.Data(train=SET, valid={"a/b": SET}), r"the valid sets need names without a slash"),
+        (None, r"Dataset.build\(\) .*roost.Data.*'NoneType'.*roost\.Data\(train="),
+        (SET, r"roost.Data.*'TensorDataset'"),
+        ({"train": SET}, "'dict'"),
+        ((SET, SET), "'tuple'"),
+        (roost.Data(train=None), "training set"),
+        (roost.Data(train={}), "training set"),
+        (roost.Data(train={"a": None}), "training set"),
+        (roost.Data(train={3: SET}), "train .* 3"),
+        (roost.Data(train=SET, valid={"a/b": SET}), "valid .*/"),
         (
             roost.Data(train={"a": SET, "b": Stream()}),
-            r"the train/b set is a Stream, which has no len\(\) or no \[index\], and several training sets",
+            r"train/b .*Stream.*len\(\) .*\[index\]",
         ),
-        (roost.Data(train={"a": DataLoader(SET)}), r"the train/a set is a DataLoader, which has no len"),
-        (roost.Data(train=SET, collate={"tran": list}), r"collate is for 'tran'.*did you mean 'train'"),
-        (roost.Data(train=SET, collate={"valid/x": list}), r"no such set.*it may be for train, valid, test"),
-        (roost.Data(train=TensorDataset), r"the train set is the class TensorDataset itself"),
-        (roost.Data(train=Sized(4.5)), r"len\(\) of the train set \(Sized\) is no number of samples: "),
-        (roost.Data(train=Sized(-1)), r"the len\(\) of the train set"),
+        (roost.Data(train={"a": DataLoader(SET)}), r"train/a .*DataLoader.*len\(\)"),
+        (roost.Data(train=SET, collate={"tran": list}), "collate .*'tran'.*'train'"),
+        (roost.Data(train=SET, collate={"valid/x": list}), "'valid/x'.*train, valid, test"),
+        (roost.Data(train=TensorDataset), "train .*TensorDataset"),
+        (roost.Data(train=Sized(4.5)), r"len\(\) .*train .*\(Sized\)"),
+        (roost.Data(train=Sized(-1)), r"len\(\) .*train .*"),
         (
             roost.Data(train=SET, valid=SET, collate={"x": list}),
-            r"it may be for train, valid, test, predict$",
+            "train, valid, test, predict$",
         ),
-        (roost.Data(train=SET, collate={"train": 3}), r"collate for train is no function; received 3"),
-        (roost.Data(train=SET, collate=3), r"collate is no function; received 3"),
-        (roost.Data(train=SET, valid=[]), r"the valid set is empty"),
-        (roost.Data(train=[]), r"the train set is empty"),
+        (roost.Data(train=SET, collate={"train": 3}), "collate .*train .* 3"),
+        (roost.Data(train=SET, collate=3), "collate .* 3"),
+        (roost.Data(train=SET, valid=[]), "valid "),
+        (roost.Data(train=[]), "train "),
         (
             roost.Data(train=SET, test={"a": SET, "b": TensorDataset(torch.zeros(0))}),
-            r"the test/b set is empty",
+            "test/b ",
         ),
         (
             roost.Data(train=3),
-            r"the train set is a int, which has neither len\(\) and \[index\] nor iter\(\)",
+            r"train .* int.*len\(\) .*\[index\] .*iter\(\)",
         ),
-        (roost.Data(train=SET, test={"x": lambda: SET}), r"the test/x set is a function"),
+        (roost.Data(train=SET, test={"x": lambda: SET}), "test/x .*function"),
     ],
 )
-def test_sets_that_break_the_contract(data: Any, message: str) -> None:
+def test_sets_that_break_the_contract(data: Any, message: str, messages: Messages) -> None:
     with pytest.raises(ContractError, match=message) as caught:
         native.checked(data, roost.Dataset)
-    assert "To mend it: " in str(caught.value)
+    messages.check(caught.value)
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize(

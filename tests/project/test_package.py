@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 import roost
-from roost.base.errors import CheckpointError, ConfigError, NotFound, Refused, UsageError
+from roost.base.errors import CheckpointError, ConfigError, Damaged, NotFound, Refused, UsageError
 from roost.package import checkpoint
+from tests.messages import Messages
 from tests.operations.packages import project
 from tests.project.projects import RUNNER
 from tests.project.trained import trained
@@ -41,7 +42,7 @@ def test_new_from_a_dict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run.path.parent == tmp_path / "out" and run.state() == "new"
     assert run.args == {"lr": 0.5, "data": "/d", "3": [1, 2], "save_root": "out", "deep": {"4": None}}
     assert (run.path / "_desc: a try").is_file()
-    assert run.provenance["lr"] == "given from Python" and run.request["kind"] == "python"
+    assert run.provenance["lr"].endswith("Python") and run.request["kind"] == "python"
 
 
 def test_new_from_a_file_that_includes(tmp_path: Path) -> None:
@@ -54,11 +55,12 @@ def test_new_from_a_file_that_includes(tmp_path: Path) -> None:
     assert roost.Package.new(str(tmp_path / "c.yaml"), copy=False).manifest["files"] == {}
 
 
-def test_new_from_the_config_of_a_project_is_what_run_makes(tmp_path: Path) -> None:
+def test_new_from_the_config_of_a_project_is_what_run_makes(tmp_path: Path, messages: Messages) -> None:
     run = roost.Package.new(project(tmp_path / "p"))
     assert run.request["kind"] == "train" and (run.path / "Model" / "Runner.py").is_file()
-    with pytest.raises(ConfigError, match=r"there is no file Model/No\.py"):
+    with pytest.raises(ConfigError, match=r"Model/No\.py") as refused:
         roost.Package.new(project(tmp_path / "q", runner="Model/No.py:Runner"))
+    messages.check(refused.value)
     assert not (tmp_path / "q" / "runs").exists()
 
 
@@ -70,18 +72,24 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "options", "kind", "message"),
     [
-        ({"checkpoint": {"fats": 1}}, {}, ConfigError, "did you mean 'fast'.*"),
-        ({"model": object()}, {}, ConfigError, r"^model: holds what settings cannot"),
-        ({}, {"name": "a/b"}, UsageError, "^name: is no folder name; received 'a/b'"),
-        ({}, {"description": "..."}, UsageError, "makes no folder name"),
-        ("no.yaml", {}, NotFound, r"there is no file .*no\.yaml"),
+        ({"checkpoint": {"fats": 1}}, {}, ConfigError, "'fast'"),
+        ({"model": object()}, {}, ConfigError, "^model: "),
+        ({}, {"name": "a/b"}, UsageError, "^name: .*'a/b'"),
+        ({}, {"description": "..."}, UsageError, r"'\.\.\.'"),
+        ("no.yaml", {}, NotFound, r"no\.yaml"),
     ],
 )
 def test_what_new_refuses(
-    tmp_path: Path, given: Any, options: dict[str, Any], kind: type[Exception], message: str
+    tmp_path: Path,
+    given: Any,
+    options: dict[str, Any],
+    kind: type[Exception],
+    message: str,
+    messages: Messages,
 ) -> None:
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as refused:
         roost.Package.new(given, root=tmp_path / "runs", **options)
+    messages.check(refused.value)
     assert not (tmp_path / "runs").exists()
 
 
@@ -108,15 +116,15 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     assert on_meta["tied"][0].is_meta and on_meta["tied"][0] is on_meta["tied"][1]
 
 
-def test_steps_count_saves_unless_they_are_given(tmp_path: Path) -> None:
+def test_steps_count_saves_unless_they_are_given(tmp_path: Path, messages: Messages) -> None:
     with new(tmp_path, checkpoint={"fast": 9}) as run:
         assert [run.save(n) for n in range(2)] == [0, 1]
         run.save("c", step=10, epoch=3)
         run.save("d")
-        with pytest.raises(
-            Refused, match=r"step: the package is at step 11 already; received 5.*set_current"
-        ):
+        with pytest.raises(Refused, match=r"11.*5.*set_current") as refused:
             run.save("e", step=5)
+        assert refused.value.setting == "step"
+        messages.check(refused.value)
     found = checkpoint.infos(run.checkpoints)
     assert [(info.step, info.epoch) for info in found] == [(1, 0), (2, 0), (10, 3), (11, 0)]
     assert [info.parent for info in found] == [None, 0, 1, 2]
@@ -137,15 +145,18 @@ def test_the_tracks_keep_what_the_settings_say(tmp_path: Path) -> None:
     assert run.records().series["loss"] == (list(range(1, 11)), [4, 3, 2, 1, 0, 1, 2, 3, 4, 5])
 
 
-def test_nothing_to_load(tmp_path: Path) -> None:
+def test_nothing_to_load(tmp_path: Path, messages: Messages) -> None:
     run = new(tmp_path)
     assert run.current is None
-    with pytest.raises(NotFound, match="has no checkpoint yet"):
+    with pytest.raises(NotFound) as refused:
         run.load()
-    with pytest.raises(NotFound, match="there is no checkpoint 3"):
+    messages.check(refused.value)
+    with pytest.raises(NotFound, match="3") as refused:
         run.load(3)
-    with pytest.raises(NotFound, match="there is no such folder"):
+    messages.check(refused.value)
+    with pytest.raises(NotFound, match="nowhere") as refused:
         roost.open_package(tmp_path / "nowhere")
+    messages.check(refused.value)
 
 
 def test_what_cannot_be_saved_leaves_what_stands(tmp_path: Path) -> None:
@@ -157,20 +168,23 @@ def test_what_cannot_be_saved_leaves_what_stands(tmp_path: Path) -> None:
     assert run.load() == 2
 
 
-def test_a_damaged_newest_one(tmp_path: Path) -> None:
+def test_a_damaged_newest_one(tmp_path: Path, messages: Messages) -> None:
     """Whoever reads passes it over and leaves it; whoever writes sets it aside and goes on from the other."""
     with new(tmp_path, checkpoint={"fast": 9}) as run:
         for n in range(3):
             run.save(n)
     damage(run, 2)
-    with pytest.warns(UserWarning, match=r"state_2\.ckpt: .*damaged.*passed over") as said:
+    with pytest.warns(UserWarning, match=r"state_2\.ckpt: ") as said:
         assert run.load() == 1
+    messages.check(said[0].message)
     assert Path(said[0].filename) == Path(__file__)
     assert checkpoint.ids(run.checkpoints) == [0, 1, 2]
-    with pytest.raises(CheckpointError, match="damaged"):
+    with pytest.raises(Damaged, match=r"state\.json") as refused:
         run.load(2)
-    with run, pytest.warns(UserWarning, match=r"set aside as state_2\.ckpt\.corrupt") as said:
+    messages.check(refused.value)
+    with run, pytest.warns(UserWarning, match=r"state_2\.ckpt\.corrupt") as said:
         assert run.save("new") == 3
+    messages.check(said[0].message)
     assert Path(said[0].filename) == Path(__file__)
     assert checkpoint.infos(run.checkpoints)[-1].line == [(0, 1), (3, 3)] and run.load() == "new"
 
@@ -214,19 +228,23 @@ def test_what_cannot_become_current(tmp_path: Path) -> None:
 # --- sessions -------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_written_outside_of_with_nor_before_the_first_write(tmp_path: Path) -> None:
+def test_nothing_is_written_outside_of_with_nor_before_the_first_write(
+    tmp_path: Path, messages: Messages
+) -> None:
     run = new(tmp_path)
     for write in (lambda: run.save(1), lambda: run.set_current(0)):
-        with pytest.raises(Refused, match=r"not open for writing.*with roost\.open_package\(path\) as run"):
+        with pytest.raises(Refused, match=r"with roost\.open_package\(path\) as run") as refused:
             write()
+        messages.check(refused.value)
     with run, roost.open_package(run.path) as other:
         assert run.current is None and run.state() == "new"
-        with pytest.raises(Refused, match="open for writing already"), run:
+        with pytest.raises(Refused) as refused, run:
             pass
+        messages.check(refused.value)
         run.save(1)
         assert run.state() == "running"
         assert other.load() == 1, "others read"
-        with pytest.raises(Refused, match="in use by a Python program, session 1"):
+        with pytest.raises(Refused, match="session 1"):
             other.save(2)
     (session,) = run.sessions()
     assert session.state == "stopped" and session.record is not None and session.record["reason"] == "closed"
@@ -299,11 +317,12 @@ def test_the_model_of_a_training(tmp_path: Path) -> None:
     assert torch.equal(first.net[0].weight, packages[0].load(0)["model"]["state"]["net.0.weight"])
 
 
-def test_the_model_when_the_newest_is_damaged(tmp_path: Path) -> None:
+def test_the_model_when_the_newest_is_damaged(tmp_path: Path, messages: Messages) -> None:
     run = roost.open_package(trained(tmp_path).path)
     damage(run, 2, "model.json")
-    with pytest.warns(UserWarning, match="passed over") as said:
+    with pytest.warns(UserWarning, match=r"state_2\.ckpt") as said:
         run.load_model(device="cpu")
+    messages.check(said[0].message)
     assert Path(said[0].filename) == Path(__file__)
     damage(run, 1, "optimizers.json")
     with warnings.catch_warnings():
@@ -311,18 +330,21 @@ def test_the_model_when_the_newest_is_damaged(tmp_path: Path) -> None:
         assert run.load_model(checkpoint=1, device="cpu") is not None, "only the weights are read"
 
 
-def test_the_state_of_a_training_can_be_changed_and_is_then_inexact(tmp_path: Path) -> None:
+def test_the_state_of_a_training_can_be_changed_and_is_then_inexact(
+    tmp_path: Path, messages: Messages
+) -> None:
     with roost.open_package(trained(tmp_path).path) as run:
         parts = run.load()
         parts["model"]["state"]["net.0.weight"].zero_()
-        with pytest.raises(
-            Refused, match=r"checkpoint 2 is a trainer's, with the parts .*received \['model'\]"
-        ):
+        with pytest.raises(Refused, match=r"checkpoint 2 .*\['model'\]") as refused:
             run.save({"model": parts["model"]})
-        with pytest.raises(Refused, match="the step of a trainer's state is its own, 6"):
+        messages.check(refused.value)
+        with pytest.raises(Refused, match=r"6.*7") as refused:
             run.save(parts, step=7)
+        messages.check(refused.value)
         assert run.save(parts) == 3
     assert run.load_model(device="cpu").net[0].weight.abs().sum() == 0
     newest = checkpoint.infos(run.checkpoints)[-1]
-    assert (newest.step, newest.parent, newest.inexact) == (6, 2, ["changed from Python after checkpoint 2"])
+    assert (newest.step, newest.parent, len(newest.inexact)) == (6, 2, 1)
+    assert "Python" in newest.inexact[0] and "checkpoint 2" in newest.inexact[0]
     assert run.load()["trainer"]["inexact"] == run.derived["inexact"] == newest.inexact

@@ -17,6 +17,7 @@ import roost
 from roost.base import durable
 from roost.base.errors import CheckpointError, ConfigError, Refused
 from roost.package import checkpoint, progress
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 
@@ -54,9 +55,9 @@ def test_a_forked_child_neither_writes_nor_ends_the_session(tmp_path: Path) -> N
         run.save(1)
 
         def child() -> bool:
-            with pytest.raises(Refused, match="forked from it"):
+            with pytest.raises(Refused, match="fork"):
                 run.save(2)
-            with pytest.raises(Refused, match="forked from it"):
+            with pytest.raises(Refused, match="fork"):
                 run.set_current(0)
             run.__exit__(None, None, None)
             return True
@@ -129,14 +130,15 @@ def test_no_space_for_a_checkpoint_leaves_those_that_stand(tmp_path: Path) -> No
     assert run.state() == "stopped" and run.load() == 3
 
 
-def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path) -> None:
+def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path, messages: Messages) -> None:
     with new(tmp_path) as run:
         run.save(1)
     part = checkpoint.folder_of(run.checkpoints, 0) / "state.json"
     part.write_bytes(b"2")
     for _ in range(2):  # the second time it was set aside
-        with pytest.raises(CheckpointError, match="no good checkpoint is left"), run:
+        with pytest.raises(CheckpointError) as refused, run:
             run.save(2)
+        messages.check(refused.value)
     assert [one.state for one in run.sessions()] == ["stopped", "failed", "failed"]
     assert checkpoint.ids(run.checkpoints) == []
     os.close(run.lock())
@@ -223,27 +225,29 @@ def test_rows_that_cannot_be_made_durable_hide_no_error(tmp_path: Path) -> None:
         durable.fault = no_sync
         raise ValueError("mine")
     durable.fault = None
-    assert "may be incomplete" in caught.value.__notes__[0]
+    assert str(tmp_path) in caught.value.__notes__[0] or "Input/output" in caught.value.__notes__[0]
     assert str(run.sessions()[0].error).startswith("ValueError: mine")
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("asked", "setting", "received"),
     [
-        ({"metrics": {"m": "abc"}}, r"metrics\.m: is no number; received 'abc'"),
-        ({"metrics": {"m": [1]}}, r"metrics\.m: is no number"),
-        ({"step": -5}, "step: is no number of steps; received -5"),
-        ({"step": 1.5}, "step: is no number of steps; received 1.5"),
-        ({"step": 2**63}, "step: is no number of steps"),
-        ({"epoch": -1}, "epoch: is no number of epochs"),
+        ({"metrics": {"m": "abc"}}, "metrics.m", "'abc'"),
+        ({"metrics": {"m": [1]}}, "metrics.m", r"\[1\]"),
+        ({"step": -5}, "step", "-5"),
+        ({"step": 1.5}, "step", "1.5"),
+        ({"step": 2**63}, "step", str(2**63)),
+        ({"epoch": -1}, "epoch", "-1"),
     ],
 )
 def test_numbers_that_are_none_are_refused_before_anything_is_taken(
-    tmp_path: Path, asked: dict[str, Any], says: str
+    tmp_path: Path, asked: dict[str, Any], setting: str, received: str, messages: Messages
 ) -> None:
     with new(tmp_path) as run:
-        with pytest.raises(Refused, match=says):
+        with pytest.raises(Refused, match=received) as refused:
             run.save(1, **asked)
+        assert refused.value.setting == setting
+        messages.check(refused.value)
         assert run.sessions() == []
         os.close(run.lock())
 

@@ -16,6 +16,7 @@ from roost.package import checked
 from roost.package.package import Package
 from roost.worker.__main__ import main
 from roost.worker.check import check
+from tests.messages import Messages
 from tests.project.projects import RUNNER, project
 
 COPIED = {"files": 3, "seconds": 0.5}
@@ -50,7 +51,7 @@ def test_an_error_is_told_once_and_with_what_failed(
     out, err = capfd.readouterr()
     assert out.splitlines()[-1].startswith("start ") and out.splitlines()[-1].endswith("failed")
     assert err.count("NameError") == 1 and "  Model/Runner.py:12 in loss" in err
-    assert err.endswith("the whole traceback: add --debug to the command\n")
+    assert "--debug" in err.splitlines()[-1]
     assert not list((package.path / "sessions").glob("*.traceback.txt"))
 
 
@@ -72,11 +73,12 @@ def test_a_disk_that_is_full_is_that_of_the_check(
     monkeypatch.setattr(durable, "fault", full)
     assert done(project(tmp_path), monkeypatch) == 5
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: the disk of {tmp_path} is full, where the check keeps what it saves")
+    assert line.startswith("error: ") and f" {tmp_path} " in line
     assert "TMPDIR=/path roost check" in line
 
 
-def test_without_a_session(tmp_path: Path) -> None:
+def test_without_a_session(tmp_path: Path, messages: Messages) -> None:
     package: Any = project(tmp_path)
-    with pytest.raises(NotFound, match="there is no session"):
+    with pytest.raises(NotFound) as refused:
         check(package)
+    messages.check(refused.value)

@@ -4,6 +4,7 @@ the real program: tests/cli/commands/test_debug.py."""
 from __future__ import annotations
 
 import io
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from roost.package.package import Package
 from roost.project import assemble, native
 from roost.project.inside import inside
 from roost.worker import debug
+from tests.messages import Messages
 from tests.project.projects import DATASET, RUNNER, project
 from tests.worker.test_replay import files
 
@@ -75,11 +77,11 @@ def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) 
     code, text = go(made, "p x.shape, n + 1", "u", "d", "q")
     lines = text.splitlines()
     assert code == 0
-    assert lines[0] == f"step 7 of session 1 failed: {box.note.error}"
-    assert lines[1].startswith("epoch 2, batch 3, samples ")
-    assert lines[2] == "its state and its batch: blackbox/state_0.ckpt"
-    assert f"it fails: {box.note.error}" in lines
-    assert "pdb stands at Model/Runner.py:14 in loss" in text and "batch (list of 2)" in text
+    assert re.match(r"step 7 .*session 1\b", lines[0]) and lines[0].endswith(f": {box.note.error}")
+    assert lines[1].startswith("epoch 2, batch 3, ")
+    assert lines[2].endswith(": blackbox/state_0.ckpt")
+    assert any(line.endswith(f": {box.note.error}") for line in lines[3:])
+    assert "Model/Runner.py:14 in loss" in text and "batch (list of 2)" in text
     assert "(torch.Size([10, 4]), 8)" in text
 
 
@@ -89,12 +91,12 @@ def test_a_replay_goes_before_the_box_where_it_was_asked_for(tmp_path: Path, go:
     box = blackbox.newest(made.blackbox)
     assert box is not None
     ways: list[tuple[dict[str, Any], str]] = [
-        ({"checkpoint": 1}, "replaying 2 steps from checkpoint 1"),
-        ({"replay": True}, "from checkpoint 2, which is just before it"),
+        ({"checkpoint": 1}, r"\b2 .*checkpoint 1\b"),
+        ({"replay": True}, r"checkpoint 2\b"),
     ]
     for asked, said in ways:
         code, text = go(made, "q", **asked)
-        assert code == 0 and said in text and f"it fails: {box.note.error}" in text
+        assert code == 0 and re.search(said, text) and text.count(f": {box.note.error}") == 2
 
 
 def test_before_the_step_pdb_goes_on_into_the_error(tmp_path: Path, go: Go) -> None:
@@ -104,7 +106,7 @@ def test_before_the_step_pdb_goes_on_into_the_error(tmp_path: Path, go: Go) -> N
     assert (
         "*** NameError: name 'x' is not defined" in text
         and "torch.Size([10, 4])" in text
-        and "it fails: ValueError: no" in text
+        and text.count(": ValueError: no\n") == 2
     )
     assert go(made, "q", begin=True)[0] == 0
 
@@ -118,10 +120,10 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, go: Go) -> None:
     )
     code, text = go(made, "p y[0].isfinite()", "q")
     assert code == 0
-    assert text.startswith("step 7 of session 1 was not finite: train/loss is nan in the row of step 8")
-    assert "replaying 2 steps from checkpoint 0" in text
-    assert "the loss is nan; it comes from\n  Model/Runner.py:13: log makes nan of finite values" in text
-    assert "pdb stands at Model/Runner.py:13 in loss" in text and "tensor(True)" in text
+    assert re.match(r"step 7 .*session 1 .*train/loss .*nan .*step 8\n", text)
+    assert re.search(r"\b2 .*checkpoint 0\b", text)
+    assert re.search(r"\n  Model/Runner\.py:13: log .*nan", text)
+    assert "Model/Runner.py:13 in loss" in text and "tensor(True)" in text
 
 
 def test_a_gradient_that_was_not_finite_a_step_earlier(tmp_path: Path, go: Go) -> None:
@@ -132,9 +134,9 @@ def test_a_gradient_that_was_not_finite_a_step_earlier(tmp_path: Path, go: Go) -
     box = blackbox.newest(made.blackbox)
     assert box is not None and box.note.step == 7 and box.note.kind == "nonfinite"
     code, text = go(made, "q")
-    assert code == 0 and "in step 6 a gradient is not finite already" in text
-    assert "it fails: NotFinite: the backward of sqrt makes" in text
-    assert "pdb stands at Model/Runner.py:14 in loss" in text
+    assert code == 0 and "step 6 " in text
+    assert re.search(r"NotFinite: .*\bsqrt\b", text)
+    assert "Model/Runner.py:14 in loss" in text
 
 
 def test_weights_that_an_optimizer_breaks(tmp_path: Path, go: Go) -> None:
@@ -144,21 +146,21 @@ def test_weights_that_an_optimizer_breaks(tmp_path: Path, go: Go) -> None:
         optimizers={"main": {"class": "torch.optim.SGD", "lr": 1e3}},
     )
     code, text = go(made, "q")
-    assert code == 0 and "it fails: " in text and "not finite" in text
+    assert code == 0 and text.count("finite") > 1
 
 
 def test_any_step_of_a_run_that_is_well(tmp_path: Path, go: Go) -> None:
     made = project(tmp_path, runner=runner("print('seen', n)", "if n == 3: breakpoint()"), max_steps=4)
     code, text = go(made, "n", "n", "p 'at', n", "c", step=4, begin=True)
     assert code == 0, text
-    assert "replaying 3 steps from the seed" in text and "('at', 4)" in text
-    assert "step 4: epoch 1, batch 4, samples " in text and "step 4 went through: loss 0." in text
+    assert re.search(r"\b3 .*\bseed\b", text) and "('at', 4)" in text
+    assert re.search(r"step 4\b.*epoch 1, batch 4, ", text) and re.search(r"step 4 .* 0\.\d", text)
     assert "seen 3" not in text and "seen 4" in text  # nor did the breakpoint stop it on the way
     code, text = go(made, step=5, begin=True)
-    assert code == 2 and "the run ends with step 4" in text
+    assert code == 2 and "step 4" in text
 
 
-def test_a_step_that_does_not_fail_any_more(tmp_path: Path, go: Go) -> None:
+def test_a_step_that_does_not_fail_any_more(tmp_path: Path, go: Go, messages: Messages) -> None:
     there = tmp_path / "there"
     there.touch()
     code = (
@@ -167,8 +169,8 @@ def test_a_step_that_does_not_fail_any_more(tmp_path: Path, go: Go) -> None:
     made = failed(tmp_path, code)
     there.unlink()
     code, text = go(made)
-    assert code == 1 and "step 6 does not fail this time: loss 0." in text
-    assert "what differs from then: nothing that roost knows of" in text and "(Pdb)" not in text
+    assert code == 1 and re.search(r"step 6 .* 0\.\d", text) and "(Pdb)" not in text
+    messages.check(text.splitlines()[-1])  # that nothing differs from then
 
 
 def test_a_sample_that_cannot_be_read(tmp_path: Path, go: Go) -> None:
@@ -191,12 +193,7 @@ class Reading(torch.utils.data.Dataset):
     box = blackbox.newest(made.blackbox)
     assert box is not None and 17 in box.note.samples and not box.has_batch
     code, text = go(made, "p index", "q")
-    assert (
-        code == 0
-        and "pdb stands at Dataset.py:" in text
-        and "in __getitem__" in text
-        and "(Pdb) 17\n" in text
-    )
+    assert code == 0 and " Dataset.py:" in text and "in __getitem__" in text and "(Pdb) 17\n" in text
 
 
 def test_a_batch_that_the_step_had_changed(tmp_path: Path, go: Go) -> None:
@@ -207,7 +204,7 @@ def test_a_batch_that_the_step_had_changed(tmp_path: Path, go: Go) -> None:
         ),
     )
     code, text = go(made, "p 'before', before > 0", "q")
-    assert code == 0 and "the batch is drawn anew" in text and "('before', True)" in text
+    assert code == 0 and "('before', True)" in text
 
 
 def test_a_set_that_is_gone_leaves_the_batch_of_the_box(tmp_path: Path, go: Go) -> None:
@@ -233,8 +230,8 @@ class Reading(torch.utils.data.Dataset):
     made = failed(tmp_path, runner("if n == 7: raise ValueError('no')"), dataset=dataset)
     there.unlink()
     code, text = go(made, "q")
-    assert code == 0 and "the batch is that of the box; the set does not give it any more" in text
-    assert "it fails: ValueError: no" in text
+    assert code == 0 and "FileNotFoundError" in text
+    assert text.count(": ValueError: no\n") == 2
 
 
 def test_an_error_on_the_way_is_told_and_stopped_at(tmp_path: Path, go: Go) -> None:
@@ -242,7 +239,7 @@ def test_an_error_on_the_way_is_told_and_stopped_at(tmp_path: Path, go: Go) -> N
         tmp_path, runner("if n == 7: raise ValueError('no')", "if n == 5 and self.args['width'] == 4: 1 / 0")
     )
     code, text = go(made, "q", step=9, session=1, box=None)
-    assert code == 1 and "ValueError: no" in text and "pdb stands at Model/Runner.py:13" in text
+    assert code == 1 and "ValueError: no" in text and "Model/Runner.py:13" in text
 
 
 def test_after_one_of_two_optimizers_has_moved_the_steps_are_taken_again(tmp_path: Path, go: Go) -> None:
@@ -271,10 +268,8 @@ def test_after_one_of_two_optimizers_has_moved_the_steps_are_taken_again(tmp_pat
     box = blackbox.newest(made.blackbox)
     assert box is not None and not box.has_state and box.has_batch
     code, text = go(made, "q")
-    assert (
-        code == 0 and "replaying 2 steps from checkpoint 0" in text and f"it fails: {box.note.error}" in text
-    )
-    assert "2 batches from 5" in text
+    assert code == 0 and re.search(r"\b2 .*checkpoint 0\b", text)
+    assert text.count(f": {box.note.error}") == 2 and re.search(r"\b2 batches .*\b5\b", text)
 
 
 def test_a_norm_that_overflows_though_the_gradients_do_not(tmp_path: Path, go: Go) -> None:
@@ -283,14 +278,11 @@ def test_a_norm_that_overflows_though_the_gradients_do_not(tmp_path: Path, go: G
     made = failed(tmp_path, code, optimizers=clipped, log_every=1)
     found = go(made, "p scale", "q")
     assert found[0] == 0
-    assert (
-        "the gradients are finite, their norm overflows; it comes from\n  Model/Runner.py:14: a loss of"
-        in found[1]
-    )
-    assert "pdb stands at Model/Runner.py:14 in loss" in found[1] and "1e+25" in found[1]
+    assert re.search(r"gradient.*norm.*\n  Model/Runner\.py:14: .*loss", found[1])
+    assert "Model/Runner.py:14 in loss" in found[1] and "1e+25" in found[1]
 
 
 def test_a_package_that_names_no_such_box(tmp_path: Path, go: Go) -> None:
     made = project(tmp_path)
     code, text = go(made, step=3, box="state_7.ckpt")
-    assert code == 3 and "there is no black box state_7.ckpt" in text
+    assert code == 3 and "state_7.ckpt" in text

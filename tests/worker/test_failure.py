@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from roost.package import progress
 from roost.worker import failure
 from roost.worker.failure import Failure, explained
 from tests.base.test_frames import module
+from tests.messages import Messages
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +35,25 @@ def of(folder: Path, code: str) -> Failure:
     return explained(caught(module(folder, code).f), own=[folder])
 
 
-HEAD = "Traceback of the project's own lines (most recent call last):"
+HEAD = "Traceback "  # and which lines it has
 
 
-def test_a_plain_error(tmp_path: Path) -> None:
+def test_a_plain_error(tmp_path: Path, messages: Messages) -> None:
     told = of(tmp_path, "def f():\n    raise ValueError('no good')\n")
     assert (told.reason, told.error, told.exit_code) == ("exception", "ValueError: no good", 1)
-    assert told.lines == (HEAD, "  net.py:2 in f", "    raise ValueError('no good')", "ValueError: no good")
+    head, *lines = told.lines
+    assert head.startswith(HEAD)
+    messages.check(head)
+    assert lines == ["  net.py:2 in f", "    raise ValueError('no good')", "ValueError: no good"]
     assert told.whole.startswith("Traceback (most recent call last):\n") and str(tmp_path) in told.whole
 
 
-def test_a_known_cause_is_told_first(tmp_path: Path) -> None:
+def test_a_known_cause_is_told_first(tmp_path: Path, messages: Messages) -> None:
     told = of(tmp_path, "import torch\ndef f():\n    torch.ones(2, 3) @ torch.ones(5, 4)\n")
-    words = "a matrix of 2x3 cannot be multiplied by one with 5 rows"
-    assert told.error == words and told.reason == "exception"
-    assert told.lines[0] == f"error: {words}" and told.lines[1].startswith("to mend it: ")
-    assert told.lines[2:4] == (HEAD, "  net.py:3 in f")
+    assert "2x3" in told.error and told.reason == "exception"
+    assert told.lines[0] == f"error: {told.error}" and told.lines[2].startswith(HEAD)
+    assert told.lines[3] == "  net.py:3 in f"
+    messages.check("\n".join(told.lines[:3]))
     assert told.lines[-1] == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 5x4)"
 
 
@@ -83,12 +88,12 @@ def test_the_loader_worker_is_named(tmp_path: Path) -> None:
     )
     told = of(tmp_path, code)
     assert told.error == "KeyError: 'a' (in DataLoader worker process 0)"
-    assert told.lines[:3] == (HEAD, "  net.py:5 in __getitem__", "    return {}['a']")
+    assert told.lines[1:3] == ("  net.py:5 in __getitem__", "    return {}['a']")
     assert told.lines[3:] == ("KeyError (in DataLoader worker process 0): 'a'",)
     assert "Original Traceback" in told.whole
 
 
-def test_the_loader_worker_of_ours_is_named(tmp_path: Path) -> None:
+def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) -> None:
     code = (
         "from roost.train.data.loader import Loader\nfrom roost.train.plans.plan import BatchPlan\n"
         "class Set:\n    def __len__(self): return 3\n    def __getitem__(self, i):\n        return {}['a']\n"
@@ -96,10 +101,12 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path) -> None:
         "    next(loader.epochs())\n"
     )
     told = of(tmp_path, code)
-    assert told.error == "KeyError: 'a'; while reading sample 0 of Set (in loader worker 0)"
-    assert told.lines[:3] == (HEAD, "  net.py:6 in __getitem__", "    return {}['a']")
-    assert told.lines[3:] == ("KeyError (in loader worker 0): 'a'", "while reading sample 0 of Set")
-    assert "roost.base.raised.Elsewhere: in loader worker 0:\nTraceback" in told.whole
+    assert re.match(r"KeyError: 'a'; .*sample 0 .*Set .*worker 0", told.error)
+    assert told.lines[1:3] == ("  net.py:6 in __getitem__", "    return {}['a']")
+    last, note = told.lines[3:]
+    assert re.fullmatch(r"KeyError .*worker 0.*: 'a'", last) and "sample 0 " in note
+    messages.check(f"{told.error}\n{last}\n{note}")
+    assert re.search(r"roost\.base\.raised\.Elsewhere: .*worker 0.*\nTraceback", told.whole)
 
 
 # --- mistakes: one line -----------------------------------------------------------------------------------
@@ -120,7 +127,7 @@ def test_a_mistake_in_a_line_of_the_project_names_the_line(tmp_path: Path) -> No
         "def f():\n    R().build()\n",
     )
     assert told.lines[2:4] == ("  net.py:4 in build", "    self.loss = torch.nn.MSELoss()")
-    assert told.lines[-1].startswith("error: self.loss is a method of the Runner") and told.is_all
+    assert told.lines[-1].startswith("error: self.loss ") and told.is_all
     assert not any("Traceback" in line for line in told.lines)
 
 
@@ -129,11 +136,12 @@ def test_what_the_project_refuses_on_purpose_shows_no_code(tmp_path: Path) -> No
     assert told.lines == ("error: no data",)
 
 
-def test_a_file_of_roosts_own(tmp_path: Path) -> None:
+def test_a_file_of_roosts_own(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "progress").mkdir()
     told = explained(caught(lambda: progress.reset(tmp_path / "progress")), own=[tmp_path])
-    assert told.reason == "error" and told.error.startswith("a file of roost's own: ")
-    assert "look at the disk and its rights, then `roost continue`" in told.lines[0]
+    assert told.reason == "error" and str(tmp_path / "progress") in told.error
+    assert "`roost continue`" in told.lines[0]
+    messages.check(told.lines[0])
 
 
 def test_a_file_of_the_projects_is_none_of_roosts(tmp_path: Path) -> None:
@@ -148,7 +156,7 @@ def test_a_file_of_the_projects_is_none_of_roosts(tmp_path: Path) -> None:
 def test_an_exit(tmp_path: Path, code: str, said: str, exit_code: int) -> None:
     told = of(tmp_path, f"import sys\ndef f():\n    sys.exit({code})\n")
     assert (told.reason, told.exit_code) == ("exit", exit_code)
-    assert told.lines[0] == f"error: the project's code called {said} before its work was done"
+    assert told.lines[0].startswith("error: ") and f" {said} " in told.lines[0]
     assert told.lines[2] == "  net.py:3 in f" and not told.is_all
 
 
@@ -168,7 +176,8 @@ def test_the_rest_is_in_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[st
     told = tell(tmp_path, FAILS)
     file = tmp_path / "1.traceback.txt"
     said = capfd.readouterr().err
-    assert said == "\n".join([*told.lines, f"the whole traceback: {file}", ""])
+    *lines, last = said.splitlines()
+    assert tuple(lines) == told.lines and last.endswith(f": {file}")
     assert file.read_text() == told.whole + "\n"
     assert told.whole.endswith("ValueError: one\ntwo\\x1b[2J\\udc80")
 
@@ -178,7 +187,7 @@ def test_debug_prints_it_too(
 ) -> None:
     monkeypatch.setenv("ROOST_DEBUG", "1")
     told = tell(tmp_path, FAILS)
-    assert capfd.readouterr().err.startswith(f"{told.whole}\n{HEAD}\n")
+    assert capfd.readouterr().err.startswith(f"{told.whole}\n{HEAD}")
     monkeypatch.undo()
 
 
@@ -232,7 +241,7 @@ def test_a_traceback_as_large_as_a_book_is_cut(tmp_path: Path) -> None:
 
 def test_without_memory(tmp_path: Path) -> None:
     told = of(tmp_path, "def f():\n    bytearray(10**17)\n")
-    assert told.error.startswith("the machine's memory does not suffice")
+    assert "GiB" in told.error and told.lines[0] == f"error: {told.error}"
     assert told.lines[-1] == "MemoryError"
 
 
@@ -267,7 +276,7 @@ def test_what_only_says_that_another_rank_is_gone(tmp_path: Path, error: Excepti
     if reason == "peer":
         assert found.exit_code == 1 and found.is_all
         assert found.lines == (), "the supervisor says it, where there is no other cause"
-        assert found.error.startswith(("another rank is gone: ", "rank 1 has failed"))
+        assert "rank" in found.error
         assert "gloo" not in found.error and "127.0.0.1" not in found.error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from roost.package.package import Package
 from roost.package.sessions import INITIALIZED
 from roost.project import loaded
 from roost.train import saving
+from tests.messages import Messages
 from tests.project.projects import DATASET, HOOKS, RUNNER, project
 from tests.train.parts import rows_of
 from tests.worker.test_training import Quiet, model, train
@@ -55,9 +57,10 @@ def test_the_model_is_told_and_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
         "(all)   Runner                      19  some",
     ]
     assert "net.0   Linear      10x3            15  none" in lines
-    assert "parameters: 19 (4 trained, 15 frozen), 76 B; buffers: 0 B" in lines
+    (total,) = (line for line in lines if line.startswith("parameters: "))
+    assert re.findall(r"\d+", total) == ["19", "4", "15", "76", "0"]
     assert lines[-4:-1] == ["  weights         76 B", "  gradients       16 B", "  optimizer main  0 B"]
-    assert lines[-1].startswith("  activations") and lines[-1].endswith("for 10 samples")
+    assert lines[-1].startswith("  activations") and " 10 " in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -66,12 +69,12 @@ def test_the_model_is_told_and_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
         (
             "x, y = batch",
             "raise ValueError('no luck')",
-            "the loss of the first batch raises ValueError: no luck",
+            "ValueError: no luck",
         ),
         (
             "def loss(",
             "def update(self, stepper, batches):\n        return {}\n\n    def d_loss(",
-            "has update()",
+            "update()",
         ),
     ],
 )
@@ -82,7 +85,7 @@ def test_a_model_that_cannot_be_looked_at_is_initialized_all_the_same(
     package = project(tmp_path, runner=RUNNER.replace(old, new) + plain, max_steps=3)
     assert train(package, initialize=True) == INITIALIZED
     text = package.model_summary.read_text()
-    assert said in text and "activations     unknown" in text and "PARAMETERS" in text
+    assert said in text and re.search(r"\n  activations  ", text) and "PARAMETERS" in text
     assert checkpoint.ids(package.checkpoints) == [0]
 
 
@@ -98,11 +101,14 @@ def test_a_run_that_has_begun_is_not_initialized_again(tmp_path: Path) -> None:
     assert train(package, initialize=True) == "finished"
 
 
-def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     package = project(tmp_path)
     monkeypatch.setattr(saving.Saves, "save", lambda *_, **__: False)
-    with pytest.raises(TrainingError, match="step 0 could not be saved"):
+    with pytest.raises(TrainingError, match="step 0") as refused:
         train(package, initialize=True)
+    messages.check(refused.value)
 
 
 # --- what a run begins with -------------------------------------------------------------------------------
@@ -129,7 +135,7 @@ def test_several_runs_share_their_first_weights(tmp_path: Path, capsys: pytest.C
     assert not torch.equal(weights(own)["net.0.weight"], weights(first)["net.0.weight"])
     assert "init_from:" in capsys.readouterr().out
     (kept,) = initial_weights.read(other.path)
-    assert kept.about == "checkpoint 0 of step 0" and kept.loaded == "4 of 4 tensors loaded"
+    assert "checkpoint 0 " in kept.about and kept.loaded.startswith("4 of 4 ")
     assert initial_weights.read(first.path) == []
 
 
@@ -161,14 +167,18 @@ def test_other_weights_for_a_run_that_goes_on_are_not_read(
 ) -> None:
     package = begun(tmp_path)
     train(package, overrides=["+init_from=nothing.pt"], force=True)
-    assert "init_from is not read: the run goes on from a checkpoint" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("init_from ") and "checkpoint" in line for line in lines)
+    assert not any("nothing.pt" in line for line in lines)
 
 
-def test_without_a_checkpoint_it_begins_anew_and_needs_it(tmp_path: Path) -> None:
+def test_without_a_checkpoint_it_begins_anew_and_needs_it(tmp_path: Path, messages: Messages) -> None:
     package = project(tmp_path, init_from="w.pt")
     for _ in range(2):
-        with pytest.raises(NotFound, match="init_from: there is no such file"):
+        with pytest.raises(NotFound, match=r"w.pt") as refused:
             train(package)
+        assert refused.value.setting == "init_from"
+        messages.check(refused.value)
     torch.save(weights(begun(tmp_path / "first", seed=7)), package.path / "w.pt")
     assert train(package) == "finished"
 
@@ -203,10 +213,12 @@ def test_other_parameters_frozen_by_force_do_not_fit_the_optimizer(tmp_path: Pat
         train(package, overrides=["~freeze"], force=True)
 
 
-def test_a_glob_that_matches_nothing_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_glob_that_matches_nothing_is_told_with_its_place(tmp_path: Path, messages: Messages) -> None:
     package = project(tmp_path, freeze=["nett.*"], provenance={"freeze": "config.yaml:9"})
-    with pytest.raises(ConfigError, match=r"freeze: the glob matches no.*\(at config.yaml:9\).*'net"):
+    with pytest.raises(ConfigError, match=r"'nett\.\*'.*\(at config.yaml:9\).*'net") as refused:
         train(package)
+    assert refused.value.setting == "freeze"
+    messages.check(refused.value)
 
 
 def test_the_data_need_no_weights(tmp_path: Path) -> None:

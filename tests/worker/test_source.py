@@ -19,6 +19,7 @@ from roost.project.configured import dataset_class
 from roost.project.plans import nowhere
 from roost.worker import source
 from roost.worker.source import Source
+from tests.messages import Messages
 
 CPU = torch.device("cpu")
 X = torch.arange(20.0).reshape(10, 2)
@@ -68,44 +69,47 @@ def test_a_set_in_its_order_whatever_the_settings_leave_out(name: str, added: in
         assert len(batches[0]) == min(size, 10)
 
 
-def test_what_the_dataset_makes_of_a_name(tmp_path: Path) -> None:
+def test_what_the_dataset_makes_of_a_name(tmp_path: Path, messages: Messages) -> None:
     of = found("rows", Reads({}), tmp_path)
     assert torch.equal(torch.cat(drawn(of)), X[:3]) and (of.name, of.num_samples) == ("rows", 3)
     (tmp_path / "here").mkdir()
     assert drawn(found("here", Reads({}), tmp_path)) == [[str(tmp_path / "here"), "end"]], "its absolute path"
     assert drawn(found("elsewhere", Reads({}), tmp_path)) == [["elsewhere", "end"]], "as it was typed"
     for name, received in (("none", "None"), ("class", "'type'")):
-        with pytest.raises(
-            ContractError, match=rf"Reads\.predict\(\) must return a set; received {received}"
-        ):
+        with pytest.raises(ContractError, match=rf"Reads\.predict\(\) .*{received}") as refused:
             found(name, Reads({}), tmp_path)
+        messages.check(refused.value)
 
 
-def test_a_file_of_arrays(tmp_path: Path) -> None:
+def test_a_file_of_arrays(tmp_path: Path, messages: Messages) -> None:
     np.save(tmp_path / "x.npy", X.numpy())
     (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
     (value, *more) = drawn(found("x.npy", Plain({}), tmp_path))
     assert len(more) == 2 and torch.equal(value[0], X[:4])
     of = found(str(tmp_path / "x.csv"), Plain({}), Path("/"))
     assert torch.equal(drawn(of)[0][0], torch.tensor([[1.0, 2.0], [3.0, 4.0]])) and of.num_samples == 2
-    with pytest.raises(NotFound, match=r"--data: there is no such file; received '.*/y\.npy'"):
+    with pytest.raises(NotFound, match=r"'.*/y\.npy'") as refused:
         found("y.npy", Plain({}), tmp_path)
+    assert refused.value.setting == "--data"
+    messages.check(refused.value)
 
 
-def test_what_is_none_of_these(tmp_path: Path) -> None:
-    says = r"no set, and no file.*'tets'.*did you mean 'test'\?.*train, valid/clean, test.*`def predict"
-    with pytest.raises(NotFound, match=says):
+def test_what_is_none_of_these(tmp_path: Path, messages: Messages) -> None:
+    says = r"'tets'.*'test'.*train, valid/clean, test.*`def predict"
+    with pytest.raises(NotFound, match=says) as refused:
         found("tets", Plain({}), tmp_path)
+    messages.check(refused.value)
 
 
-def test_a_dataset_that_is_a_section_has_no_code_to_write_in(tmp_path: Path) -> None:
+def test_a_dataset_that_is_a_section_has_no_code_to_write_in(tmp_path: Path, messages: Messages) -> None:
     np.save(tmp_path / "x.npy", X.numpy())
     asked = DatasetSettings(train={"class": "roost.Arrays", "arrays": str(tmp_path / "x.npy")})
-    with pytest.raises(NotFound, match="is no set") as error:
+    with pytest.raises(NotFound, match="'nope'") as error:
         found("nope", dataset_class(asked, tmp_path, nowhere)({}), tmp_path)
+    messages.check(error.value)
     fix = str(error.value.fix)
-    assert "the sets are train; a file may be .npy, .npz, .csv" in fix
-    assert "a Dataset class of your own (dataset: Dataset.py:Dataset)" in fix and "Configured" not in fix
+    assert "train" in fix and ".npy, .npz, .csv" in fix
+    assert "(dataset: Dataset.py:Dataset)" in fix and "Configured" not in fix
 
 
 def test_sizes_that_were_asked_for_hold_for_every_split() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn import functional
 from roost.base.frames import Own
 from roost.train.lean import backward
 from roost.worker.watch import NotFinite, Watch
+from tests.messages import Messages
 
 OWN = Own([Path(__file__).parent])
 BATCH = torch.arange(1.0, 13.0).reshape(3, 4)
@@ -84,37 +86,37 @@ def plain(model: Model, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("loss", "text"),
+    ("loss", "facts"),
     [
-        (of_a_log, "log makes nan of finite values"),
-        (of_a_softmax, "softmax makes nan of inf"),
-        (of_a_number, "mul makes nan of finite values"),
-        (of_an_overflow, "square makes inf of finite values"),
-        (backward_of_a_root, "the backward of sqrt makes inf of a finite gradient"),
-        (backward_behind_a_choice, "the backward of div makes nan of a finite gradient"),
+        (of_a_log, "log .*nan"),
+        (of_a_softmax, "softmax .*nan.* inf"),
+        (of_a_number, "mul .*nan"),
+        (of_an_overflow, "square .*inf"),
+        (backward_of_a_root, "sqrt .*inf"),
+        (backward_behind_a_choice, "div .*nan"),
     ],
 )
-def test_it_stops_in_the_line_that_made_it(loss: Callable[[Model, Tensor], Tensor], text: str) -> None:
-    assert stopped(loss) == f"{loss.__name__}: {text}"
+def test_it_stops_in_the_line_that_made_it(
+    loss: Callable[[Model, Tensor], Tensor], facts: str, messages: Messages
+) -> None:
+    said = stopped(loss)
+    assert re.match(rf"{loss.__name__}: .*\b{facts}", said)
+    messages.check(said)
 
 
 def test_what_the_loss_is_not_made_of_comes_behind() -> None:
-    assert [origin.text for origin in found(of_a_log).origins] == [
-        "log makes nan of finite values",
-        "div makes nan of finite values",
-        "full makes inf of finite values",
-    ]
+    assert [origin.text.split()[0] for origin in found(of_a_log).origins] == ["log", "div", "full"]
 
 
-def test_a_batch_that_holds_it_is_named() -> None:
+def test_a_batch_that_holds_it_is_named(messages: Messages) -> None:
     def loss(model: Model, batch: dict[str, Any]) -> Tensor:
         return functional.mse_loss(model.net(batch["x"]), batch["y"][0])
 
     x = BATCH.clone()
     x[1, 2] = float("nan")
-    assert (
-        stopped(loss, {"x": x, "y": [BATCH]}) == "loss: linear takes batch['x'] (1 of 12 values not finite)"
-    )
+    said = stopped(loss, {"x": x, "y": [BATCH]})
+    assert re.match(r"loss: linear .*batch\['x'\] .*1 of 12 ", said)
+    messages.check(said)
 
 
 def test_labels_that_are_missing_on_purpose_are_not_blamed() -> None:
@@ -125,14 +127,16 @@ def test_labels_that_are_missing_on_purpose_are_not_blamed() -> None:
         known = ~y.isnan()
         return ((model.net(x)[:, 0] - y)[known] * 1e30).square().sum()
 
-    assert stopped(loss, [BATCH, labels]) == "loss: square makes inf of finite values"
+    assert re.match("loss: square .*inf", stopped(loss, [BATCH, labels]))
 
 
-def test_weights_are_blamed_first() -> None:
+def test_weights_are_blamed_first(messages: Messages) -> None:
     model = Model(plain)
     with torch.no_grad():
         model.net.bias[0] = float("inf")
-    assert stopped(plain, model=model) == "plain: linear takes the weight net.bias (1 of 4 values not finite)"
+    said = stopped(plain, model=model)
+    assert re.match(r"plain: linear .*net\.bias .*1 of 4 ", said)
+    messages.check(said)
 
 
 def test_reading_an_attribute_is_no_computation() -> None:
@@ -145,10 +149,9 @@ def test_reading_an_attribute_is_no_computation() -> None:
     with torch.no_grad():
         model.net.weight[0, 0] = float("nan")
         model.net.bias[0] = float("nan")
-    assert [origin.text for origin in found(loss, model=model).origins] == [
-        "matmul takes the weight net.weight (1 of 16 values not finite)",
-        "add takes the weight net.bias (1 of 4 values not finite)",
-    ]
+    first, second = (origin.text for origin in found(loss, model=model).origins)
+    assert re.match(r"matmul .*net\.weight .*1 of 16 ", first)
+    assert re.match(r"add .*net\.bias .*1 of 4 ", second)
 
 
 def test_a_step_that_is_well_is_left_alone() -> None:
@@ -181,12 +184,12 @@ def test_it_looks_into_a_function_of_the_persons_own() -> None:
     def loss(model: Model, x: Tensor) -> Tensor:
         return Bad.apply(model.net(x)).mean()
 
-    assert stopped(loss) == "forward: mul makes nan of finite values"
+    assert re.match("forward: mul .*nan", stopped(loss))
 
 
 def test_the_weights_of_a_step_in_two_parts() -> None:
     """Two losses in one step: the second one is looked at, too."""
     model = Model(of_a_log)
-    with pytest.raises(NotFinite, match="the loss is nan"), Watch(OWN, model, [BATCH]):
+    with pytest.raises(NotFinite, match=r"loss .*nan"), Watch(OWN, model, [BATCH]):
         backward(plain(model, BATCH))
         backward(of_a_log(model, BATCH))

@@ -13,6 +13,7 @@ from roost.package import checkpoint
 from roost.package.checkpoint import Info
 from roost.worker import weights
 from roost.worker.weights import Mean
+from tests.messages import Messages
 
 
 def info(id: int) -> Info:
@@ -68,19 +69,22 @@ def test_the_mean_in_float64_cast_back() -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"more": torch.zeros(1)}, "more is in one alone"),
-        ({"in.weight": torch.zeros(3, 3)}, r"in.weight is float32 \(3, 2\) in one and float32 \(3, 3\)"),
-        ({"wide": torch.zeros(2)}, "wide is float64"),
-        ({"out.weight": torch.zeros(3, 2)}, "tie other weights"),
-        ({"wide": 3}, "no tensor in the other"),
+        ({"more": torch.zeros(1)}, "more "),
+        ({"in.weight": torch.zeros(3, 3)}, r"in\.weight .*float32 \(3, 2\) .*float32 \(3, 3\)"),
+        ({"wide": torch.zeros(2)}, "wide .*float64"),
+        ({"out.weight": torch.zeros(3, 2)}, ""),
+        ({"wide": 3}, "wide "),
     ],
 )
-def test_other_weights_have_no_mean(changed: dict[str, Any], says: str) -> None:
-    with pytest.raises(CheckpointError, match=rf"checkpoints 0 \(step 0\) and 1 \(step 10\).*{says}"):
+def test_other_weights_have_no_mean(changed: dict[str, Any], says: str, messages: Messages) -> None:
+    with pytest.raises(
+        CheckpointError, match=rf"checkpoints 0 \(step 0\) .*1 \(step 10\).*{says}"
+    ) as refused:
         mean_of(state(1), {**state(2), **changed})
+    messages.check(refused.value)
 
 
-def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
+def test_what_a_checkpoint_holds(tmp_path: Path, messages: Messages) -> None:
     one = state(1)
     average = {"method": "ema", "count": 1, "weights": {"norm.mean": torch.ones(4), "wide": one["wide"] + 1}}
     hooks = {"average/ema": average, "average/late": {**average, "weights": {}}, "best": {}}
@@ -96,7 +100,9 @@ def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
         "of the type of the weights"
     )
     assert torch.equal(averaged["in.weight"], one["in.weight"]), "what the average does not hold"
-    with pytest.raises(NotFound, match=r"no such average.*'emma'.*did you mean 'ema'.*there are: ema, late"):
+    with pytest.raises(NotFound, match=r"'emma'.*'ema'.* ema, late") as refused:
         weights.stored(path, average="emma")
-    with pytest.raises(NotFound, match="late has not begun"):
+    messages.check(refused.value)
+    with pytest.raises(NotFound, match="late") as refused:
         weights.stored(path, average="late")
+    messages.check(refused.value)

@@ -62,6 +62,11 @@ def known(found: Raised | BaseException, package: Path | None = None) -> Cause:
     return cause
 
 
+def texts(cause: Cause) -> str:
+    """Both texts of a cause, for the snapshot."""
+    return f"{cause.words}\n{cause.fix}"
+
+
 def unknown(found: Raised | BaseException, package: Path | None = None) -> bool:
     """Whether the table rightly says nothing."""
     return table.find(found if isinstance(found, Raised) else raised(found), Scene(package)) is None

@@ -12,8 +12,9 @@ import torch
 from roost.train.stepper import Stepper
 from roost.worker.causes import compile
 from roost.worker.causes.cause import Cause, Scene
+from tests.messages import Messages
 from tests.project.projects import project
-from tests.worker.causes.scenes import of, unknown
+from tests.worker.causes.scenes import of, texts, unknown
 
 REPOSITORY = Path(__file__).parents[3]
 STEP = """
@@ -52,28 +53,25 @@ def causes(folder: Path, **environment: str) -> list[Cause]:
     return [Cause(*cause) for cause in json.loads(done.stdout)]
 
 
-def test_a_machine_without_a_compiler(tmp_path: Path) -> None:
+def test_a_machine_without_a_compiler(tmp_path: Path, messages: Messages) -> None:
     ours, own = causes(tmp_path, PATH=str(tmp_path))
-    assert ours.words == (
-        "step_mode: compile builds its kernels with a C++ compiler, and g++ does not work on this machine"
-    )
-    assert ours.fix.startswith("install one (g++ or clang++") and ours.fix.endswith("set step_mode: eager")
-    assert own.words.startswith("torch.compile builds") and own.fix.endswith("or do not compile")
+    assert "step_mode: compile" in ours.words and "g++" in ours.words and "step_mode: eager" in ours.fix
+    assert "torch.compile" in own.words and "step_mode" not in own.words + own.fix and "g++" in own.fix
+    messages.check(texts(ours))
+    messages.check(texts(own))
 
 
 @pytest.mark.needs_program("g++")
 @pytest.mark.needs_program("g++")
-def test_a_compiler_that_lacks_something(tmp_path: Path) -> None:
+def test_a_compiler_that_lacks_something(tmp_path: Path, messages: Messages) -> None:
     compiler = tmp_path / "cxx"
     compiler.write_text(FAILS)
     compiler.chmod(0o755)
     ours, _ = causes(tmp_path, CXX=str(compiler))
-    assert ours.words == (
-        f"step_mode: compile: {compiler} cannot build a kernel: "
-        "fatal error: Python.h: No such file or directory"
-    )
-    assert ours.fix.startswith("install the headers of this Python (the package python3-dev")
-    assert ours.fix.endswith("or set step_mode: eager")
+    assert "step_mode: compile" in ours.words and str(compiler) in ours.words
+    assert ours.words.endswith("fatal error: Python.h: No such file or directory")
+    assert "python3-dev" in ours.fix and "step_mode: eager" in ours.fix
+    messages.check(texts(ours))
 
 
 @pytest.mark.parametrize(

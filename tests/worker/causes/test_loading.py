@@ -31,24 +31,24 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the names of signals
 @linux
 def test_a_worker_that_is_killed() -> None:
     cause = known(inner(in_a_worker(lambda: os.kill(os.getpid(), signal.SIGKILL))))
-    assert "killed from outside, probably" in cause.words and "dmesg" in cause.fix
+    assert "killed" in cause.words and "dmesg" in cause.fix
 
 
 @linux
 def test_a_worker_with_a_bus_error() -> None:
     cause = known(inner(in_a_worker(lambda: os.kill(os.getpid(), signal.SIGBUS))))
-    assert "probably shared memory is too small (/dev/shm has " in cause.words and "--shm-size" in cause.fix
+    assert "/dev/shm" in cause.words and "--shm-size" in cause.fix
 
 
 @linux
 def test_a_worker_that_crashes() -> None:
     cause = known(inner(in_a_worker(lambda: os.kill(os.getpid(), signal.SIGSEGV))))
-    assert cause.words.endswith("crashed in compiled code: Segmentation fault")
+    assert cause.words.endswith(": Segmentation fault")
 
 
 def test_a_worker_that_ends_itself() -> None:
     cause = known(inner(in_a_worker(lambda: os._exit(3))))
-    assert "ended itself with exit code 3" in cause.words
+    assert re.search(r"code 3\b", cause.words)
 
 
 SMALL = """
@@ -75,14 +75,14 @@ def test_shared_memory_that_is_too_small_for_real() -> None:
         text=True,
         timeout=120,
     )
-    told = r"shared memory is full: a batch did not fit into it \(/dev/shm has .* free of 1\.00 MiB now\)"
-    assert re.fullmatch(told, done.stdout), done.stderr
+    assert re.search(r"\(/dev/shm .* 1\.00 MiB", done.stdout), done.stderr
 
 
 @pytest.mark.parametrize("did", ["write to", "resize"])
 def test_shared_memory_that_is_too_small(did: str) -> None:
     text = f"unable to {did} file </torch_8289_606636967_0>: No space left on device (28)"
-    assert known(RuntimeError(text)).words.startswith("shared memory is full")
+    cause = known(RuntimeError(text))
+    assert "shared memory" in cause.words and "/dev/shm" in cause.words and "--shm-size" in cause.fix
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_too_many_files_for_real(few_files: int) -> None:
     for file in held:
         file.close()
     cause = known(found.value)
-    assert f"the limit is {few_files} (ulimit -n)" in cause.words and "`ulimit -n " in cause.fix
+    assert f" {few_files} (ulimit -n)" in cause.words and "`ulimit -n " in cause.fix
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_too_many_files_for_real(few_files: int) -> None:
     ],
 )
 def test_too_many_files_of_a_loader(text: str) -> None:
-    assert "too many files" in known(RuntimeError(text)).words
+    assert "(ulimit -n)" in known(RuntimeError(text)).words
 
 
 def test_too_many_maps() -> None:

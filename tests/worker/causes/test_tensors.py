@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from roost.config import build
 from roost.project import native
+from tests.messages import Messages
 from tests.project.projects import DATASET, RUNNER, project
 from tests.worker.causes.scenes import known, of, unknown
 
@@ -55,39 +57,41 @@ def loss(labels: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("raises", "words"),
+    ("raises", "facts"),
     [
-        (lambda: nn.Linear(4, 2)(torch.ones(3, 5)), "takes 4 features and got 5 (a batch of 3x5)"),
-        (lambda: torch.ones(3, 5) @ torch.ones(4, 2), "of 3x5 cannot be multiplied by one with 4 rows"),
-        (lambda: nn.Linear(4, 2)(torch.ones(3, 4).double()), "numbers of two types meet: Double and Float"),
-        (lambda: nn.Conv2d(3, 2, 1)(torch.ones(1, 3, 4, 4).double()), "two types meet: double and float"),
-        (lambda: nn.Conv2d(3, 2, 1)(torch.ones(1, 3, 4, 4).byte()), "meet: unsigned char and float"),
-        (lambda: nn.Conv2d(3, 2, 1)(torch.ones(1, 1, 4, 4)), "takes 3 channels and got 1 (its input is [1,"),
-        (lambda: loss(torch.tensor([0, 1, 9])), "a class label is 9"),
-        (lambda: loss(torch.tensor([0, 1, -1])), "a class label is -1"),
-        (lambda: loss(torch.ones(3)), "class labels must be whole numbers (torch.long), and are Float"),
+        (lambda: nn.Linear(4, 2)(torch.ones(3, 5)), "4 .* 5 .*3x5"),
+        (lambda: torch.ones(3, 5) @ torch.ones(4, 2), "3x5 .* 4 "),
+        (lambda: nn.Linear(4, 2)(torch.ones(3, 4).double()), "Double .*Float"),
+        (lambda: nn.Conv2d(3, 2, 1)(torch.ones(1, 3, 4, 4).double()), "double .*float"),
+        (lambda: nn.Conv2d(3, 2, 1)(torch.ones(1, 3, 4, 4).byte()), "unsigned char .*float"),
+        (lambda: nn.Conv2d(3, 2, 1)(torch.ones(1, 1, 4, 4)), r"3 .* 1 .*\[1,"),
+        (lambda: loss(torch.tensor([0, 1, 9])), "label .*9"),
+        (lambda: loss(torch.tensor([0, 1, -1])), "label .*-1"),
+        (lambda: loss(torch.ones(3)), r"label.*torch\.long.*Float"),
         (lambda: nn.Embedding(3, 4)(torch.tensor([5])), "num_embeddings"),
-        (lambda: nn.BatchNorm1d(3)(torch.ones(1, 3)), "got one sample, which has no variance"),
-        (lambda: nn.BCEWithLogitsLoss()(torch.ones(3, 1), torch.ones(3)), "shape [3] with outputs of shape"),
-        (lambda: (weight() * 2).backward(), "more than one number"),
-        (lambda: torch.ones(()).backward(), "no trainable parameter"),
-        (twice, "backward() twice"),
-        (in_place, "changed in place"),
-        (one_cycle, "OneCycleLR was built for 2 steps, and this was step 3"),
-        (lambda: torch.optim.LBFGS([weight()]).step(), "LBFGS needs a closure"),
-        (sparse, "SparseAdam got a dense gradient"),
-        (NoSuper, "before nn.Module was set up"),
+        (lambda: nn.BatchNorm1d(3)(torch.ones(1, 3)), "variance"),
+        (lambda: nn.BCEWithLogitsLoss()(torch.ones(3, 1), torch.ones(3)), r"\[3\] .*\[3, 1\]"),
+        (lambda: (weight() * 2).backward(), "backward"),
+        (lambda: torch.ones(()).backward(), "parameter"),
+        (twice, r"backward\(\)"),
+        (in_place, "in place"),
+        (one_cycle, "OneCycleLR .*2 .*3"),
+        (lambda: torch.optim.LBFGS([weight()]).step(), "LBFGS .*closure"),
+        (sparse, "SparseAdam .*dense"),
+        (NoSuper, r"nn\.Module"),
     ],
 )  # fmt: skip
-def test_for_real(raises: Callable[[], object], words: str) -> None:
-    assert words in known(of(raises)).words
+def test_for_real(raises: Callable[[], object], facts: str, messages: Messages) -> None:
+    words = known(of(raises)).words
+    assert re.search(facts, words)
+    messages.check(words)
 
 
 def test_one_sample_is_the_share_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
         monkeypatch.setenv(name, value)
     cause = known(of(lambda: nn.BatchNorm2d(3)(torch.ones(1, 3, 1, 1))))
-    assert cause.words.endswith(": the share of one of 4 ranks") and "data.drop_last: true" in cause.fix
+    assert "4 ranks" in cause.words and "data.drop_last: true" in cause.fix
 
 
 def test_the_steps_of_one_cycle_come_from_the_config() -> None:
@@ -103,7 +107,9 @@ def test_the_steps_of_one_cycle_come_from_the_config() -> None:
         ("dataset", "def __init__(self, args, more):\n        pass", "Dataset"),
     ],
 )
-def test_a_contract_whose_init_takes_something_else(tmp_path: Path, code: str, text: str, who: str) -> None:
+def test_a_contract_whose_init_takes_something_else(
+    tmp_path: Path, code: str, text: str, who: str, messages: Messages
+) -> None:
     source = {"runner": RUNNER, "dataset": DATASET}[code].replace(
         "    def build(self)", f"    {text}\n\n    def build(self)"
     )
@@ -113,7 +119,8 @@ def test_a_contract_whose_init_takes_something_else(tmp_path: Path, code: str, t
     finally:
         build.forget(package.path)
     assert error.name == "TypeError"
-    assert known(error).words.startswith(f"{who}.__init__() does not take what roost gives")
+    assert known(error).words.startswith(f"{who}.__init__() ")
+    messages.check(known(error).words)
 
 
 class TakesNothing:

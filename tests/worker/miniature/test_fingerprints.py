@@ -7,6 +7,7 @@ import torch
 
 from roost.base.errors import CheckpointError
 from roost.worker.miniature.fingerprints import differing, fingerprints
+from tests.messages import Messages
 
 
 def states(**changed: Any) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def test_the_same_and_another() -> None:
     assert "model.frozen.0" in differing(same, fingerprints(states(frozen=["a"])))
 
 
-def test_what_no_checkpoint_can_hold() -> None:
-    with pytest.raises(CheckpointError, match="neither plain data"):
+def test_what_no_checkpoint_can_hold(messages: Messages) -> None:
+    with pytest.raises(CheckpointError, match="weight") as refused:
         fingerprints(states(weight=object()))
+    messages.check(refused.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from roost.package.checked import Findings
 from roost.package.package import Package
 from roost.worker.miniature.run import Miniature
 from roost.worker.miniature.walk import Walk
+from tests.messages import Messages
 from tests.project.projects import DATASET, HOOKS, RUNNER, project
 
 SETS = DATASET.replace("40, 4", "{samples}, 4").replace("valid=data", "valid=data, test=data")
@@ -58,7 +60,7 @@ BEST = {"best": [{"monitor": "valid/loss", "mode": "min"}]}
 
 
 def test_a_project_that_is_fine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     scheduler = {
         "class": "torch.optim.lr_scheduler.LinearLR",
@@ -82,15 +84,17 @@ def test_a_project_that_is_fine(
         "visualize, speed, schedule, load"
     )
     seen = {stage.name: stage.seen for stage in found.stages}
-    assert seen["data"] == "train 44, valid 44, test 44" and seen["model"] == "19 parameters on cpu"
+    assert seen["data"] == "train 44, valid 44, test 44"
+    assert seen["model"].startswith("19 ") and seen["model"].endswith(" cpu")
     assert seen["samples"].startswith("train float32 (1, 4), float32 (1,); valid ")
-    assert seen["start"] == "decides by valid/loss"
-    assert seen["first step"] == "10 samples; a batch: float32 (10, 4), float32 (10,)"
-    assert seen["last step"] == "4 samples; a batch: float32 (4, 4), float32 (4,)"
+    assert seen["start"].endswith(" valid/loss")
+    for name, size in (("first step", 10), ("last step", 4)):
+        assert seen[name].startswith(f"{size} ")
+        assert seen[name].endswith(f": float32 ({size}, 4), float32 ({size},)")
     assert seen["validation"].startswith("valid: loss 0.") and seen["row"].startswith("train: loss 0.")
     assert seen["hooks"] == "Rules" and seen["visualize"] == "note.txt"
-    assert seen["schedule"] == "lr of main 0.099 to 0.05"
-    assert seen["load"] == "built anew: every bit as saved, the next step gives the same bits"
+    assert "main 0.099 " in seen["schedule"] and seen["schedule"].endswith(" 0.05")
+    messages.check("\n".join(seen[name] for name in ("model", "start", "first step", "schedule", "load")))
     assert found.warnings == []
     measured = found.measured
     assert (measured["steps_per_epoch"], measured["total_steps"], measured["parameters"]) == (5, 100, 19)
@@ -100,16 +104,18 @@ def test_a_project_that_is_fine(
     assert measured["checkpoint_bytes"] == sizes and measured["peak_host_mb"] > 50
     assert min(measured[f"{name}_seconds"] for name in ("step", "validate", "test", "save")) > 0
     assert measured["test"]["test/loss"] > 0 and measured["validation"]["valid/loss"] > 0
-    assert seen["test"].startswith("with checkpoint 1 of step 2  test: loss 0.")
+    assert re.search(r"checkpoint 1 .* 2 .*test: loss 0\.", seen["test"])
     assert len(capfd.readouterr().out.splitlines()) == len(found.stages)
 
 
-def test_a_model_that_the_first_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_the_first_batch_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     lazy = RUNNER.replace("nn.Linear(4, width)", "nn.LazyLinear(width)")
     found, _ = walked(project(tmp_path, dataset=dataset(), runner=lazy), monkeypatch)
     seen = {stage.name: stage.seen for stage in found.stages}
-    assert seen["model"] == "4 parameters on cpu, and 2 tensors sized by the first batch"
-    assert seen["load"].startswith("built anew: every bit as saved") and found.measured["parameters"] == 19
+    assert seen["model"].startswith("4 ") and " 2 " in seen["model"] and found.measured["parameters"] == 19
+    messages.check(f"{seen['model']}\n{seen['load']}")
 
 
 BATCH_NORM = RUNNER.replace("nn.Dropout(0.5)", "nn.BatchNorm1d(width)")
@@ -155,22 +161,22 @@ FAILS_IN_TEST = "def summarize(self, values, split):\n    return {'f1': 1.0} if 
             "start",
             "zero",
         ),
-        ({"runner": method(UNSAVABLE)}, CheckpointError, "save", "neither plain data nor a tensor"),
+        ({"runner": method(UNSAVABLE)}, CheckpointError, "save", "_extra_state"),
         (
             {"early_stopping": {"monitor": "valid/acc"}},
             ConfigError,
             "start",
-            "a validation reports: valid/loss",
+            ": valid/loss",
         ),
         (
             {"early_stopping": {"monitor": "valid/acc"}, "runner": method(SUMMARIZES)},
-            *(ConfigError, "validation", "a validation reports: valid/f1, valid/loss"),
+            *(ConfigError, "validation", ": valid/f1, valid/loss"),
         ),
         (
             {"runner": method(FAILS_IN_SUMMARY)},
             ValueError,
             "validation",
-            "the first and the last batch of a set",
+            "only one class\n",
         ),
         ({"runner": method(FAILS_IN_TEST)}, ZeroDivisionError, "test", "division by zero"),
     ],
@@ -204,13 +210,15 @@ def test_a_hook_that_fails(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_picture_that_fails_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     runner = method("def visualize(self, batch):\n    return {'a': 1 / 0}")
     package = project(tmp_path, runner=runner, visualize_every="1ep")
     found, _ = walked(package, monkeypatch)
     assert names(found, "failed") == ["visualize"] and names(found)[-1] == "load"
-    assert found.warnings == ["Runner.visualize() fails; the run goes on without what it would show"]
+    (warning,) = found.warnings
+    assert warning.startswith("Runner.visualize() ")
+    messages.check(warning)
     told = capfd.readouterr().err
     assert told.count("Traceback") == 1 and str(tmp_path) not in told
     assert "Model/Runner.py" in told and "ZeroDivisionError" in told and "--debug" in told
@@ -237,42 +245,42 @@ ANY += (
 @pytest.mark.parametrize(
     ("given", "warnings"),
     [
-        ({"runner": COUNTS}, ["inexact: self.calls of the Runner changed in training"]),
+        ({"runner": COUNTS}, ["inexact: self.calls "]),
         (
             {"runner": FORGETS},
-            ["after loading these are not as they were saved: model.state._extra_state.calls"],
+            [": model.state._extra_state.calls"],
         ),
         (
             {"runner": DRIFTS},
-            ["a run that is continued gives other bits: after one step model.", "inexact: self.calls"],
+            [" model.", "inexact: self.calls"],
         ),
         (
             {"runner": method(VALUES)},
-            ["valid/x becomes no metric", "valid/y is inf, so nothing can be decided by it"],
+            ["valid/x ", "valid/y .*inf"],
         ),
         (
             {"dataset": ANY, "data": {"batch_size": 10, "num_workers": 0}},
-            ["a run that is continued gives other bits", "inexact: the training set draws from a generator"],
+            ["bits", "inexact: .*training set"],
         ),
-        ({"validate_every": "10min"}, ["inexact: wall clock: validation comes every 10min"]),
+        ({"validate_every": "10min"}, ["inexact: .*10min"]),
         (
             {"gradient_accumulation_steps": 64},
-            ["the window of 64 micro-batches is longer than an epoch of 4: a step takes the whole epoch"],
+            ["64 .* 4"],
         ),
         (
             {"optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1, "scheduler": CLIMBS}}},
-            ["optimizers.main.scheduler.warmup_steps is 50: the run ends after 50 steps"],
+            ["optimizers.main.scheduler.warmup_steps .*50"],
         ),
         (
             {"runner": method(TWO_OPTIMIZERS) + FORGETS_ONE},
             [
-                "the optimizers of the config are not used",
-                "optimizer tail was never used in 2 steps: its 4 parameters do not move",
+                "optimizers .*config",
+                "optimizer tail .*2 .* 4 ",
             ],
         ),
         (
             {"runner": BATCH_NORM, "dataset": dataset(41), "on_step_error": "skip"},
-            ["steps that were passed over, as the settings ask: 1 of 2"],
+            ["1 of 2"],
         ),
     ],
 )
@@ -282,21 +290,23 @@ def test_what_the_run_would_do_badly_and_go_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    messages: Messages,
 ) -> None:
     found, _ = walked(project(tmp_path, **{"max_steps": 50, **given}), monkeypatch)
     assert len(found.warnings) == len(warnings), found.warnings
     for text, warning in zip(found.warnings, warnings, strict=True):
-        assert text.startswith(warning)
+        assert re.search(f"^{warning}" if warning.startswith("inexact: ") else warning, text)
+    messages.check("\n".join(found.warnings))
     printed = capfd.readouterr().out
     for text in found.warnings:
-        assert printed.count(text.partition("becomes")[0]) >= 1
+        assert printed.count(text[:20]) >= 1
 
 
 @pytest.mark.parametrize(
     ("loss", "fails"), [("self.loss", False), ("lambda batch: 1 / 0", True)], ids=["fine", "broken"]
 )
 def test_an_optimizer_that_seldom_moves(
-    loss: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loss: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     """It moves in the check all the same; and after it is loaded, the next step gives the same bits."""
     both = f'"head"), **stepper.run({loss}, batches, optimizer="tail"))'
@@ -307,16 +317,19 @@ def test_an_optimizer_that_seldom_moves(
     assert names(found, "failed") == (["last step"] if fails else []) and found.warnings == []
     if not fails:
         seen = {stage.name: stage.seen for stage in found.stages}
-        assert seen["schedule"] == "lr of head 0.1 to 0.01", "the other has none"
-        assert seen["load"] == "built anew: every bit as saved, the next step gives the same bits"
+        assert "head 0.1 " in seen["schedule"] and "tail" not in seen["schedule"], "the other has none"
+        messages.check(f"{seen['schedule']}\n{seen['load']}")
 
 
-def test_sets_that_nothing_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_that_nothing_evaluates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     runner = method(
         "def update(self, stepper, batches):\n    return {}", RUNNER.replace("def loss", "def mine")
     )
     _, said = walked(project(tmp_path, runner=runner), monkeypatch, ContractError)
-    assert said.startswith("Runner has no evaluate(), which a validation or test set needs")
+    assert said.startswith("Runner ") and "evaluate()" in said
+    messages.check(said)
 
 
 SCHEDULER = """
@@ -330,12 +343,16 @@ class Short(LRScheduler):
 """
 
 
-def test_a_schedule_that_is_too_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_that_is_too_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     main = {"class": "torch.optim.SGD", "lr": 0.1, "scheduler": {"class": "Hooks.py:Short"}}
     package = project(tmp_path, hooks_code=HOOKS + SCHEDULER, max_steps=1000, optimizers={"main": main})
     found, said = walked(package, monkeypatch, ValueError)
     assert found.last == "schedule"
-    assert said == "no further\nin step 701 of the run, to which the check moved the schedules"
+    error, note = said.splitlines()
+    assert error == "no further" and "step 701 " in note
+    messages.check(note)
 
 
 @pytest.mark.parametrize("unit", ["epoch", "validation"])
@@ -347,7 +364,7 @@ def test_a_schedule_is_moved_as_often_as_in_the_run(
     package = project(tmp_path, max_epochs=5, max_steps=None, optimizers={"main": main})
     found, _ = walked(package, monkeypatch)
     (seen,) = (stage.seen for stage in found.stages if stage.name == "schedule")
-    assert seen == ("lr of main 0.5 to 0.0312" if unit == "epoch" else "lr of main 0.5 to 0.5")
+    assert "main 0.5 " in seen and seen.endswith(" 0.0312" if unit == "epoch" else " 0.5")
 
 
 @pytest.mark.parametrize(
@@ -361,14 +378,17 @@ def test_a_schedule_is_moved_as_often_as_in_the_run(
     ],
 )
 def test_runs_of_other_shapes(
-    given: dict[str, Any], steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any],
+    steps: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Messages,
 ) -> None:
     found, _ = walked(project(tmp_path, dataset=dataset(), **given), monkeypatch)
     assert [name for name in names(found) if name.endswith("step")] == steps
     assert found.warnings == []
     (seen,) = (stage.seen for stage in found.stages if stage.name == "load")
-    same = ", the next step gives the same bits" if len(steps) == 2 else ""
-    assert seen == f"built anew: every bit as saved{same}"
+    messages.check(seen)  # of the next step only where there was one
 
 
 def test_a_mode_that_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,13 +396,17 @@ def test_a_mode_that_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not {"save", "validation", "load"} & set(names(found)) and "speed" in names(found)
 
 
-def test_a_hook_that_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     code = HOOKS.replace("request_save(hold=True)", "request_stop('enough')").replace('"3"', '"1"')
     found, _ = walked(project(tmp_path, hooks_code=code, hooks=["Hooks.py:Rules"]), monkeypatch)
-    assert found.warnings == ["the run ends after step 1: enough"]
+    (warning,) = found.warnings
+    assert "step 1" in warning and "enough" in warning
+    messages.check(warning)
 
 
 def test_a_gpu_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     _, said = walked(project(tmp_path), monkeypatch, Refused, device="cuda")
-    assert "no GPU is visible" in said
+    assert said.startswith("device: ") and "'cuda'" in said and "-CPU" in said
