@@ -174,7 +174,8 @@ class Ignores(Dataset[Tensor]):
 @pytest.mark.parametrize("own", OWN)
 def test_a_set_that_ignores_seeding_is_named(own: str, workers: int) -> None:
     loader = Loader(Ignores(OWN[own]), plan=in_order(), num_workers=workers, name="the training set")
-    assert loader.inexact() == ["the training set draws from a generator that roost does not seed"]
+    (why,) = loader.inexact()
+    assert "the training set" in why and "generator" in why
     loader.close()
 
 
@@ -197,5 +198,6 @@ def test_one_of_several_sets_that_ignores_seeding_is_named(ignoring: str, worker
     as_one = joined(sets), ConcatDataset(list(sets.values()))
     for dataset, given in ((sets, plan), *((one, in_order(OTHER)) for one in as_one)):
         loader = Loader(dataset, plan=given, num_workers=workers, name="the training set")
-        assert loader.inexact() == ["the training set draws from a generator that roost does not seed"]
+        (why,) = loader.inexact()
+        assert "the training set" in why and "generator" in why
         loader.close()

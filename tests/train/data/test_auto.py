@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
@@ -92,9 +93,8 @@ def choose(dataset: Any, room: auto.Room, batch_size: int = 4, **options: Any) -
         make, plan.batches(0), num_tasks=plan.num_batches, room=room, name="the training set", **options
     )
     assert not multiprocessing.active_children()
-    assert not choice.said or choice.said.startswith(
-        f"num_workers: {choice.num_workers} for the training set: "
-    )
+    assert not choice.said or choice.said.startswith(f"num_workers: {choice.num_workers} ")
+    assert not choice.said or "the training set" in choice.said
     assert "\n" not in choice.said
     return choice
 
@@ -103,7 +103,7 @@ def test_a_light_set_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "LIGHT_SECONDS", 0.05)  # for a machine that is busy
     choice = choose(Samples(), auto.Room(cores=2))
     assert choice.num_workers == 0
-    assert re.fullmatch(r"num_workers: 0 for the training set: a batch takes [\d.]+ ms", choice.said)
+    assert re.search(r" [\d.]+ ms$", choice.said)
 
 
 def test_a_light_set_in_memory_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_there_are_no_more_workers_than_asked_for_or_than_batches() -> None:
 def test_what_is_too_slow_to_be_tried_gets_one_for_each_core() -> None:
     choice = choose(Sleeping(), auto.Room(cores=2), batch_size=40, seconds=0.01)
     assert choice.num_workers == 2
-    assert choice.said.endswith("(2 cores, more were not tried, for time)")
+    assert "2 cores" in choice.said and " workers " not in choice.said
 
 
 # --- what the dataset does wrong --------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_one_sample_that_raises_does_not_decide() -> None:
 
 
 def test_a_set_that_kills_its_worker_does_not_kill_training() -> None:
-    with pytest.raises(WorkerDied, match="ended itself with exit code 3"):
+    with pytest.raises(WorkerDied, match="exit code 3"):
         choose(Ending(), auto.Room(cores=2))
 
 
@@ -192,7 +192,7 @@ def test_a_batch_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(trial, "MOST_SECONDS", 0.05)
     choice = choose(Sleeping(), auto.Room(cores=2), batch_size=NUM_SAMPLES)
     assert choice.num_workers == 1  # there is one batch
-    assert "a batch takes more than 0.05 s" in choice.said
+    assert "more than 0.05 s" in choice.said
 
 
 def test_a_set_that_hangs_is_an_error(
@@ -203,9 +203,9 @@ def test_a_set_that_hangs_is_an_error(
             multiprocessing.Event().wait()
 
     monkeypatch.setattr(hand, "_LOOK_SECONDS", 0.05)
-    with pytest.raises(WorkerDied, match=r"has got nowhere for 0.2 s in sample"):
+    with pytest.raises(WorkerDied, match=r"^data\.loader_timeout: .*0\.2 s .*sample"):
         choose(Hanging(), auto.Room(cores=2), timeout_seconds=0.2)
-    assert "the stacks of loader worker 0" in capfd.readouterr().out
+    assert "worker 0 " in capfd.readouterr().out
 
 
 def test_a_stop_is_heard_while_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_loader_resolves_it_once_and_says_so(capfd: pytest.CaptureFixture[str]
     assert isinstance(loader.num_workers, int)
     said = capfd.readouterr().out.splitlines()
     assert len(said) == 1
-    assert said[0].startswith(f"num_workers: {loader.num_workers} for the training set: a batch takes ")
+    assert said[0].startswith(f"num_workers: {loader.num_workers} ") and "the training set" in said[0]
     inline = Loader(Points(), plan=loader.plan, seed=3)
     assert bits(found) == bits([batch.value for batch in inline.once()])
     loader.close()
@@ -266,6 +266,7 @@ def test_nothing_of_the_set_stays_open_here(tmp_path: Path) -> None:
 
     (tmp_path / "samples").write_bytes(bytes(index % 251 for index in range(NUM_SAMPLES)))
     dataset = Filed()
+    gc.collect()  # what errors of other tests still hold
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     loader = Loader(dataset, plan=BatchPlan(NUM_SAMPLES, 4), num_workers=None)
     choice = choose(dataset, auto.Room(cores=2, most=2))

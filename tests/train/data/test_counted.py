@@ -6,6 +6,7 @@ import pytest
 
 from roost.base.errors import ContractError
 from roost.train.data.counted import Counted, length
+from tests.messages import Messages
 
 
 class Bare:
@@ -20,34 +21,33 @@ def test_a_set_that_stays_as_it_is() -> None:
     assert counted.others_than(counted.lengths) == [] == counted.others_than({})
 
 
-def test_a_set_whose_length_changes() -> None:
+def test_a_set_whose_length_changes(messages: Messages) -> None:
     samples = [0] * 1000
     counted = Counted(samples, "the training set")
     del samples[900:]
-    with pytest.raises(
-        ContractError, match=r"^the training set had 1,000 samples and has 900 now\. To mend it"
-    ):
+    with pytest.raises(ContractError) as refused:
         counted.check()
+    assert all(fact in str(refused.value) for fact in ("the training set", "1,000", "900"))
+    messages.check(refused.value)
 
 
-def test_another_length_than_when_the_checkpoint_was_made() -> None:
+def test_another_length_than_when_the_checkpoint_was_made(messages: Messages) -> None:
     counted = Counted([0] * 990, "the training set")
-    assert counted.others_than({"the training set": 1000}) == [
-        "the training set has 990 samples, it had 1,000 when the checkpoint was made: "
-        "the order of the rest is another one"
-    ]
+    (why,) = counted.others_than({"the training set": 1000})
+    assert "the training set" in why and "990" in why and "1,000" in why
+    messages.check(why)
 
 
-def test_of_several_sets_the_one_is_named() -> None:
+def test_of_several_sets_the_one_is_named(messages: Messages) -> None:
     sets: dict[str, list[int]] = {"photos": [1, 2], "drawings": [1]}
     counted = Counted(sets)
-    assert counted.others_than({"the set photos": 2, "the set drawings": 4, "the set of old": 3}) == [
-        "the set drawings has 1 samples, it had 4 when the checkpoint was made: "
-        "the order of the rest is another one"
-    ]
+    (why,) = counted.others_than({"the set photos": 2, "the set drawings": 4, "the set of old": 3})
+    assert "the set drawings" in why and "1 " in why and "4 " in why
     sets["photos"].append(3)
-    with pytest.raises(ContractError, match="the set photos had 2 samples and has 3 now"):
+    with pytest.raises(ContractError) as refused:
         counted.check()
+    assert all(fact in str(refused.value) for fact in ("the set photos", "2", "3"))
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(("dataset", "expected"), [([1], 1), (Bare(), None), ("ab", 2)])

@@ -13,6 +13,7 @@ from roost.base.errors import ContractError
 from roost.train import seeding
 from roost.train.data.fetch import Fetch, FetchEach
 from roost.train.plans.plan import Draw
+from tests.messages import Messages
 from tests.train.data.samples import Broken, Odd, WithGenerator
 from tests.train.parts import Pictures, Points, Still, bits
 
@@ -71,22 +72,27 @@ def test_several_sets_by_name() -> None:
 # --- what the set does wrong ------------------------------------------------------------------------------
 
 
-def test_a_sample_that_raises_names_itself_and_its_set() -> None:
+def test_a_sample_that_raises_names_itself_and_its_set(messages: Messages) -> None:
     with pytest.raises(ValueError, match="cannot decode") as caught:
         Fetch(Broken(), name="the test set")(Draw([3, 7], 0))
-    assert caught.value.__notes__ == ["while reading sample 7 of the test set (Broken)"]
+    (note,) = caught.value.__notes__
+    assert "sample 7 of the test set (Broken)" in note
+    messages.check(note)
     with pytest.raises(ValueError, match="cannot decode") as caught:
         Fetch(Broken())(Draw([7], 0))
-    assert caught.value.__notes__ == ["while reading sample 7 of Broken"]
+    (note,) = caught.value.__notes__
+    assert "sample 7 of Broken" in note
 
 
-def test_a_stop_iteration_does_not_shorten_the_batch() -> None:
+def test_a_stop_iteration_does_not_shorten_the_batch(messages: Messages) -> None:
     class Ends(Still):
         def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
             return next(iter(()))  # type: ignore[call-overload, no-any-return]
 
-    with pytest.raises(RuntimeError, match="sample 0 of Ends raised StopIteration"):
+    with pytest.raises(RuntimeError) as refused:
         Fetch(Ends())(Draw([0, 1], 0))
+    assert all(fact in str(refused.value) for fact in ("sample 0", "Ends", "StopIteration"))
+    messages.check(refused.value)
 
 
 class Shrinks(Still):
@@ -105,39 +111,42 @@ class Shrinks(Still):
         return super().__getitem__(index)
 
 
-def test_a_sample_that_is_gone_is_named_with_both_lengths() -> None:
+def test_a_sample_that_is_gone_is_named_with_both_lengths(messages: Messages) -> None:
     dataset = Shrinks(24, 24)
     fetch = Fetch(dataset, name="the training set")
     dataset.says = dataset.has = 20
-    with pytest.raises(
-        ContractError,
-        match=r"no sample 22 in the training set \(Shrinks\), which has 20; it had 24 at the beginning",
-    ) as caught:
+    with pytest.raises(ContractError) as caught:
         fetch(Draw([19, 22], 0))
+    assert all(fact in str(caught.value) for fact in ("22", "the training set", "Shrinks", "20", "24"))
+    messages.check(caught.value)
     assert isinstance(caught.value.__cause__, IndexError)
 
 
-def test_an_index_beyond_the_set() -> None:
-    with pytest.raises(ContractError, match=r"no sample 1,000 in Shrinks, which has 20\. To mend it"):
+def test_an_index_beyond_the_set(messages: Messages) -> None:
+    with pytest.raises(ContractError) as refused:
         Fetch(Shrinks(20, 20))(Draw([1000], 0))
+    assert all(fact in str(refused.value) for fact in ("1,000", "Shrinks", "20"))
+    messages.check(refused.value)
 
 
 def test_a_set_with_fewer_samples_than_it_says() -> None:
     """Or whose own tables are too short: that is its own error, as it is."""
     with pytest.raises(IndexError, match="list index out of range") as caught:
         Fetch(Shrinks(20, 10))(Draw([15], 0))
-    assert caught.value.__notes__ == ["while reading sample 15 of Shrinks"]
+    (note,) = caught.value.__notes__
+    assert "sample 15 of Shrinks" in note
 
 
 @pytest.mark.parametrize("kind", ["none", "shapes", "keys", "kinds", "lengths", "objects"])
-def test_samples_that_cannot_be_joined(kind: str) -> None:
-    with pytest.raises(
-        ContractError, match=r"^the samples of Odd \(.*\) in the test set cannot be"
-    ) as caught:
+def test_samples_that_cannot_be_joined(kind: str, messages: Messages) -> None:
+    with pytest.raises(ContractError) as caught:
         Fetch(Odd(kind), name="the test set")(Draw([0, 1], 0))
-    assert "\n" not in str(caught.value) and "To mend it: " in str(caught.value)
+    assert "Odd" in caught.value.message and "the test set" in caught.value.message
+    assert "\n" not in str(caught.value) and caught.value.fix
+    torchs = str(caught.value.__cause__).partition("\n")[0]
+    messages.check(str(caught.value).replace(torchs, "<torch's>"))
     if kind == "none":
-        assert "(NoneType)" in str(caught.value)
+        assert "(NoneType)" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -166,21 +175,23 @@ def test_a_set_with_a_generator_of_its_own_ignores_seeding(generator: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "facts"),
     [
         (
             [torch.zeros(2), torch.zeros(2), torch.zeros(3)],
-            "sample 7 is float32 (2,), sample 9 is float32 (3,)",
+            ("sample 7", "float32 (2,)", "sample 9", "float32 (3,)"),
         ),
-        ([{"x": 1}, {"x": None}], "sample 7 is {x: int}, sample 8 is {x: NoneType}"),
+        ([{"x": 1}, {"x": None}], ("sample 7", "{x: int}", "sample 8", "{x: NoneType}")),
         (
             [(np.zeros(1), 2), (np.zeros(3), 2)],
-            "sample 7 is (float64 (1,), int), sample 8 is (float64 (3,), int)",
+            ("sample 7", "(float64 (1,), int)", "sample 8", "(float64 (3,), int)"),
         ),
-        ([object(), object()], "of samples 7, 8"),
+        ([object(), object()], ("7, 8",)),
     ],
 )
-def test_the_sample_that_is_not_like_the_first_is_named(samples: list[Any], said: str) -> None:
+def test_the_sample_that_is_not_like_the_first_is_named(
+    samples: list[Any], facts: tuple[str, ...], messages: Messages
+) -> None:
     class Given:
         draws_randomness = False
 
@@ -192,7 +203,9 @@ def test_the_sample_that_is_not_like_the_first_is_named(samples: list[Any], said
 
     with pytest.raises(ContractError) as caught:
         Fetch(Given())(Draw(list(range(7, 7 + len(samples))), 0))
-    assert caught.value.__notes__ == [said]
+    (note,) = caught.value.__notes__
+    assert all(fact in note for fact in facts)
+    messages.check(note)
 
 
 def test_an_own_collate_that_raises_comes_with_its_samples() -> None:
@@ -201,4 +214,5 @@ def test_an_own_collate_that_raises_comes_with_its_samples() -> None:
 
     with pytest.raises(KeyError) as caught:
         Fetch(list(range(20)), collate=collate)(Draw(list(range(12)), 0))
-    assert caught.value.__notes__ == ["of samples 0, 1, 2, 3, 4, 5, 6, 7, …"]
+    (note,) = caught.value.__notes__
+    assert note.endswith(" 0, 1, 2, 3, 4, 5, 6, 7, …")

@@ -20,6 +20,7 @@ from roost.train.data.batches import Batch
 from roost.train.data.loader import Loader
 from roost.train.plans.mixes import Together
 from roost.train.plans.plan import BatchPlan
+from tests.messages import Messages
 from tests.train.data.rings import gone, linux, pids
 from tests.train.data.samples import Broken, Draws, Odd, Rows, WithGenerator
 from tests.train.parts import MLP, Pictures, Points, Recipe, Still, StopAt, bits, built, loader, plain
@@ -106,16 +107,15 @@ def test_a_sample_that_raises_names_itself(num_workers: int) -> None:
     with pytest.raises(ValueError, match="cannot decode") as caught:
         take(loader(Broken(), num_workers=num_workers).epochs(), 7)
     told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-    assert "while reading sample 7 of Broken" in told
+    assert "sample 7 of Broken" in told
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("kind", ["none", "shapes", "keys", "kinds", "lengths", "objects"])
 def test_samples_that_cannot_be_joined(kind: str, num_workers: int) -> None:
-    with pytest.raises(
-        ContractError, match=r"the samples of Odd \(.*\) cannot be joined.*To mend it: "
-    ) as caught:
+    with pytest.raises(ContractError, match=r"\bOdd \(") as caught:
         take(loader(Odd(kind), num_workers=num_workers).epochs(), 1)
+    assert caught.value.fix
     assert "\n" not in str(caught.value), "one clear line, also from a worker process"
 
 
@@ -258,8 +258,8 @@ def test_a_batch_that_does_not_fit_is_read_in_the_training_process(
     monkeypatch.setattr("roost.train.data.slot.available_bytes", lambda: 50_000_000)
     reader = loader(Large(), shuffle=False, num_workers=2, name="the training set")
     found, said = read(reader), capsys.readouterr().out
-    assert said.startswith("a batch of 160,000,") and said.count("\n") == 1
-    assert "50,000,000 bytes are free; the training set goes on without workers, in the training" in said
+    assert "160,000," in said and "50,000,000 bytes" in said and "the training set" in said
+    assert said.count("\n") == 1
     assert reader.num_workers == 0 and not pids()
     assert found == read(loader(Large(), shuffle=False))
 
@@ -267,14 +267,16 @@ def test_a_batch_that_does_not_fit_is_read_in_the_training_process(
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("[x] DefaultCPUAllocator: can't allocate memory")]
 )
-def test_a_batch_that_fits_nowhere(error: Exception) -> None:
+def test_a_batch_that_fits_nowhere(error: Exception, messages: Messages) -> None:
     class Huge(Still):
         def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
             raise error
 
     with pytest.raises(type(error)) as caught:
         take(loader(Huge()).epochs(), 1)
-    assert "while a batch of 4 samples was read (data.batch_size)" in caught.value.__notes__
+    (note,) = [note for note in caught.value.__notes__ if "data.batch_size" in note]
+    assert "4 samples" in note
+    messages.check(note)
 
 
 # --- a set whose length changes ---------------------------------------------------------------------------
@@ -298,9 +300,9 @@ def test_a_set_that_shrinks_is_told_at_the_next_epoch(num_workers: int) -> None:
     batches = reader.epochs()
     assert len(list(itertools.islice(batches, 10))) == 10
     del dataset.samples[900:]
-    with pytest.raises(ContractError, match="the training set had 1,000 samples and has 900 now"):
+    with pytest.raises(ContractError, match=r"the training set .*1,000 .*900 "):
         next(batches)
-    with pytest.raises(ContractError, match="had 1,000 samples and has 900 now"):
+    with pytest.raises(ContractError, match=r"the training set .*1,000 .*900 "):
         next(reader.once())
     assert not pids()
 
@@ -310,25 +312,21 @@ def test_a_set_that_shrinks_in_the_middle_of_an_epoch() -> None:
     batches = loader(dataset, 100, shuffle=False).epochs()
     next(batches)
     del dataset.samples[150:]
-    with pytest.raises(ContractError, match="no sample 150 in Listed, which has 150; it had 1,000 at"):
+    with pytest.raises(ContractError, match=r"sample 150 in Listed, .*150; .*1,000 "):
         next(batches)
 
 
-ANOTHER = (
-    "the training set has 990 samples, it had 1,000 when the checkpoint was made: "
-    "the order of the rest is another one"
-)
-
-
-@pytest.mark.parametrize(("length", "said"), [(1000, []), (990, [ANOTHER])])
-def test_a_resume_with_another_length_is_inexact(length: int, said: list[str]) -> None:
+@pytest.mark.parametrize("length", [1000, 990])
+def test_a_resume_with_another_length_is_inexact(length: int) -> None:
     saved = loader(Listed(1000), name="the training set").state_dict()
     assert json.loads(json.dumps(saved)) == saved
     reader = loader(Listed(length), name="the training set")
     reader.load_state_dict({})
     assert reader.inexact() == []
     reader.load_state_dict(saved)
-    assert reader.inexact() == said
+    inexact = reader.inexact()
+    assert len(inexact) == (length != 1000)
+    assert all("the training set" in why and "990" in why and "1,000" in why for why in inexact)
 
 
 def reads_before_the_first_step(done: int, folder: Any) -> int:

@@ -21,6 +21,7 @@ from roost.train.data import hand
 from roost.train.data.board import Post
 from roost.train.data.ring import HELD, Ring
 from roost.train.data.slot import NoRoom
+from tests.messages import Messages
 from tests.train.data.rings import Work, does, gone, linux, numbers, pids, rings, square
 from tests.waiting import wait_for
 
@@ -157,23 +158,25 @@ def test_leaving_early_ends_the_workers_and_the_next_one_begins_anew() -> None:
         assert numbers(found.map(range(5))) == [0, 1, 4, 9, 16]
 
 
-def test_two_at_once_are_refused() -> None:
+def test_two_at_once_are_refused(messages: Messages) -> None:
     """They would get each other's answers."""
     with rings(square) as found:
         first = found.map(range(40))
         assert int(next(first)[0]) == 0
-        with pytest.raises(ContractError, match="drawn already"):
+        with pytest.raises(ContractError) as refused:
             next(found.map(range(3)))
+        messages.check(refused.value)
         assert numbers(first) == [n * n for n in range(1, 40)]
 
 
-def test_closed_in_the_middle() -> None:
+def test_closed_in_the_middle(messages: Messages) -> None:
     with rings(square) as found:
         answers = found.map(range(40))
         next(answers)
         found.close()
-        with pytest.raises(ContractError, match="closed while its batches were drawn"):
+        with pytest.raises(ContractError) as refused:
             next(answers)
+        messages.check(refused.value)
         assert numbers(found.map(range(2))) == [0, 1]
 
 
@@ -326,7 +329,7 @@ def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with rings(lambda size: torch.zeros(size, dtype=torch.uint8)) as found:
         answers = found.map([10, 10, 100_000_000, 10])
         assert [len(next(answers)) for _ in range(2)] == [10, 10]
-        with pytest.raises(NoRoom, match=r"100,000,\d+ bytes does not fit .*: 1,000,000 bytes are free"):
+        with pytest.raises(NoRoom, match=r"100,000,\d+ bytes .*1,000,000 bytes"):
             next(answers)
 
 
@@ -350,12 +353,13 @@ except NoRoom as error:
 def test_no_room_for_real() -> None:
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True)
     first, second = done.stdout.splitlines()
-    assert first == "10 500000" and second.endswith("with loader workers: File too large"), done.stderr
+    assert first == "10 500000" and second.endswith(": File too large"), done.stderr
 
 
 @pytest.mark.parametrize("left", [7, 8])
 def test_no_open_files_left_for_slots(left: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # what errors of other tests still hold
     used = len(list(Path("/dev/fd").iterdir()))
     lowest = os.dup(0)
     os.close(lowest)

@@ -18,6 +18,7 @@ from roost.base.errors import CheckpointError, ConfigError, ContractError
 from roost.train import seeding
 from roost.train.data.stream import Stream
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.data.sets import Numbers, Stateful, Walked, drawn, in_pieces, saved, take, whole
 from tests.train.parts import MLP, Still, bits, built, loader, plain
 
@@ -124,11 +125,11 @@ def test_an_evaluation_of_the_training_set_leaves_the_training_where_it_was(
     training.close()
 
 
-def test_in_words() -> None:
-    assert stream(Numbers(), 2).in_words() == (
-        "items as they come, 3 a batch, from 2 workers in turn, 3 batches an epoch"
-    )
-    assert stream(Numbers(), batch_size=None, num_batches=None).in_words() == "whole batches as they come"
+def test_in_words(messages: Messages) -> None:
+    words = stream(Numbers(), 2).in_words()
+    assert "3 a batch" in words and "2 workers" in words and "3 batches" in words
+    messages.check(words)
+    messages.check(stream(Numbers(), batch_size=None, num_batches=None).in_words())
 
 
 # --- randomness -------------------------------------------------------------------------------------------
@@ -179,11 +180,11 @@ class Own(Numbers):
         return torch.rand(2, generator=self.generator)
 
 
-def test_a_set_with_a_generator_of_its_own_is_named() -> None:
+def test_a_set_with_a_generator_of_its_own_is_named(messages: Messages) -> None:
     own = Own()
-    assert stream(own, name="the training set").inexact() == [
-        "the training set draws from a generator that roost does not seed"
-    ]
+    (why,) = stream(own, name="the training set").inexact()
+    assert "the training set" in why and "generator" in why
+    messages.check(why)
     assert torch.equal(own.generator.get_state(), torch.Generator().get_state()), "looked at elsewhere"
     for kind in KINDS:
         assert stream(kind()).inexact() == []
@@ -230,8 +231,9 @@ def test_what_has_no_state_is_drawn_and_dropped_and_that_is_said(capsys: pytest.
         second.load_state_dict(state)
         take(second, 1, 0, 2)
         assert len(again.log) == dropped + 3
-        said = f"the training set has no state_dict(): {dropped} items are drawn and dropped to go on"
-        assert capsys.readouterr().out == (f"{said} where it was\n" if dropped else "")
+        out = capsys.readouterr().out
+        assert out.count("\n") == bool(dropped)
+        assert not dropped or ("the training set" in out and f"{dropped} items" in out)
 
 
 def test_how_far_the_dropping_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +242,8 @@ def test_how_far_the_dropping_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("roost.train.data.course._SAY_SECONDS", 0.0)
     assert in_pieces(lambda: stream(Numbers()), [3, 3]) == whole(lambda: stream(Numbers()), 6)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == [f"the set: {left} items are still to be dropped" for left in range(8, 0, -1)]
+    assert all(line.startswith("the set: ") for line in lines[1:])
+    assert [int(line.split()[2]) for line in lines[1:]] == list(range(8, 0, -1))
 
 
 def test_the_number_of_workers_is_that_with_which_the_run_began(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,9 +253,11 @@ def test_the_number_of_workers_is_that_with_which_the_run_began(capsys: pytest.C
         assert in_pieces(lambda: stream(Numbers(), next(counts)), [3, 2, 3]) == reference  # noqa: B023
         one = stream(Numbers(), begun_with)
         two = stream(Numbers(), then)
-        two.load_state_dict(one.state_dict() if not take(one, 1) else saved(one))
+        state = one.state_dict() if not take(one, 1) else saved(one)
+        capsys.readouterr()
+        two.load_state_dict(state)
         assert two.num_workers == goes_on_with
-        assert ("goes on with" in capsys.readouterr().out) == (max(1, begun_with) != max(1, then))
+        assert bool(capsys.readouterr().out) == (max(1, begun_with) != max(1, then))
 
 
 def test_a_position_before_or_after_the_state_is_reached_too() -> None:
@@ -274,22 +279,24 @@ def test_an_epoch_of_another_length_goes_on_at_the_same_item() -> None:
     assert [bits(batch.value) for batch in take(two, 4, 0, 1)] == reference[4:]
 
 
-def test_a_state_of_a_set_that_has_none_any_more() -> None:
+def test_a_state_of_a_set_that_has_none_any_more(messages: Messages) -> None:
     one, two = stream(Stateful(), name="the training set"), stream(Numbers(), name="the training set")
     take(one, 2)
     two.load_state_dict(saved(one))
-    with pytest.raises(
-        CheckpointError, match="was saved with a state, and its Numbers has no load_state_dict"
-    ):
+    with pytest.raises(CheckpointError) as refused:
         take(two, 1, 0, 2)
+    assert all(fact in str(refused.value) for fact in ("Numbers", "load_state_dict"))
+    messages.check(refused.value)
 
 
-def test_a_set_that_has_become_shorter() -> None:
+def test_a_set_that_has_become_shorter(messages: Messages) -> None:
     one, two = stream(Numbers()), stream(Numbers(4))
     take(one, 3)
     two.load_state_dict(saved(one))
-    with pytest.raises(ContractError, match="ended after 4 items of pass 0, where the run had used 9"):
+    with pytest.raises(ContractError) as refused:
         take(two, 1, 1, 0)
+    assert all(fact in str(refused.value) for fact in ("4 items", "pass 0", "9"))
+    messages.check(refused.value)
 
 
 # --- bad input --------------------------------------------------------------------------------------------
@@ -311,12 +318,13 @@ class Broken(Numbers):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_item_that_raises_names_itself(num_workers: int) -> None:
+def test_an_item_that_raises_names_itself(num_workers: int, messages: Messages) -> None:
     one = stream(Broken(), num_workers, name="the training set")
     with pytest.raises(ValueError, match="cannot decode") as caught:
         take(one, 7)
-    note = "while drawing item 4 of pass 0 of the training set (Broken), in worker 0"
-    assert note in caught.value.__notes__
+    (note,) = [note for note in caught.value.__notes__ if "item 4 of pass 0" in note]
+    assert "the training set (Broken)" in note and "worker 0" in note
+    messages.check(note)
     assert saved(one)["position"] == (2 if num_workers else 1)
     one.close()
 
@@ -347,10 +355,9 @@ def test_items_that_cannot_be_joined(num_workers: int) -> None:
             return torch.zeros(number)
 
     one = stream(Growing(), num_workers, name="the training set")
-    with pytest.raises(
-        ContractError, match=r"the samples of Growing \(Tensor\) in the training set cannot be joined"
-    ):
+    with pytest.raises(ContractError) as refused:
         take(one, 1)
+    assert all(fact in str(refused.value) for fact in ("Growing", "Tensor", "the training set"))
     one.close()
 
 
@@ -365,23 +372,29 @@ class Leaves(Numbers):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
-    ("dataset", "number", "fix"),
-    [(Leaves, 1, "begin anew"), (partial(Numbers, 0), 0, "look at what it reads")],
+    ("dataset", "number"), [(Leaves, 1), (partial(Numbers, 0), 0)], ids=["leaves", "empty"]
 )
 def test_a_pass_that_gives_nothing(
-    dataset: Callable[[], Numbers], number: int, fix: str, num_workers: int
+    dataset: Callable[[], Numbers], number: int, num_workers: int, messages: Messages
 ) -> None:
     one = stream(dataset(), num_workers, name="the training set")
-    with pytest.raises(ContractError, match=f"pass {number} of the training set gave not one batch.*{fix}"):
+    with pytest.raises(ContractError) as refused:
         take(one, 6)
+    assert f"pass {number} of the training set" in refused.value.message and refused.value.fix
+    messages.check(refused.value)
     one.close()
 
 
-def test_an_epoch_without_a_length() -> None:
-    with pytest.raises(ConfigError, match=r"data.steps_per_epoch: the training set does not say how many"):
+def test_an_epoch_without_a_length(messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         len(stream(Numbers(), num_batches=None, name="the training set"))
-    with pytest.raises(ConfigError, match=r"data.batch_size: the dataset has 2 samples, which is not one"):
+    assert refused.value.setting == "data.steps_per_epoch"
+    assert "the training set" in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
         stream(Sized(), num_batches=None, drop_last=True)
+    assert refused.value.setting == "data.batch_size"
+    assert "2" in str(refused.value)
+    messages.check(refused.value)
 
 
 class Sized(Numbers):
@@ -389,9 +402,11 @@ class Sized(Numbers):
         return 2
 
 
-def test_what_can_be_gone_through_only_once() -> None:
-    with pytest.raises(ContractError, match=r"the training set can be gone through only once; received 'gen"):
+def test_what_can_be_gone_through_only_once(messages: Messages) -> None:
+    with pytest.raises(ContractError) as refused:
         stream((torch.zeros(3) for _ in range(9)), name="the training set")
+    assert all(fact in str(refused.value) for fact in ("the training set", "'generator'"))
+    messages.check(refused.value)
 
 
 class Opened:
@@ -399,7 +414,9 @@ class Opened:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_state_that_cannot_be_saved_is_told_at_the_first_batch(num_workers: int) -> None:
+def test_a_state_that_cannot_be_saved_is_told_at_the_first_batch(
+    num_workers: int, messages: Messages
+) -> None:
     class Holds(Stateful):
         def state_dict(self) -> dict[str, Any]:
             return {"file": Opened()}
@@ -408,11 +425,10 @@ def test_a_state_that_cannot_be_saved_is_told_at_the_first_batch(num_workers: in
             pass
 
     one = stream(Holds(), num_workers, name="the training set")
-    with pytest.raises(
-        ContractError,
-        match=r"the training set has a state that cannot be saved: .*Opened at 'shares.0.set.file'",
-    ):
+    with pytest.raises(ContractError) as refused:
         take(one, 1)
+    assert all(fact in str(refused.value) for fact in ("the training set", "Opened", "'shares.0.set.file'"))
+    messages.check(refused.value)
     one.close()
 
 
@@ -481,30 +497,33 @@ def test_an_evaluation_of_a_function_is_not_augmented_and_begins_at_0(num_worker
     one.close()
 
 
-def test_a_function_has_no_end() -> None:
+def test_a_function_has_no_end(messages: Messages) -> None:
     one = stream(roost.Sampled(sample, {}), num_batches=None, name="the validation set")
-    with pytest.raises(
-        ConfigError, match=r"data\.limit_valid_batches: the validation set is a function with"
-    ):
+    with pytest.raises(ConfigError) as refused:
         next(one.once())
+    assert refused.value.setting == "data.limit_valid_batches"
+    assert "the validation set" in str(refused.value)
+    messages.check(refused.value)
     with pytest.raises(ConfigError, match=r"data\.steps_per_epoch"):
         len(one)
     assert len(stream(roost.Sampled(sample, {}, length=4), num_batches=None)) == 4
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_set_whose_iter_gives_no_iterator(num_workers: int) -> None:
+def test_a_set_whose_iter_gives_no_iterator(num_workers: int, messages: Messages) -> None:
     class Not(Numbers):
         def __iter__(self) -> Any:
             return 3
 
     one = stream(Not(), num_workers, name="the training set")
-    with pytest.raises(ContractError, match=r"the training set cannot be gone through: iter\(\).*yield"):
+    with pytest.raises(ContractError) as refused:
         take(one, 1)
+    assert all(fact in str(refused.value) for fact in ("the training set", "iter()", "yield"))
+    messages.check(refused.value)
     one.close()
 
 
-def test_a_length_that_is_refused_is_none_and_nothing_is_empty() -> None:
+def test_a_length_that_is_refused_is_none_and_nothing_is_empty(messages: Messages) -> None:
     class Refuses(Numbers):
         def __len__(self) -> int:
             raise NotImplementedError
@@ -514,14 +533,17 @@ def test_a_length_that_is_refused_is_none_and_nothing_is_empty() -> None:
             return 0
 
     assert stream(Refuses(), num_batches=None).num_batches is None
-    with pytest.raises(ConfigError, match="the dataset is empty"):
+    with pytest.raises(ConfigError) as refused:
         stream(Empty(), num_batches=None)
+    messages.check(refused.value)
 
 
-def test_a_state_that_cannot_be_copied() -> None:
+def test_a_state_that_cannot_be_copied(messages: Messages) -> None:
     sampled = roost.Sampled(lambda state, index, augment: (torch.zeros(1), index), {"lock": Lock()})
-    with pytest.raises(ContractError, match=r"the training set has a state that cannot be copied: .*lock"):
+    with pytest.raises(ContractError) as refused:
         stream(sampled, name="the training set")
+    assert all(fact in str(refused.value) for fact in ("the training set", "lock"))
+    messages.check(refused.value)
 
 
 def test_an_evaluation_keeps_the_workers_with_which_the_run_began(capsys: pytest.CaptureFixture[str]) -> None:
@@ -534,4 +556,5 @@ def test_an_evaluation_keeps_the_workers_with_which_the_run_began(capsys: pytest
     first, second = trainer(2), trainer(0)
     second.load_state_dict(first.state_dict())
     assert second.loaders["valid"].num_workers == 2
-    assert "the validation set goes on with the 2 workers" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the validation set" in out and "2 workers" in out

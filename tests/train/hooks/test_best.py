@@ -14,6 +14,7 @@ from roost.package.retention import Best as Rule
 from roost.package.retention import Policy
 from roost.train.checkpoints import Checkpoints
 from roost.train.hooks import Best, Save, Validate
+from tests.messages import Messages
 from tests.train.parts import MLP, Still, bits, built, loader, plain
 
 NAN, INF = float("nan"), float("inf")
@@ -84,9 +85,12 @@ def test_several_rules(tmp_path: Path) -> None:
     assert {1, 2} <= set(steps(saves(tmp_path, [1.0, 5.0, 2.0, 3.0, 3.0], *rules)))
 
 
-def test_a_monitor_that_is_never_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"checkpoint\.best\.1\.monitor: 'valid/f1'.* reports: valid/score"):
+def test_a_monitor_that_is_never_reported(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         saves(tmp_path, [1.0], MIN, Rule(monitor="valid/f1"))
+    assert refused.value.setting == "checkpoint.best.1.monitor"
+    assert all(fact in str(refused.value) for fact in ("'valid/f1'", "valid/score"))
+    messages.check(refused.value)
 
 
 def test_state_round_trip() -> None:

@@ -5,21 +5,26 @@ from typing import Any
 
 import pytest
 
+from tests.messages import Messages
 from tests.train.parts import Recipe, StopAt
 
 
 @pytest.mark.parametrize(
-    ("options", "reasons"),
+    ("options", "facts"),
     [
-        ({"validate": "10min"}, ["wall clock: validation comes every 10min"]),
-        ({"log": ["5", "1h"]}, ["wall clock: a row comes every 5 or 1h"]),
+        ({"validate": "10min"}, ["validation", "10min"]),
+        ({"log": ["5", "1h"]}, ["row", "5", "1h"]),
         ({"save": "10min"}, []),
         ({"validate": ["3", "1ep"], "log": "10/ep"}, []),
     ],
+    ids=["validations", "rows", "saves", "steps"],
 )
 def test_rows_and_validations_by_the_clock_are_named(
-    options: dict[str, Any], reasons: list[str], tmp_path: Path
+    options: dict[str, Any], facts: list[str], tmp_path: Path, messages: Messages
 ) -> None:
     trainer = Recipe(**options).make(tmp_path, StopAt(2))
     trainer.fit()
-    assert trainer.inexact == reasons
+    assert len(trainer.inexact) == bool(facts)
+    for reason in trainer.inexact:
+        assert reason.startswith("wall clock: ") and all(fact in reason for fact in facts)
+        messages.check(reason)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -139,7 +140,7 @@ def test_a_mirror_whose_process_is_killed_is_started_again(
     mirrors = Mirrors(tmp_path, {"csv": CsvSettings()})
     Recipe().make(tmp_path, mirrors, KillMirror(mirrors, tmp_path, 5)).fit()
     assert by_step(table(tmp_path / "metrics.csv")) == by_step(folded(tmp_path))
-    assert "mirror csv: its process ended with -9; it is started again\n" in capfd.readouterr().out
+    assert re.search(r"^mirror csv: .* -9\b", capfd.readouterr().out, re.M)
 
 
 @pytest.mark.soak
@@ -152,6 +153,6 @@ def test_a_server_that_never_answers_holds_neither_the_steps_nor_the_end(
         trainer = Recipe().make(tmp_path, mirrors)
         assert trainer.fit() == "finished"
     said = capfd.readouterr().out
-    assert "waiting up to 20 s for mirrors: mlflow\n" in said or "mirror mlflow: " in said
+    assert re.search(r"20 s .*: mlflow\n|^mirror mlflow: ", said, re.M)
     assert by_step(table(tmp_path / "metrics.csv")) == by_step(folded(tmp_path))
     assert mirrors._running == {}

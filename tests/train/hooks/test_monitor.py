@@ -6,6 +6,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.train.hooks.monitor import better, monitored, worst
+from tests.messages import Messages
 
 
 @pytest.mark.parametrize(
@@ -28,10 +29,13 @@ def test_better(value: float, than: float, mode: str, min_delta: float, is_bette
     assert better(value, than, mode=mode, min_delta=min_delta) == is_better
 
 
-def test_monitored() -> None:
+def test_monitored(messages: Messages) -> None:
     assert monitored({"valid/loss": 1.0}, "valid/loss", setting="s") == 1.0
-    with pytest.raises(ConfigError, match=r"^s: 'x' is never reported; a validation reports: nothing"):
+    with pytest.raises(ConfigError) as refused:
         monitored({}, "x", setting="s")
+    assert refused.value.setting == "s"
+    assert "'x'" in str(refused.value)
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from roost.base import durable
 from roost.train.hook import Hook
 from roost.train.hooks import Profile
 from roost.train.stepper import Stepper
+from tests.messages import Messages
 from tests.train.parts import MLP, Crash, CrashAt, Points, Still, StopAt, bits, built, plain, weights
 
 
@@ -44,7 +45,7 @@ def test_the_window_is_traced_and_said_once(tmp_path: Path, capsys: pytest.Captu
     table = (folder / "table.txt").read_text()
     assert "Self CPU" in table and "# of Calls" in table and "aten::addmm" in table
     [line] = [line for line in capsys.readouterr().out.splitlines() if "profile" in line]
-    assert line.startswith(f"profile of steps 3 to 5: {folder / 'trace.json'}; dearest: ")
+    assert "steps 3 to 5" in line and str(folder / "trace.json") in line
     assert line.count("%") == 3 and line.count("::") == 3
 
 
@@ -58,7 +59,7 @@ def test_libkineto_is_silent(tmp_path: Path) -> None:
         "plain(built(MLP), Still(), [profile], until=5).fit()",
     )
     found = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
-    assert "profile of steps 2 to 3" in found.stdout and found.stderr == ""
+    assert "steps 2 to 3" in found.stdout and found.stderr == ""
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -75,9 +76,13 @@ def test_training_is_the_same_with_and_without_it(memory: bool, tmp_path: Path) 
     assert made[0] == made[1]
 
 
-def test_a_session_that_is_too_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_session_that_is_too_short_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     plain(built(MLP), Still(), [Profile(tmp_path / "p", start_step=3)], until=3).fit()
-    assert "no profile: the session took 3 steps, and profile.start_step is 3" in capsys.readouterr().out
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "profile.start_step" in line]
+    assert line.startswith("no profile: ") and "3 steps" in line
+    messages.check(line)
     assert files(tmp_path / "p") == []
 
 
@@ -92,12 +97,14 @@ def test_a_session_that_ends_inside_the_window(
     else:
         trainer.fit()
     assert steps_of(tmp_path / "p") == ["step 3", "step 4"]
-    assert "profile of steps 3 to 4 (the session ended after 2 of 5): " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "steps 3 to 4" in out and "2 of 5" in out
 
 
 def test_a_window_that_ends_with_the_run_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain(built(MLP), Still(), [Profile(tmp_path / "p", start_step=0, steps=3)], until=3).fit()
-    assert "profile of steps 1 to 3: " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "steps 1 to 3" in out and " of 3" not in out
     assert steps_of(tmp_path / "p") == ["step 1", "step 2", "step 3"]
 
 
@@ -106,7 +113,7 @@ def test_a_profiler_that_fails_is_said_once(tmp_path: Path, capsys: pytest.Captu
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
         hook = Profile(tmp_path / "p", start_step=1, steps=2)
         assert plain(built(MLP), Still(), [hook], until=6).fit() == "finished"
-    assert capsys.readouterr().out.count("no profile: RuntimeError: another profiler is running") == 1
+    assert capsys.readouterr().out.count("no profile: RuntimeError: ") == 1
     assert {event.key: event.count for event in theirs.key_averages()}["aten::addmm"] == 12
 
 
@@ -125,7 +132,7 @@ def test_a_trace_that_torch_could_not_write(tmp_path: Path, capsys: pytest.Captu
         assert plain(built(MLP), Still(), hooks, until=6).fit() == "finished"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert capsys.readouterr().out.count("is the disk full?; training goes on") == 1
+    assert capsys.readouterr().out.count("no profile: ") == 1
     assert files(tmp_path / "p") == []
 
 

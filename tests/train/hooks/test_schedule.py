@@ -14,6 +14,7 @@ from roost.train.optim import Optim
 from roost.train.schedulers import Warmup
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.hooks.test_best import Scripted
 from tests.train.parts import Recipe, Still, StopAt, assert_equal, built, loader, outcome, plain
 
@@ -111,11 +112,12 @@ def test_a_run_stopped_in_its_warm_up_goes_on_exactly(unit: str, step: int, tmp_
     assert_equal(outcome(cut, tmp_path / "cut"), outcome(whole, tmp_path / "whole"))
 
 
-def test_a_metric_that_is_never_reported(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"optimizers\.main\.scheduler\.monitor: 'valid/f1' is never reported"
-    ):
+def test_a_metric_that_is_never_reported(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         rates(lr_scheduler.ReduceLROnPlateau, unit="validation", monitor="valid/f1")
+    assert refused.value.setting == "optimizers.main.scheduler.monitor"
+    assert all(fact in str(refused.value) for fact in ("'valid/f1'", "valid/score"))
+    messages.check(refused.value)
 
 
 def test_each_optimizer_has_its_own_unit() -> None:

@@ -21,6 +21,7 @@ from roost.train.optim import Optim
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.parts import (
     MLP,
     Crash,
@@ -100,19 +101,21 @@ def test_a_row_has_the_mean_of_its_looks_and_globs_choose(tmp_path: Path) -> Non
     assert row["stats/weight_norm/net.0.bias"] == pytest.approx(mean, rel=1e-6)
 
 
-def test_globs_that_match_nothing() -> None:
+def test_globs_that_match_nothing(messages: Messages) -> None:
     hook = Statistics(1, ["net.*", "head.*"], where=lambda key: "config.yaml:7")
-    with pytest.raises(
-        ConfigError,
-        match=r"statistics\.params: the glob matches no .* 'head\.\*' \(at config\.yaml:7\).*net\.0\.weight",
-    ):
+    with pytest.raises(ConfigError) as refused:
         plain(built(MLP), Still(), [hook]).fit()
+    assert refused.value.setting == "statistics.params"
+    assert all(fact in str(refused.value) for fact in ("'head.*'", "net.0.weight"))
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("every", ["10min", "often", "0"])
-def test_an_interval_that_is_none(every: str) -> None:
-    with pytest.raises(ConfigError, match=r"statistics\.every.*(is a time|is no interval)"):
+def test_an_interval_that_is_none(every: str, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         Statistics(every)
+    assert refused.value.setting == "statistics.every" and repr(every) in str(refused.value)
+    messages.check(refused.value)
 
 
 def test_training_is_the_same_with_and_without_it(tmp_path: Path) -> None:
@@ -273,7 +276,7 @@ def test_histograms_that_cannot_be_written_are_said_once(
     (tmp_path / "media").write_text("a file")
     hook = Statistics(1, histograms=tmp_path / "media")
     assert plain(built(MLP), Still(), [hook], until=3).fit() == "finished"
-    assert capsys.readouterr().out.count("histograms not written: ") == 1
+    assert capsys.readouterr().out.count(str(tmp_path / "media")) == 1
 
 
 def test_a_step_that_failed_leaves_nothing_behind() -> None:

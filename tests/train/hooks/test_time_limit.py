@@ -73,11 +73,9 @@ def test_a_run_without_an_end_ends_saved_in_time(tmp_path: Path, capsys: pytest.
     assert trainer.fit() == TIME_LIMIT
     assert trainer.progress.step == saves(tmp_path)[-1][0] > 0
     said = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(
-        r"ends by \d\d:\d\d \(in [\d.]+s\): saves as long before as its saves will take", said[0]
-    )
-    assert [line.split(" with ")[0] for line in said if "stops" in line] == ["time limit: stops"]
-    assert said[-1].startswith("time limit: ended ")
+    assert re.search(r"\d\d:\d\d \(in [\d.]+s\)", said[0])
+    _, ended = (line for line in said if line.startswith("time limit: "))
+    assert ended == said[-1]
     assert threading.active_count() == threads
 
 
@@ -85,7 +83,7 @@ def test_one_that_is_past_trains_nothing(tmp_path: Path, capsys: pytest.CaptureF
     trainer = trainer_of(tmp_path, Limit(ago=60, left=-5))
     assert trainer.fit() == TIME_LIMIT
     assert trainer.progress.step == 0 and saves(tmp_path) == []
-    assert "s ago)" in capsys.readouterr().out
+    assert re.search(r"\d\d:\d\d \([\d.]+s ago\)", capsys.readouterr().out)
 
 
 def test_one_that_is_far_changes_nothing(tmp_path: Path) -> None:
@@ -106,9 +104,7 @@ def test_where_a_save_was_made_before_it_asks_for_none(
     trainer = trainer_of(tmp_path, Limit(ago=0, left=3600), SaveAt50(), StopAfterSave())
     assert trainer.fit() == "seen"
     assert {reason for _, reason in saves(tmp_path)} == {"scheduled", "signal"}
-    found = re.findall(
-        r"^a save takes [\d.]+ ms: the last one 1\d\.\ds before", capsys.readouterr().out, re.M
-    )
+    found = re.findall(r"save .*[\d.]+ ms\b.* 1\d\.\ds\b", capsys.readouterr().out)
     assert len(found) == 1
 
 
@@ -118,7 +114,7 @@ def test_a_save_that_leaves_no_time_for_another_is_the_last(
     trainer = trainer_of(tmp_path, Limit(ago=0, left=100), SlowDisk(), SaveAt50())
     assert trainer.fit() == TIME_LIMIT
     assert saves(tmp_path) == [(50, "scheduled")]
-    assert "(a save takes 40.0s, a step up to " in capsys.readouterr().out
+    assert re.search(r"save .*\b40\.0s.*step ", capsys.readouterr().out)
 
 
 class SlowDisk(Hook):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def test_on_request_and_from_training_data_without_a_validation_set(tmp_path: Pa
 def test_a_package_that_is_gone_is_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hook = Visualize(tmp_path / "gone" / "media", 2)
     assert plain(built(Shows), Still(), [hook], until=4).fit() == "finished"
-    assert capsys.readouterr().out.count("pictures not written: ") == 1
+    assert capsys.readouterr().out.count(str(tmp_path / "gone")) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,7 +95,7 @@ def test_a_picture_that_fails_is_told_and_training_goes_on(
     runner = built(Fails)
     assert plain(runner, Still(), [Visualize(tmp_path, 2)], until=4).fit() == "finished"
     out, err = capsys.readouterr()
-    assert out.count("visualize failed at step") == 2
+    assert len(re.findall(r"^visualize .*\bstep \d", out, re.M)) == 2
     assert ("Traceback" in err) == (wrong == "raises"), "of the user's own lines, if there are any"
     assert runner.training
 
@@ -108,7 +109,8 @@ def test_a_name_that_no_file_can_have_is_told_and_training_goes_on(
             return {name: "x"}
 
     assert plain(built(Shows), Still(), [Visualize(tmp_path, 2)], until=2).fit() == "finished"
-    assert "visualize() gives a name that no file can have" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "visualize() " in err and repr(name) in err
     assert files(tmp_path) == []
 
 
@@ -153,8 +155,9 @@ def test_shows_the_first_samples_whatever_the_batches_are(
     assert workers or collated == [has] * 3, "by the set's own collate"
     assert np.load(tmp_path / "2" / "samples.npy").tolist() == runner.seen[0].tolist()
     assert (tmp_path / "2" / "samples.png").exists()
-    said = capsys.readouterr().out.count("visualize_samples is 40, and valid gives 26 samples here")
-    assert said == (samples == 40)
+    said = capsys.readouterr().out.splitlines()
+    about = [line for line in said if "visualize_samples" in line]
+    assert len(about) == (samples == 40) and all("40" in line and "26 samples" in line for line in about)
 
 
 def test_the_training_set_where_there_is_no_validation(tmp_path: Path) -> None:
@@ -265,7 +268,7 @@ def test_two_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
     plain(built(Fails), Still(), [Visualize(tmp_path, 1)], until=1).fit()
     err = capsys.readouterr().err
-    assert "visualize() gives two that would be the file a_b.txt" in err
+    assert "visualize() " in err and "a_b.txt" in err
     assert "Traceback" not in err, "no line of it is the user's"
     assert files(tmp_path) == []
 
@@ -274,9 +277,7 @@ def test_a_full_disk_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "media").write_text("a file")
     assert plain(built(Shows), Still(), [Visualize(tmp_path / "media", 1)], until=3).fit() == "finished"
     out, err = capsys.readouterr()
-    assert (
-        out.count("pictures not written: ") == 1 and "visualize failed" not in out and "Traceback" not in err
-    )
+    assert out.count(str(tmp_path / "media")) == 1 and "visualize" not in out and "Traceback" not in err
 
 
 def test_a_stop_while_samples_are_read_is_no_failure(
@@ -304,4 +305,4 @@ def test_a_stop_while_samples_are_read_is_no_failure(
         assert files(tmp_path / "media") == ([] if session == 1 else [
             "2/samples.npy", "2/samples.png", "3/samples.npy", "3/samples.png"
         ])  # fmt: skip
-    assert "visualize failed" not in capsys.readouterr().out
+    assert "visualize" not in capsys.readouterr().out

@@ -132,7 +132,8 @@ def test_a_name_that_mlflow_does_not_allow(
     session(tmp_path, 1, 0, [1, 2], **{"train/f1@5": 0.5})
     feed_of(tmp_path, server.uri).open()
     assert held(server.uri, note(tmp_path)["run_id"])[2]["train/f1_5"] == 1.0
-    assert capsys.readouterr().out.count("train/f1@5 is called train/f1_5 there") == 1
+    out = capsys.readouterr().out
+    assert out.count("train/f1@5") == out.count("train/f1_5") == 1
 
 
 def test_media_are_artifacts(server: MlflowServer, tmp_path: Path) -> None:
@@ -193,7 +194,8 @@ def test_without_a_server_it_is_a_file_of_the_package(
     uri = f"sqlite:///{moved}/mirrors/mlflow/mlflow.db"
     assert held(uri, note(moved)["run_id"]) == by_step(folded(moved))
     assert not package.exists(), "MLflow keeps the old place, and would make it again"
-    assert "media are not mirrored: the run keeps its files in" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "media" in out and str(package / "mirrors" / "mlflow" / "artifacts") in out
 
 
 def test_a_server_that_never_answers_is_an_error_after_a_while(

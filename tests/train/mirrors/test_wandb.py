@@ -158,7 +158,7 @@ def test_media(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (logged,) = of_wandb(tmp_path / "mirrors")
     kinds = {name: logged[f"{name}/_type"] for name in ("p", "m", "h", "t")}
     assert kinds == {"p": "image-file", "m": "image-file", "h": "histogram", "t": "html-file"}
-    assert "mirror wandb: broken.json cannot be shown there" in capsys.readouterr().out
+    assert "mirror wandb: broken.json " in capsys.readouterr().out
 
 
 def test_the_environment_may_ask_for_less(
@@ -168,7 +168,8 @@ def test_the_environment_may_ask_for_less(
     monkeypatch.setenv("WANDB_MODE", "disabled")
     feed_of(tmp_path).close("finished")
     assert files(tmp_path) == []
-    assert capsys.readouterr().out == "mirror wandb: WANDB_MODE=disabled is set, and counts\n"
+    out = capsys.readouterr().out
+    assert out.startswith("mirror wandb: ") and "WANDB_MODE=disabled" in out and out.count("\n") == 1
 
 
 def test_online_without_a_key_is_one_error_and_no_question(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from roost.train.plans.excerpt import Excerpt
 from roost.train.plans.plan import BatchPlan, Draw
+from tests.messages import Messages
 from tests.train.plans.laws import few, hold
 
 
@@ -42,7 +43,9 @@ def test_nothing_is_made_of_what_lies_between() -> None:
     assert asked == [3, 35, 67, 99]
 
 
-def test_in_words() -> None:
-    plan = Excerpt(BatchPlan(8, 4), (range(1),))
-    assert plan.in_words() == "1 batches of: shuffled, 4 samples a batch, 2 batches an epoch"
+def test_in_words(messages: Messages) -> None:
+    whole = BatchPlan(8, 4)
+    plan = Excerpt(whole, (range(1),))
+    assert "1 batch" in plan.in_words() and plan.in_words().endswith(whole.in_words())
+    messages.check(plan.in_words())
     assert plan.num_samples == 8

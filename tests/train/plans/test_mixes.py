@@ -12,6 +12,7 @@ from roost.base.errors import ConfigError
 from roost.train.plans.mixes import Chained, MixedPlan, Together
 from roost.train.plans.plan import BatchPlan, Draw
 from roost.train.plans.weighted import WeightedPlan
+from tests.messages import Messages
 from tests.train.plans.laws import drawn, few, hold, no_drawing_twice
 
 SIZES = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 6)), min_size=1, max_size=3)
@@ -131,43 +132,49 @@ def test_the_order_stays_what_it_is() -> None:
     assert [*chained.batches(1)] == [Draw([1, 2, 0], 1), Draw([3, 4], 1)]
 
 
-def test_in_words() -> None:
+def test_in_words(messages: Messages) -> None:
     plans = {"a": BatchPlan(4, 2), "b": BatchPlan(2, 2)}
     a, b = (plan.in_words() for plan in plans.values())
-    assert Together(plans).in_words() == (
-        f"a batch of each set at once, as many as the smallest has, 1 batch an epoch (a: {a}; b: {b})"
-    )
-    assert "the largest has, 2 batches" in Together(plans, "max_size_cycle").in_words()
-    chained = Chained([(plans["a"], 0), (plans["b"], 4)])
-    assert chained.in_words() == f"one set after the other: {a}; then {b}"
-    assert MixedPlan([40, 60], [1, 3], 10, seed=0).in_words() == (
-        "2 sets in every batch by weight, 25 + 75 samples an epoch, 10 samples a batch, 10 batches an epoch"
-    )
+    words = Together(plans).in_words()
+    assert f"a: {a}" in words and f"b: {b}" in words and "1 batch " in words
+    messages.check(words)
+    words = Together(plans, "max_size_cycle").in_words()
+    assert "2 batches" in words
+    messages.check(words)
+    words = Chained([(plans["a"], 0), (plans["b"], 4)]).in_words()
+    assert a in words and b in words
+    messages.check(words)
+    words = MixedPlan([40, 60], [1, 3], 10, seed=0).in_words()
+    assert all(fact in words for fact in ("2 sets", "25 + 75 samples", "10 samples", "10 batches"))
+    messages.check(words)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "setting", "facts"),
     [
-        ({"sizes": [0, 0]}, "the dataset is empty"),
-        ({"sizes": [4, 0]}, "set 1 of the mix is empty"),
-        ({"weights": [0, 0]}, "data.mix.weights: the weights of the sets sum to 0"),
-        ({"weights": [1, float("nan")]}, "data.mix.weights: the weight of set 1 .* received nan"),
-        ({"weights": [1, -1]}, "data.mix.weights: the weight of set 1 .* received -1"),
-        ({"weights": [1]}, "data.mix.weights: 2 sets have 1 weights"),
-        ({"weights": [1, 1e-9]}, "data.mix.weights: of 8 samples an epoch not one would be of set 1"),
-        (
-            {"drop_last": True, "batch_size": 9},
-            "data.batch_size: the dataset has 8 samples, which is not one",
-        ),
+        ({"sizes": [0, 0]}, None, []),
+        ({"sizes": [4, 0]}, None, ["set 1 "]),
+        ({"weights": [0, 0]}, "data.mix.weights", [" 0"]),
+        ({"weights": [1, float("nan")]}, "data.mix.weights", ["set 1 ", "nan"]),
+        ({"weights": [1, -1]}, "data.mix.weights", ["set 1 ", "-1"]),
+        ({"weights": [1]}, "data.mix.weights", ["2 sets", "1 weight"]),
+        ({"weights": [1, 1e-9]}, "data.mix.weights", ["8 samples", "set 1"]),
+        ({"drop_last": True, "batch_size": 9}, "data.batch_size", ["8 samples"]),
     ],
+    ids=["empty", "one empty", "zeros", "nan", "-1", "few", "small", "not one batch"],
 )
-def test_what_cannot_be_mixed(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_cannot_be_mixed(
+    given: dict[str, Any], setting: str | None, facts: list[str], messages: Messages
+) -> None:
+    with pytest.raises(ConfigError) as refused:
         MixedPlan(**{"sizes": [4, 4], "weights": [1, 2], "batch_size": 4, "seed": 0, **given})
+    assert refused.value.setting == setting
+    assert all(fact in refused.value.said for fact in facts)
+    messages.check(refused.value)
 
 
-def test_a_mix_of_nothing() -> None:
-    with pytest.raises(ConfigError, match="there is no set to train on"):
-        Together({})
-    with pytest.raises(ConfigError, match="there is no set to train on"):
-        Chained([])
+def test_a_mix_of_nothing(messages: Messages) -> None:
+    for make in (lambda: Together({}), lambda: Chained([])):
+        with pytest.raises(ConfigError) as refused:
+            make()
+        messages.check(refused.value)

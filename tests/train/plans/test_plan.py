@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
 from roost.train.plans.plan import BatchPlan, Draw, num_samples_of
+from tests.messages import Messages
 from tests.train.plans.laws import few, hold, indices_of
 
 PLANS = st.builds(
@@ -39,8 +40,9 @@ def test_full_batches_but_the_last(plan: dict[str, Any]) -> None:
     sizes = [num_samples_of(draw) for draw in BatchPlan(**plan).batches(0)]
     assert set(sizes[:-1]) <= {size} and 0 < sizes[-1] <= size
     if num_samples < size:
-        with pytest.raises(ConfigError, match="which is not one batch"):
+        with pytest.raises(ConfigError) as refused:
             BatchPlan(**plan, drop_last=True)
+        assert refused.value.setting == "data.batch_size"
     else:
         full = [num_samples_of(draw) for draw in BatchPlan(**plan, drop_last=True).batches(0)]
         assert full == [size] * (num_samples // size)
@@ -65,26 +67,36 @@ def test_samples_of_a_batch_of_several_sets() -> None:
     assert num_samples_of({"a": Draw([3, 4], 0), "b": Draw([], [])}) == 2
 
 
-def test_in_words() -> None:
-    assert BatchPlan(4000, 16).in_words() == "shuffled, 16 samples a batch, 250 batches an epoch"
-    assert "in the set's order" in BatchPlan(4, 2, shuffle=False).in_words()
+def test_in_words(messages: Messages) -> None:
+    words = BatchPlan(4000, 16).in_words()
+    assert "16 samples" in words and "250 batches" in words
+    messages.check(words)
+    messages.check(BatchPlan(4, 2, shuffle=False).in_words())
 
 
-def test_what_cannot_be_planned() -> None:
-    with pytest.raises(ConfigError, match="the dataset is empty"):
+def test_what_cannot_be_planned(messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         BatchPlan(0, 4)
-    with pytest.raises(ConfigError, match=r"data.batch_size: the dataset has 3 samples.*received 4"):
+    messages.check(refused.value)
+    with pytest.raises(ConfigError) as refused:
         BatchPlan(3, 4, drop_last=True)
-    with pytest.raises(ConfigError, match="the dataset has 1 sample, which"):
+    assert refused.value.setting == "data.batch_size"
+    assert all(fact in str(refused.value) for fact in ("3 ", "4"))
+    messages.check(refused.value)
+    with pytest.raises(ConfigError) as refused:
         BatchPlan(1, 2, drop_last=True)
+    assert refused.value.setting == "data.batch_size"
+    assert "1 sample" in str(refused.value)
+    messages.check(refused.value)
     assert list(BatchPlan(1, 4).batches(7)) == [Draw([0], 7)]
 
 
-def test_more_samples_than_an_order_has_room_for() -> None:
+def test_more_samples_than_an_order_has_room_for(messages: Messages) -> None:
     many = 10**13
-    with pytest.raises(
-        ConfigError, match=r"data\.shuffle: the order of 10,000,000,000,000 samples does not fit"
-    ):
+    with pytest.raises(ConfigError) as refused:
         next(BatchPlan(many, 2).batches(0))
+    assert refused.value.setting == "data.shuffle"
+    assert "10,000,000,000,000" in str(refused.value)
+    messages.check(str(refused.value).replace(str(refused.value.__cause__), "<NumPy's>"))
     plan = BatchPlan(many, 2, shuffle=False)
     assert next(plan.batches(0, plan.num_batches - 1)) == Draw([many - 2, many - 1], 0)

@@ -6,6 +6,7 @@ from hypothesis.strategies import integers
 from roost.train.plans.mixes import Together
 from roost.train.plans.plan import BatchPlan, Draw, StandIn, num_samples_of, stands_in
 from roost.train.plans.shares import Shared, share
+from tests.messages import Messages
 from tests.train.plans.laws import hold
 
 # That all ranks together take the batches of one is a law of every plan (laws.py).
@@ -40,6 +41,8 @@ def test_shares_are_as_long_as_each_other(num_samples: int, world: int) -> None:
     assert lengths[0] == max(lengths) and max(lengths) - min(lengths) <= 1
 
 
-def test_in_words() -> None:
-    share = Shared(BatchPlan(4, 4), 1, 2)
-    assert share.in_words() == "share 2 of 2 of: shuffled, 4 samples a batch, 1 batch an epoch"
+def test_in_words(messages: Messages) -> None:
+    plan = BatchPlan(4, 4)
+    words = Shared(plan, 1, 2).in_words()
+    assert "2 of 2" in words and words.endswith(plan.in_words())
+    messages.check(words)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from roost.base.errors import ConfigError
 from roost.train.plans.plan import BatchPlan
 from roost.train.plans.virtual import Limited, Virtual
+from tests.messages import Messages
 from tests.train.plans.laws import few, hold, no_drawing_twice
 
 
@@ -38,11 +39,11 @@ def test_a_limit_takes_the_first(num_samples: int, num_batches: int, epoch: int)
     assert list(limited.batches(epoch)) == list(whole.batches(epoch))[:num_batches]
 
 
-def test_in_words() -> None:
+def test_in_words(messages: Messages) -> None:
     whole = BatchPlan(8, 4)
-    inside = "of: shuffled, 4 samples a batch, 2 batches an epoch"
-    assert Virtual(whole, 3).in_words() == f"epochs of 3 batches, one after the other out {inside}"
-    assert Limited(whole, 1).in_words() == f"the first 1 batches {inside}"
+    for plan, fact in ((Virtual(whole, 3), "3 batches"), (Limited(whole, 1), "1 batch")):
+        assert fact in plan.in_words() and plan.in_words().endswith(whole.in_words())
+        messages.check(plan.in_words())
     assert Virtual(whole, 3).num_samples == Limited(whole, 1).num_samples == 8
 
 
@@ -52,8 +53,13 @@ def test_the_order_stays_what_it_is() -> None:
     assert [(draw.indices, draw.turn) for draw in plan.batches(1)] == [([0], 0), ([1, 3], 1)]
 
 
-def test_what_cannot_be_planned() -> None:
-    with pytest.raises(ConfigError, match=r"data.steps_per_epoch: .*at least one batch; received 0"):
+def test_what_cannot_be_planned(messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
         Virtual(BatchPlan(8, 4), 0)
-    with pytest.raises(ConfigError, match="a limit must leave at least one batch; received 0"):
+    assert refused.value.setting == "data.steps_per_epoch"
+    assert "0" in str(refused.value)
+    messages.check(refused.value)
+    with pytest.raises(ConfigError) as refused:
         Limited(BatchPlan(8, 4), 0)
+    assert "0" in str(refused.value)
+    messages.check(refused.value)

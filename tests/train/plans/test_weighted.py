@@ -12,6 +12,7 @@ from roost.base.errors import ConfigError
 from roost.train.plans.plan import Draw
 from roost.train.plans.virtual import Virtual
 from roost.train.plans.weighted import WeightedPlan, occurrences, turns
+from tests.messages import Messages
 from tests.train.plans.laws import drawn, few, hold, indices_of, no_drawing_twice
 
 WEIGHTS = st.lists(st.sampled_from([0, 1, 1e-9, 0.3, 7, 1e300]), min_size=1, max_size=30).filter(any)
@@ -82,28 +83,33 @@ def test_the_order_stays_what_it_is() -> None:
     assert draw == Draw([1, 1, 3, 1, 1], [1, again[0], 1, again[1], again[2]])
 
 
-def test_in_words() -> None:
-    assert WeightedPlan([1, 2, 3], 2, seed=0, num_draws=2000).in_words() == (
-        "drawn with replacement by weight, 2,000 times an epoch from 3 samples, 2 samples a batch, "
-        "1,000 batches an epoch"
-    )
+def test_in_words(messages: Messages) -> None:
+    words = WeightedPlan([1, 2, 3], 2, seed=0, num_draws=2000).in_words()
+    assert all(fact in words for fact in ("2,000", "3 samples", "2 samples", "1,000 batches"))
+    messages.check(words)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "setting", "facts"),
     [
-        ({"weights": []}, "the dataset is empty"),
-        ({"weights": [0, 0]}, "data.weighted: the weights of the samples sum to 0"),
-        ({"weights": [1, float("nan")]}, "data.weighted: the weight of sample 1 .* received nan"),
-        ({"weights": [1, -1]}, "data.weighted: the weight of sample 1 .* received -1"),
-        ({"set_size": 3}, "data.weighted: 3 samples have 2 weights"),
-        ({"drop_last": True}, "data.batch_size: the dataset has 2 samples, which is not one batch"),
-        ({"drop_last": True, "num_draws": 1}, "an epoch has 1 sample, which is not one batch"),
+        ({"weights": []}, None, []),
+        ({"weights": [0, 0]}, "data.weighted", [" 0"]),
+        ({"weights": [1, float("nan")]}, "data.weighted", ["sample 1 ", "nan"]),
+        ({"weights": [1, -1]}, "data.weighted", ["sample 1 ", "-1"]),
+        ({"set_size": 3}, "data.weighted", ["3 samples", "2 weights"]),
+        ({"drop_last": True}, "data.batch_size", ["2 samples"]),
+        ({"drop_last": True, "num_draws": 1}, "data.batch_size", ["1 sample"]),
     ],
+    ids=["empty", "zeros", "nan", "-1", "few", "not one batch", "few draws"],
 )
-def test_what_cannot_be_planned(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_cannot_be_planned(
+    given: dict[str, Any], setting: str | None, facts: list[str], messages: Messages
+) -> None:
+    with pytest.raises(ConfigError) as refused:
         WeightedPlan(**{"weights": [1, 2], "batch_size": 4, "seed": 0, **given})
+    assert refused.value.setting == setting
+    assert all(fact in refused.value.said for fact in facts)
+    messages.check(refused.value)
 
 
 def test_a_set_of_one() -> None:

