@@ -13,7 +13,15 @@ import pytest
 
 from roost.analysis import folder
 from roost.base import durable
-from roost.base.errors import CheckpointError, ConfigError, ContractError, NotFound, Refused, UsageError
+from roost.base.errors import (
+    CheckpointError,
+    ConfigError,
+    ContractError,
+    NotFound,
+    Refused,
+    RoostError,
+    UsageError,
+)
 from roost.operations.analyze import AnalyzeRequest, analyze, outcome
 from roost.operations.intact import DamagedPackage
 from roost.operations.running import follow
@@ -21,6 +29,7 @@ from roost.operations.show import show
 from roost.package import checkpoint
 from roost.package.package import Package
 from roost.package.sessions import Session
+from tests.messages import Messages
 from tests.operations.packages import package
 
 GOOD = (
@@ -65,7 +74,9 @@ def test_of_a_package_that_is_elsewhere_now(finished: Package, tmp_path: Path) -
     found = analysed(finished, look(tmp_path))
     newest = checkpoint.ids(finished.checkpoints)[-1]
     assert (found["state"], found["exit_code"], found["error"]) == ("succeeded", 0, None), found["printed"]
-    assert found["printed"] == "looking\n" and found["notes"] == [f"script: {tmp_path / 'look.py'}"]
+    assert found["printed"] == "looking\n"
+    (note,) = found["notes"]
+    assert note.endswith(str(tmp_path / "look.py"))
     assert found["result"]["value"] == newest and found["result"]["saved"] == ["note.txt"]
     place = finished.path / "analysis" / "1"
     assert found["folder"] == str(place) and (place / "note.txt").read_text() == "x"
@@ -104,7 +115,7 @@ def test_the_one_before_a_truncated_one(finished: Package, tmp_path: Path) -> No
     found = analysed(finished, look(tmp_path))
     assert found["result"]["value"] == newest - 1
     said, looking = found["printed"].splitlines()
-    assert said.startswith(f"state_{newest}.ckpt: model.safetensors has") and looking == "looking"
+    assert said.startswith(f"state_{newest}.ckpt: model.safetensors ") and looking == "looking"
     assert contents(finished) == before
     found = analysed(finished, look(tmp_path), checkpoint=newest)
     assert (found["state"], found["exit_code"]) == ("failed", 1) and f"state_{newest}.ckpt" in found["error"]
@@ -116,7 +127,7 @@ def test_by_its_name_from_the_project_or_else_from_the_package(finished: Package
     (own / "look.py").write_text("def experience(self): return 'of the package'")
     found = analysed(finished, "look")
     assert found["result"]["value"] == "of the package"
-    assert found["notes"] == [f"script: {own / 'look.py'}"]
+    assert [note.endswith(str(own / "look.py")) for note in found["notes"]] == [True]
     (project / "AnalyzeScripts").mkdir(parents=True)
     (project / "AnalyzeScripts" / "look.py").write_text(
         "from beside import x\nfrom Model import Runner\ndef experience(self): return x, Runner.__file__"
@@ -140,72 +151,96 @@ def test_a_script_that_fails(tmp_path: Path, finished: Package) -> None:
 # --- what is refused before anything is started -----------------------------------------------------------
 
 
-def refused(kind: type[Exception], says: str, made: Path, script: str, **asked: Any) -> None:
-    with pytest.raises(kind, match=says):
+def refused(kind: type[RoostError], made: Path, script: str, **asked: Any) -> RoostError:
+    with pytest.raises(kind) as caught:
         analyze(AnalyzeRequest(package=made, script=script, **asked))
     assert not (made / "analysis").exists()
+    return caught.value
 
 
-def test_scripts_that_cannot_be(tmp_path: Path) -> None:
+def test_scripts_that_cannot_be(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs").path
-    refused(ContractError, "has no function `experience`", made, look(tmp_path, "x = 1"))
-    refused(ContractError, "takes no argument", made, look(tmp_path, "def experience(): ..."))
-    refused(ContractError, r"no valid Python: .*look\.py:1", made, look(tmp_path, "def experience(self"))
-    refused(NotFound, "neither here nor in", made, "nothing")
-    refused(NotFound, "there is no such script; received", made, "../look")
+    for text, where in (
+        ("x = 1", "look.py"),
+        ("def experience(): ...", "look.py:1"),
+        ("def experience(self", "look.py:1"),
+    ):
+        error = refused(ContractError, made, look(tmp_path, text))
+        assert str(error.where) == str(tmp_path / where)
+        messages.check(error)
+    for name in ("nothing", "../look"):
+        error = refused(NotFound, made, name)
+        assert error.setting == "-s" and f"'{name}'" in str(error)
+        messages.check(error)
 
 
-def test_packages_that_cannot_be(tmp_path: Path) -> None:
+def test_packages_that_cannot_be(tmp_path: Path, messages: Messages) -> None:
     script = look(tmp_path)
-    refused(NotFound, "there is no such folder", tmp_path / "nowhere", script)
-    refused(NotFound, "the folder is no package", tmp_path, script)
+    messages.check(refused(NotFound, tmp_path / "nowhere", script))
+    messages.check(refused(NotFound, tmp_path, script))
     half = package(tmp_path / "runs", "half").path
     (half / "request.json").unlink()
-    refused(NotFound, "half-written: it has no request.json", half, script)
+    error = refused(NotFound, half, script)
+    assert error.where == half and "request.json" in error.message
+    messages.check(error)
     (half / "args.json").unlink()
-    refused(NotFound, "half-written", half, script)
+    assert refused(NotFound, half, script).where == half
     data = package(tmp_path / "runs", "data", values={"mine": 1}).path
-    refused(Refused, r"names no Runner: .*roost\.open_package", data, script)
+    error = refused(Refused, data, script)
+    assert error.where == data and "roost.open_package" in str(error.fix)
+    messages.check(error)
     torn = package(tmp_path / "runs", "torn").path
     (torn / "args.json").write_text('{"runner": ')
-    refused(DamagedPackage, r"args\.json is damaged", torn, script)
+    error = refused(DamagedPackage, torn, script)
+    assert error.where == torn and "args.json" in error.message
     (tmp_path / "model.pt").write_bytes(b"\x80\x04N.")
-    refused(Refused, "is a pickle, no package; roost does not unpickle", tmp_path / "model.pt", script)
+    error = refused(Refused, tmp_path / "model.pt", script)
+    assert error.setting == "PACKAGE"
+    messages.check(error)
     wrong = package(tmp_path / "runs", "wrong", values={"runner": "a.py:A", "max_stepz": 3})
-    refused(ConfigError, "max_stepz", wrong.path, script)
+    assert "'max_stepz'" in str(refused(ConfigError, wrong.path, script))
 
 
-def test_checkpoints_that_cannot_be(tmp_path: Path) -> None:
+def test_checkpoints_that_cannot_be(tmp_path: Path, messages: Messages) -> None:
     script = look(tmp_path)
     empty = package(tmp_path / "runs", "empty", checkpoints=False).path
-    refused(NotFound, "has saved nothing yet.*--untrained", empty, script)
+    error = refused(NotFound, empty, script)
+    assert error.where == empty and "--untrained" in str(error.fix)
+    messages.check(error)
     made = package(tmp_path / "runs").path
-    refused(NotFound, "there is no checkpoint 9; there are: 0, 1, 2", made, script, checkpoint=9)
-    refused(UsageError, "untrained takes no checkpoint", made, script, checkpoint=1, untrained=True)
+    error = refused(NotFound, made, script, checkpoint=9)
+    assert " 9" in error.message and "0, 1, 2" in error.message
+    messages.check(error)
+    messages.check(refused(UsageError, made, script, checkpoint=1, untrained=True))
     for path in (made / "Checkpoints").iterdir():
         shutil.rmtree(path)
         path.write_bytes(b"\x80\x04N.")
-    refused(CheckpointError, "state_0.ckpt is a pickle, which roost does not unpickle", made, script)
+    error = refused(CheckpointError, made, script)
+    assert error.where == made and all(f"state_{id}.ckpt" in error.message for id in (0, 1, 2))
+    messages.check(error)
 
 
-def test_places_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     made, script = package(tmp_path / "runs").path, look(tmp_path)
-    refused(NotFound, "project: there is no such folder", made, script, project=tmp_path / "gone")
+    error = refused(NotFound, made, script, project=tmp_path / "gone")
+    assert error.setting == "--project" and str(tmp_path / "gone") in str(error)
+    messages.check(error)
 
     def read_only(operation: str, path: str) -> None:
         if operation == "mkdir" and path.startswith(str(made)):
             raise OSError(30, "Read-only file system", path)
 
     monkeypatch.setattr(durable, "fault", read_only)
-    refused(Refused, "cannot be stored here: Read-only file system.*-o DIR", made, script)
+    error = refused(Refused, made, script)
+    assert "Read-only file system" in error.message and "-o DIR" in str(error.fix)
+    messages.check(error)
 
 
-def test_links_to_data_that_stayed_behind(tmp_path: Path) -> None:
+def test_links_to_data_that_stayed_behind(tmp_path: Path, messages: Messages) -> None:
     made, script = package(tmp_path / "runs"), look(tmp_path)
     manifest = {**made.manifest, "links": {"data": "/gone/data"}}
     (made.path / "manifest.json").write_text(json.dumps(manifest))
     (made.path / "data").symlink_to("/gone/data")
-    said = "data was not copied, and its link leads nowhere; if the analysis needs it: --project DIR"
 
     def notes(**asked: Any) -> list[str]:
         started = analyze(AnalyzeRequest(package=made.path, script=script, untrained=True, **asked))
@@ -214,7 +249,9 @@ def test_links_to_data_that_stayed_behind(tmp_path: Path) -> None:
         started.process.wait()
         return started.notes[1:]
 
-    assert notes() == [said] and not (made.path / "data").exists()
+    (note,) = notes()
+    assert note.startswith("data ") and "--project DIR" in note and not (made.path / "data").exists()
+    messages.check(note)
     (tmp_path / "moved" / "data").mkdir(parents=True)
     assert notes(project=tmp_path / "moved") == []
     assert (made.path / "data").readlink() == tmp_path / "moved" / "data"

@@ -16,6 +16,7 @@ from roost.operations.intact import DamagedPackage
 from roost.operations.ranks import Asked
 from roost.operations.starting import Started
 from roost.package.package import Package
+from tests.messages import Messages
 from tests.operations.packages import package, session
 
 
@@ -33,18 +34,19 @@ def test_goes_further_than_planned(finished: Package) -> None:
     started = continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
     assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
     after = finished.records()
-    assert started.session == 2 and started.notes == ["changed: max_epochs: 2 -> 3"]
+    (note,) = started.notes
+    assert started.session == 2 and note.endswith("max_epochs: 2 -> 3")
     assert finished.settings()["max_epochs"] == 3 and finished.args["max_epochs"] == 2
     assert after.rows[: len(before.rows)] == before.rows and after.rows[-1]["epoch"] == 3
     assert finished.state() == "succeeded"
     os.close(finished.lock())
 
 
-def test_a_finished_run_has_nothing_to_do(finished: Package) -> None:
+def test_a_finished_run_has_nothing_to_do(finished: Package, messages: Messages) -> None:
     for overrides in ([], ["max_epochs=2"]):
         started = continue_(ContinueRequest(package=finished.path, overrides=overrides))
-        assert started.session is None and "finished" in started.notes[0]
-        assert started.notes[0].endswith("raise the limit: max_epochs=4")
+        assert started.session is None and "max_epochs=4" in started.notes[0]
+    messages.check(started.notes[0])
     assert len(finished.sessions()) == 1
     os.close(finished.lock())
 
@@ -79,15 +81,18 @@ def test_force_that_was_not_needed_is_not_recorded(tmp_path: Path) -> None:
     assert made.sessions()[1].request["force"] is False
 
 
-def test_changed_code(tmp_path: Path) -> None:
+def test_changed_code(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="stopped")
     with (made.path / "Model" / "Runner.py").open("a") as file:
         file.write("# harmless?\n")
     with pytest.raises(Refused, match=r"Model/Runner\.py"):
         continue_(ContinueRequest(package=made.path))
     started = begun(made, force=True)
-    assert made.sessions()[-1].request["inexact"] == ["Model/Runner.py has changed since it was copied"]
-    assert started.notes == ["the project's Model/Runner.py differs; the package's own runs"]
+    (inexact,) = made.sessions()[-1].request["inexact"]
+    (note,) = started.notes
+    assert inexact.startswith("Model/Runner.py ") and "Model/Runner.py" in note
+    messages.check(inexact)
+    messages.check(note)
     begun(made)  # forced once, it is how the run is now
     assert made.sessions()[-1].request["inexact"] == []
     (made.path / "Model" / "Runner.py").unlink()
@@ -99,7 +104,8 @@ def test_code_that_was_mended_in_the_project_only(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="failed")
     mended = tmp_path / "runs-source" / "Model" / "Runner.py"
     mended.write_text(mended.read_text() + "# mended\n")
-    assert begun(made).notes == ["the project's Model/Runner.py differs; the package's own runs"]
+    (note,) = begun(made).notes
+    assert "Model/Runner.py" in note
     (made.path / "Model" / "Runner.py").write_text(mended.read_text())
     assert begun(made, force=True).notes == []
 
@@ -122,16 +128,21 @@ def test_the_ranks_are_those_of_the_session_before(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_exist_names_those_that_do(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
-    with pytest.raises(NotFound, match="there are: 0, 1, 2"):
+    with pytest.raises(NotFound) as refused:
         continue_(ContinueRequest(package=made.path, checkpoint=7))
+    assert all(fact in str(refused.value) for fact in (" 7", "0, 1, 2"))
+    assert refused.value.where == made.path
     os.close(made.lock())
 
 
-def test_a_running_package(tmp_path: Path) -> None:
+def test_a_running_package(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="running")
     lock_fd = made.lock()
-    with pytest.raises(Refused, match="in use"):
+    with pytest.raises(Refused) as refused:
         continue_(ContinueRequest(package=made.path))
+    assert "session 1" in str(refused.value)
+    assert refused.value.where == made.path
+    messages.check(refused.value.fix)
     os.close(lock_fd)
 
 
@@ -147,10 +158,14 @@ def test_a_running_package(tmp_path: Path) -> None:
         "+mirrors.csv.file=Model/Runner.py/x.csv",
     ],
 )
-def test_a_wrong_override(tmp_path: Path, override: str) -> None:
+def test_a_wrong_override(tmp_path: Path, override: str, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="stopped")
-    with pytest.raises(ConfigError, match=r"command line|override"):
+    with pytest.raises(ConfigError) as refused:
         continue_(ContinueRequest(package=made.path, overrides=[override], force=True))
+    key, _, value = override.removeprefix("+").partition("=")
+    if value:
+        assert refused.value.where == "command line" and key in str(refused.value)
+    messages.check(refused.value)
     assert len(made.sessions()) == 1
     os.close(made.lock())
 
@@ -171,8 +186,9 @@ def test_links_are_renewed(tmp_path: Path) -> None:
     assert begun(made, project=tmp_path / "moved").notes == []
     assert (made.path / "big.bin").stat().st_size == 11 * 2**20
     assert made.sessions()[-1].request["project"] == str(tmp_path / "moved")
-    with pytest.raises(NotFound, match="--project"):
+    with pytest.raises(NotFound) as refused:
         continue_(ContinueRequest(package=made.path, project=tmp_path / "nowhere"))
+    assert refused.value.setting == "--project"
 
 
 def test_a_package_that_was_moved(tmp_path: Path) -> None:
@@ -185,11 +201,15 @@ def test_a_package_that_was_moved(tmp_path: Path) -> None:
 def test_a_damaged_package(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     (made.path / "manifest.json").write_text("[]")
-    with pytest.raises(DamagedPackage, match=r"manifest\.json is damaged"):
+    with pytest.raises(DamagedPackage) as refused:
         continue_(ContinueRequest(package=made.path))
+    assert "manifest.json" in str(refused.value)
+    assert refused.value.where == made.path
     os.close(made.lock())
 
 
-def test_no_package(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no package"):
+def test_no_package(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as refused:
         continue_(ContinueRequest(package=tmp_path))
+    assert str(tmp_path) in str(refused.value)
+    messages.check(refused.value)

@@ -10,6 +10,7 @@ from roost.base.errors import Refused, UsageError
 from roost.config.structs.limits import LimitSettings
 from roost.operations import deadline
 from roost.operations.deadline import deadline_of
+from tests.messages import Messages
 
 FREE = LimitSettings()
 
@@ -44,30 +45,36 @@ def test_the_time_that_is_asked_for_counts_from_now() -> None:
         ("SLURM_JOB_END_TIME", {"ROOST_DEADLINE": 2000.0, "SLURM_JOB_END_TIME": 1000.0}),
     ],
 )
-def test_the_earliest_counts(source: str, moments: dict[str, float]) -> None:
+def test_the_earliest_counts(source: str, moments: dict[str, float], messages: Messages) -> None:
     now = int(time.time())
     environment = {name: str(now + seconds) for name, seconds in moments.items()}
     found = deadline_of(LimitSettings(wall_time="1h"), {**environment, "SLURM_JOB_ID": "7"})
     assert found.at == now + 1000.0
     (note,) = found.notes
-    assert note == f"its time limit is from {source}"
+    assert source in note and not any(name in note for name in moments if name != source)
+    messages.check(note)
 
 
-def test_one_in_words() -> None:
+def test_one_in_words(messages: Messages) -> None:
     later = time.time() + 3600
     iso = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(later))
     assert deadline_of(FREE, {"ROOST_DEADLINE": iso}).at == int(later)
-    with pytest.raises(UsageError, match="ROOST_DEADLINE: is no moment; received 'tonight'"):
+    with pytest.raises(UsageError) as refused:
         deadline_of(FREE, {"ROOST_DEADLINE": "tonight"})
+    assert refused.value.setting == "ROOST_DEADLINE"
+    assert "'tonight'" in str(refused.value)
+    messages.check(refused.value)
 
 
-def test_one_that_is_past_is_refused() -> None:
-    with pytest.raises(
-        Refused, match=r"SLURM_JOB_END_TIME: .* was 1m 0\ds ago\. To mend it: ask for a new job"
-    ):
+def test_one_that_is_past_is_refused(messages: Messages) -> None:
+    with pytest.raises(Refused, match=r"1m 0\ds") as refused:
         deadline_of(FREE, {"SLURM_JOB_END_TIME": str(int(time.time()) - 60)})
-    with pytest.raises(Refused, match="unset ROOST_DEADLINE, or set it anew"):
+    assert refused.value.setting == "SLURM_JOB_END_TIME"
+    messages.check(refused.value.fix)
+    with pytest.raises(Refused) as refused:
         deadline_of(LimitSettings(wall_time="1h"), {"ROOST_DEADLINE": "1000000000"})
+    assert refused.value.setting == "ROOST_DEADLINE"
+    messages.check(refused.value.fix)
 
 
 def test_slurm_is_asked_where_it_did_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +83,7 @@ def test_slurm_is_asked_where_it_did_not_say(tmp_path: Path, monkeypatch: pytest
     for _ in range(2):
         found = deadline_of(FREE, {"SLURM_JOB_ID": "41_3"})
         assert found.at == end
-        assert found.notes == ["its time limit is from Slurm job 41_3"]
+        assert ["Slurm job 41_3" in note for note in found.notes] == [True]
     assert (tmp_path / "calls").read_text() == "--noheader --jobs 41_3 --format %e\n"
 
 
@@ -89,13 +96,13 @@ def test_a_job_without_a_limit(script: str, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo slurm_load_jobs error: Invalid job id >&2; exit 1", "squeue failed (slurm_load_jobs error: "),
-        ("echo tomorrow", "squeue says 'tomorrow'"),
-        ("exec sleep 60", "squeue did not answer within 0.2 s"),
+        ("echo slurm_load_jobs error: Invalid job id >&2; exit 1", "slurm_load_jobs error: "),
+        ("echo tomorrow", "'tomorrow'"),
+        ("exec sleep 60", "0.2 s"),
     ],
 )
 def test_what_cannot_be_found_out_is_said(
-    script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     squeue(tmp_path, monkeypatch, script)
     if "sleep" in script:
@@ -103,12 +110,15 @@ def test_what_cannot_be_found_out_is_said(
     found = deadline_of(FREE, {"SLURM_JOB_ID": "7"})
     assert found.at is None
     (note,) = found.notes
-    assert note.startswith(f"the end of Slurm job 7 is not known, {why}")
-    assert note.endswith("if it has a time limit, give it as --time-limit, or in ROOST_DEADLINE")
+    assert all(fact in note for fact in ("Slurm job 7", why, "--time-limit", "ROOST_DEADLINE"))
+    messages.check(note)
 
 
-def test_a_machine_without_squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_squeue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     deadline._end_of_job.cache_clear()
     (note,) = deadline_of(LimitSettings(wall_time="1h"), {"SLURM_JOB_ID": "7"}).notes
-    assert "the end of Slurm job 7 is not known, there is no squeue to ask" in note
+    assert "Slurm job 7" in note and "squeue" in note
+    messages.check(note)

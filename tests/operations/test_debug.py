@@ -19,6 +19,7 @@ from roost.package import blackbox, checkpoint
 from roost.package.blackbox import Note, Visit
 from roost.package.checkpoint import Info
 from roost.package.package import Package
+from tests.messages import Messages
 from tests.operations.packages import package, record_rows, session
 
 
@@ -50,13 +51,13 @@ def test_the_step_that_failed_last(tmp_path: Path) -> None:
     assert asked(made, replay=True)[1].replay and not visit.replay
 
 
-def test_several_ranks_took_it(tmp_path: Path) -> None:
+def test_several_ranks_took_it(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="new")
     made.new_session({"overrides": [], "ranks": 3, "strategy": "ddp", "device": "cpu"})
     program, _ = asked(made, step=1)
-    assert program.notes == [
-        "3 ranks (ddp) took it; here one process takes all of each batch, so the last bits may differ"
-    ]
+    (note,) = program.notes
+    assert "3 ranks (ddp)" in note
+    messages.check(note)
 
 
 def test_any_other_step_is_stopped_at_before_it(tmp_path: Path) -> None:
@@ -82,34 +83,44 @@ def test_the_device_is_that_of_the_session(tmp_path: Path) -> None:
     assert visit.device == "cpu" and program.env["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_step_that_the_run_has_not_come_to_is_said(tmp_path: Path) -> None:
+def test_a_step_that_the_run_has_not_come_to_is_said(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     assert asked(made, step=31)[0].notes == []
     (note,) = asked(made, step=32)[0].notes
-    assert "come to step 30 only" in note
+    assert "step 30" in note
+    messages.check(note)
 
 
-def test_where_nothing_failed_a_step_is_to_be_named(tmp_path: Path) -> None:
+def test_where_nothing_failed_a_step_is_to_be_named(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
-    with pytest.raises(NotFound, match=r"no step of the package failed.*roost debug .* STEP"):
+    with pytest.raises(NotFound) as refused:
         asked(made)
+    assert f"roost debug {made.path} STEP" in str(refused.value)
+    assert refused.value.where == made.path
+    messages.check(refused.value)
 
 
-def test_several_ranks_keep_no_step(tmp_path: Path) -> None:
+def test_several_ranks_keep_no_step(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     made.new_session({"ranks": 2, "strategy": "ddp"})
-    with pytest.raises(NotFound, match=r"2 ranks \(ddp\) keep no step that fails.*roost debug .* STEP"):
+    with pytest.raises(NotFound) as refused:
         asked(made)
+    assert all(fact in str(refused.value) for fact in ("2 ranks (ddp)", f"roost debug {made.path} STEP"))
+    messages.check(refused.value)
 
 
 def test_a_checkpoint_or_project_that_is_not_there(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     box(made, 12)
     assert asked(made, checkpoint=0)[1].checkpoint == 0
-    with pytest.raises(NotFound, match="there is no checkpoint 9"):
+    with pytest.raises(NotFound) as refused:
         asked(made, checkpoint=9)
-    with pytest.raises(NotFound, match="no such folder"):
+    assert all(fact in str(refused.value) for fact in (" 9", "0, 1, 2"))
+    assert refused.value.where == made.path
+    with pytest.raises(NotFound) as refused:
         asked(made, project=tmp_path / "gone")
+    assert refused.value.setting == "--project"
+    assert str(tmp_path / "gone") in str(refused.value)
     assert asked(made, project=tmp_path)[1].project == str(tmp_path)
 
 
@@ -121,7 +132,9 @@ def test_no_package(tmp_path: Path) -> None:
         debug(DebugRequest(package=tmp_path / "file"))
 
 
-def test_it_holds_a_card_that_nobody_else_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_holds_a_card_that_nobody_else_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     """Until it has ended itself: it inherits the lease."""
     monkeypatch.setenv("ROOST_DEVICES", "sim:2x24GB")
     monkeypatch.setenv(held.VARIABLE, str(tmp_path / "leases"))
@@ -133,8 +146,10 @@ def test_it_holds_a_card_that_nobody_else_has(tmp_path: Path, monkeypatch: pytes
     assert program.env["ROOST_LEASE"] == program.leases.token
     (lease,) = held.live_leases(other.id)
     assert (lease.token, lease.said.package) == (program.leases.token, str(made.path))
-    with pytest.raises(leases.Busy, match="To mend it: wait, or compute on the CPU: -CPU"):
+    with pytest.raises(leases.Busy) as refused:
         asked(made)
+    assert all(fact in str(refused.value) for fact in ("GPU 0", "-CPU"))
+    messages.check(refused.value.fix)
     assert asked(made, device="cpu")[0].leases.fds == ()
     (read_fd, ready_fd), (go_fd, write_fd) = os.pipe(), os.pipe()
     code = f"import os; os.write({ready_fd}, b'1'); os.read({go_fd}, 1)"

@@ -8,9 +8,12 @@ from roost.base.errors import UsageError
 from roost.lab import safety
 from roost.operations import lab
 from roost.operations.delay import change_delay
+from tests.messages import Messages
 
 
-def test_it_is_changed_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_changed_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
     with lab.opened() as store:
         assert safety.longest_sleep(store) == safety.USUAL_SECONDS
@@ -18,8 +21,11 @@ def test_it_is_changed_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyP
             change_delay(seconds)
             assert safety.longest_sleep(store) == seconds
         for seconds in (0, -1, 3601):
-            with pytest.raises(UsageError, match="1 to 3600"):
+            with pytest.raises(UsageError, match="1 to 3600") as refused:
                 change_delay(seconds)
+            assert refused.value.setting == "new_delay"
+            assert repr(seconds) in str(refused.value)
+            messages.check(refused.value)
         assert safety.longest_sleep(store) == 90
         for value, found in ((0, 1), (10**9, 3600), ("soon", 60), (True, 60), ([], 60)):
             store.set(safety.SETTING, value)  # as somebody may have edited it

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from roost.operations.determinism import DeterminismShown, read
 from roost.operations.intact import DamagedPackage
 from roost.package import environment
+from tests.messages import Messages
 
 GPU = {
     "device": "cuda", "threads": 8, "deterministic": True, "deterministic_warn_only": True,
@@ -35,7 +37,7 @@ def test_all_of_it(tmp_path: Path) -> None:
 def test_what_a_worker_writes(tmp_path: Path) -> None:
     body = environment.capture("cpu", seed=0, determinism="strict")
     found = read(written(tmp_path, **body))
-    assert found is not None and found.asked == "strict" and found.threads == body["stack"]["threads"]
+    assert found is not None and found.asked == "strict" and found.threads == torch.get_num_threads()
     assert found.algorithms == "off" and found.tf32 == [] and found.cudnn_benchmark is None
 
 
@@ -51,12 +53,19 @@ def test_none_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"", b"[]", b"\xff\xfe", b"{}", b'{"stack": 3}', b'{"stack": {"threads": "x"}}', b"[" * 100_000],
+    ids=["empty", "a list", "no UTF-8", "no stack", "no section", "no number", "too deep"],
 )
 def test_a_file_that_is_damaged(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "environment.json").write_bytes(content)
-    with pytest.raises(DamagedPackage, match=r"environment\.json is damaged"):
+    with pytest.raises(DamagedPackage) as refused:
         read(tmp_path)
-    (tmp_path / "environment.json").unlink()
+    assert "environment.json" in str(refused.value)
+    assert refused.value.where == tmp_path
+
+
+def test_a_folder_in_its_place(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "environment.json").mkdir()
-    with pytest.raises(DamagedPackage, match="is no plain file"):
+    with pytest.raises(DamagedPackage) as refused:
         read(tmp_path)
+    assert refused.value.where == tmp_path
+    messages.check(refused.value)

@@ -16,6 +16,7 @@ from roost.operations import columns
 from roost.operations.caches import cache_folder
 from roost.operations.envelope import Curve, curve, envelopes
 from roost.package import records
+from tests.messages import Messages
 from tests.operations.test_columns import grow
 
 
@@ -92,13 +93,20 @@ def test_names_alone_and_beyond_the_data(folder: Path) -> None:
         assert far.curves[0].points == 0 and far.curves[0].columns == []
 
 
-def test_mistakes(folder: Path) -> None:
-    with pytest.raises(NotFound, match="did you mean 'train/loss'"):
+def test_mistakes(folder: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as refused:
         envelopes(folder, ["train/los"])
-    with pytest.raises(NotFound, match="once the run has recorded something"):
+    assert refused.value.setting == "name"
+    assert all(fact in str(refused.value) for fact in ("'train/los'", "'train/loss'"))
+    messages.check(refused.value)
+    with pytest.raises(NotFound) as refused:
         envelopes(folder / "none", ["train/los"])
-    with pytest.raises(UsageError, match="to_step: is before"):
+    assert refused.value.setting == "name"
+    messages.check(refused.value)
+    with pytest.raises(UsageError) as refused:
         envelopes(folder, from_step=4, to_step=3)
+    assert refused.value.setting == "to_step"
+    messages.check(refused.value)
 
 
 def test_a_damaged_cache_is_made_anew(folder: Path) -> None:

@@ -11,6 +11,7 @@ from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.operations.export_records import export_records
 from roost.train.mirrors import kinds
+from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 from tests.train.mirrors.recorded import by_step, events, folded, narrow, scalars, show_all, table
 
@@ -63,16 +64,21 @@ def test_while_it_runs_from_another_place_and_of_several_sessions(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "tensorboard"])
-def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, kind: str, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "mine").write_text("mine")
     for name in ("mine", "ours"):
-        with pytest.raises(Refused, match="is there already"):
+        with pytest.raises(Refused) as refused:
             export_records(made.path, kind=kind, output=tmp_path / name)
-    with pytest.raises(Refused, match=r"--overwrite replaces files alone.*remove it"):
+        assert refused.value.setting == "-o"
+        assert repr(str(tmp_path / name)) in str(refused.value)
+        messages.check(refused.value)
+    with pytest.raises(Refused) as refused:
         export_records(made.path, kind=kind, output=tmp_path / "ours", overwrite=True)
+    assert refused.value.setting == "-o"
+    assert "--overwrite" in str(refused.value)
     assert (tmp_path / "mine").read_text() == "mine" == (tmp_path / "ours" / "mine").read_text()
 
 
@@ -80,8 +86,10 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
 def test_a_file_is_replaced_on_demand(tmp_path: Path, kind: str) -> None:
     made = package(tmp_path / "runs")
     (tmp_path / "old").write_text("old " * 1000)
-    with pytest.raises(Refused, match="or replace it: --overwrite"):
+    with pytest.raises(Refused) as refused:
         export_records(made.path, kind=kind, output=tmp_path / "old")
+    assert refused.value.setting == "-o"
+    assert "--overwrite" in str(refused.value)
     for name in ("old", "new"):
         export_records(made.path, kind=kind, output=tmp_path / name, overwrite=True)
     assert (tmp_path / "old").read_bytes() == (tmp_path / "new").read_bytes()
@@ -102,7 +110,7 @@ def test_an_export_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "old").read_text() == "old" and not list(tmp_path.glob(".*"))
 
 
-def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_counted(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     assert export_records(made.path, kind="csv", output=tmp_path / "a").torn == 0
     file = made.path / "records" / "1.jsonl"
@@ -112,23 +120,36 @@ def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     assert (done.rows, done.torn) == (3, 2)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     file.write_bytes(header + b"garbage\n")
-    with pytest.raises(NotFound, match="no row can be read: 1 of its lines"):
+    with pytest.raises(NotFound) as refused:
         export_records(made.path, kind="csv", output=tmp_path / "c")
+    assert " 1 " in str(refused.value)
+    assert refused.value.where == made.path
+    messages.check(refused.value)
 
 
-def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     made, empty = package(tmp_path / "runs"), package(tmp_path / "runs", "empty", state="new")
-    with pytest.raises(UsageError, match="no such kind"):
+    with pytest.raises(UsageError) as refused:
         export_records(made.path, kind="xls", output=tmp_path / "out")
-    with pytest.raises(NotFound, match="no such folder"):
+    assert all(fact in str(refused.value) for fact in ("'xls'", "csv, parquet, tensorboard"))
+    messages.check(refused.value)
+    with pytest.raises(NotFound) as refused:
         export_records(made.path, kind="csv", output=tmp_path / "no" / "out.csv")
-    with pytest.raises(NotFound, match="nothing is recorded yet"):
+    assert refused.value.setting == "-o"
+    assert str(tmp_path / "no") in str(refused.value)
+    messages.check(refused.value)
+    with pytest.raises(NotFound) as refused:
         export_records(empty.path, kind="csv", output=tmp_path / "out.csv")
-    with pytest.raises(NotFound, match="no package"):
+    assert refused.value.where == empty.path
+    messages.check(refused.value)
+    with pytest.raises(NotFound) as refused:
         export_records(tmp_path, kind="csv", output=tmp_path / "out.csv")
+    assert str(tmp_path) in str(refused.value)
+    messages.check(refused.value)
     monkeypatch.setattr(kinds, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pyarrow is not installed") as found:
+    with pytest.raises(ConfigError, match="pyarrow") as found:
         export_records(made.path, kind="parquet", output=tmp_path / "out")
+    assert found.value.setting == "--records"
     assert found.value.fix == "pip install 'roost[data]'"
     assert not (tmp_path / "out").exists()
 

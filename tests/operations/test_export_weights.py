@@ -14,6 +14,7 @@ from roost.operations.running import follow
 from roost.package import checkpoint
 from roost.package.package import Package
 from roost.package.sessions import Session
+from tests.messages import Messages
 from tests.operations.packages import package
 
 
@@ -26,7 +27,7 @@ def exported(made: Package, output: Path, **asked: Any) -> ExportedWeights:
     return found
 
 
-def test_of_a_package_without_its_project(finished: Package, tmp_path: Path) -> None:
+def test_of_a_package_without_its_project(finished: Package, tmp_path: Path, messages: Messages) -> None:
     """Its project was deleted, and it was copied to another path."""
     before = {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()}
     found = exported(finished, tmp_path / "net.pt")
@@ -41,7 +42,8 @@ def test_of_a_package_without_its_project(finished: Package, tmp_path: Path) -> 
     assert {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()} == before
     found = exported(finished, tmp_path / "net.pt", averaged="nobody", overwrite=True)
     assert (found.state, found.exit_code, found.tensors) == ("failed", 3, 0)
-    assert found.error is not None and "holds no such average" in found.error
+    assert found.error is not None and "'nobody'" in found.error
+    messages.check(found.error)
     assert torch.load(tmp_path / "net.pt", weights_only=True).keys() == written.keys(), (
         "what stood there stands"
     )
@@ -49,25 +51,26 @@ def test_of_a_package_without_its_project(finished: Package, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "says"),
+    ("asked", "error", "setting", "fact"),
     [
-        ({"output": "net.onnx"}, UsageError, "tells no format.*end it in .pt, .pth, .safetensors"),
-        ({"output": "net"}, UsageError, "tells no format"),
-        ({"output": "missing/net.pt"}, NotFound, "there is no such folder.*missing"),
-        ({"output": "folder.pt"}, Refused, "is a folder"),
-        ({"output": "taken.pt"}, Refused, "is there already.*--overwrite"),
-        ({"checkpoint": "9"}, NotFound, "there is no checkpoint 9; there are: 0, 1, 2"),
-        ({"average": "best:0"}, UsageError, "K of 1 or more"),
-        (
-            {"average": "best:2", "monitor": "x"},
-            NotFound,
-            "no checkpoint holds.*there are: valid/loss",
-        ),
-        ({"package": "nowhere"}, NotFound, "there is no such folder"),
+        ({"output": "net.onnx"}, UsageError, "--weights", ".pt, .pth, .safetensors"),
+        ({"output": "net"}, UsageError, "--weights", ".pt, .pth, .safetensors"),
+        ({"output": "missing/net.pt"}, NotFound, "--weights", "missing"),
+        ({"output": "folder.pt"}, Refused, "--weights", "folder.pt"),
+        ({"output": "taken.pt"}, Refused, "--weights", "--overwrite"),
+        ({"checkpoint": "9"}, NotFound, None, "0, 1, 2"),
+        ({"average": "best:0"}, UsageError, "--average", "'best:0'"),
+        ({"average": "best:2", "monitor": "x"}, NotFound, "--monitor", "valid/loss"),
+        ({"package": "nowhere"}, NotFound, None, "nowhere"),
     ],
 )
 def test_what_is_refused_at_once(
-    asked: dict[str, str], error: type[RoostError], says: str, tmp_path: Path
+    asked: dict[str, str],
+    error: type[RoostError],
+    setting: str | None,
+    fact: str,
+    tmp_path: Path,
+    messages: Messages,
 ) -> None:
     made = package(tmp_path / "runs")
     (tmp_path / "folder.pt").mkdir()
@@ -80,28 +83,38 @@ def test_what_is_refused_at_once(
     if "package" in asked:
         request["package"] = tmp_path / asked["package"]
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(error, match=says), export_weights(ExportWeightsRequest(**request)):
+    with pytest.raises(error) as refused, export_weights(ExportWeightsRequest(**request)):
         raise AssertionError("it began")
+    assert refused.value.setting == setting and fact in str(refused.value)
+    messages.check(refused.value)
     assert sorted(tmp_path.iterdir()) == before and (tmp_path / "taken.pt").read_text() == "mine"
 
 
-def test_a_package_without_a_checkpoint_and_one_that_another_program_wrote(tmp_path: Path) -> None:
+def test_a_package_without_a_checkpoint_and_one_that_another_program_wrote(
+    tmp_path: Path, messages: Messages
+) -> None:
     made = package(tmp_path / "runs", checkpoints=False)
     request = ExportWeightsRequest(package=made.path, output=tmp_path / "net.pt")
     with (
-        pytest.raises(NotFound, match=r"no checkpoint: it has saved nothing yet.*wait"),
+        pytest.raises(NotFound) as refused,
         export_weights(request),
     ):
         raise AssertionError("it began")
+    assert refused.value.where == made.path
+    messages.check(refused.value)
     torch.save({"w": torch.zeros(2)}, made.checkpoints / "state_0.ckpt")
-    with pytest.raises(CheckpointError, match=r"a pickle that torch.save wrote"), export_weights(request):
+    with pytest.raises(CheckpointError) as refused, export_weights(request):
         raise AssertionError("it began")
+    assert "state_0.ckpt" in str(refused.value)
+    messages.check(refused.value)
 
 
-def test_a_folder_that_cannot_be_written_into(finished: Package) -> None:
+def test_a_folder_that_cannot_be_written_into(finished: Package, messages: Messages) -> None:
     request = ExportWeightsRequest(package=finished.path, output=Path("/proc/self/net.pt"))
     with (
-        pytest.raises(Refused, match=r"nothing can be written here.*name a file elsewhere"),
+        pytest.raises(Refused) as refused,
         export_weights(request),
     ):
         raise AssertionError("it began")
+    assert refused.value.where == Path("/proc/self")
+    messages.check(refused.value.fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,6 +31,7 @@ from roost.operations.wanted import Wanted
 from tests import processes
 from tests.devices.leasing import at_once
 from tests.lab.labs import Lab
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 FOREVER = "exec sleep 600"
@@ -80,7 +82,7 @@ def test_of_twenty_started_at_once_exactly_one_lives(here: Lab) -> None:
     assert found is not None and found.pid == left
     assert set(codes.values()) == {Refused.exit_code}
     said = [(here.folder / f"{pid}.txt").read_text() for pid in codes]
-    assert all(f"this lab has a daemon already (pid {left})" in one for one in said)
+    assert all(f"pid {left}" in one for one in said)
     os.kill(left, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(left, 0)[1]) == 0
 
@@ -119,17 +121,16 @@ def test_all_who_start_one_at_once_have_the_same(here: Lab) -> None:
     assert len({pid for (pid,) in here.lines("pids")}) == 1 and len(here.lines("pids")) == 8
 
 
-def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab) -> None:
+def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messages: Messages) -> None:
     here.state.mkdir(mode=0o700, parents=True)
     other = subprocess.Popen([sys.executable, "-c", OF_ANOTHER_VERSION, str(here.state)])
     wait_for(lambda: presence.about(here.state))
     task = here.queue(FOREVER)
     with pytest.raises(Refused) as caught:
         lab.ensure()
-    assert str(caught.value) == (
-        f"the lab's daemon (pid {other.pid}) is of roost 0.0.7, and this is {__version__}. "
-        "To mend it: `roost lab restart`: what runs goes on"
-    )
+    assert all(fact in caught.value.said for fact in (f"pid {other.pid}", "0.0.7", __version__))
+    assert "`roost lab restart`" in str(caught.value.fix)
+    messages.check(str(caught.value).replace(__version__, "<version>"))
     found = lab.status().daemon
     assert found is not None and found.version == "0.0.7"
     stopper = subprocess.Popen([sys.executable, "-c", "from roost.operations import lab; lab.stop()"])
@@ -139,25 +140,31 @@ def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab) -> No
 
 
 @pytest.mark.parametrize("rights", [0o755, 0o500])
-def test_a_folder_with_other_rights_is_refused_and_left(here: Lab, rights: int) -> None:
+def test_a_folder_with_other_rights_is_refused_and_left(here: Lab, rights: int, messages: Messages) -> None:
     here.queue(FOREVER)
     here.state.chmod(rights)
     calls: list[Callable[[], Any]] = [lab.opened, lab.start, lab.ensure, lab.status, lab.rebuild]
     for call in calls:
-        with pytest.raises(Refused, match=rf"has the rights {rights:o}, and needs 700.*chmod 700"):
+        with pytest.raises(Refused) as refused:
             call()
+        assert refused.value.where == here.state and f"{rights:o}" in refused.value.said
+        assert f"chmod 700 {here.state}" in str(refused.value.fix)
+    messages.check(refused.value)
     assert lab.stop() is None
     here.state.chmod(0o700)
     assert lab.status().tasks == {"pending": 1}
 
 
-def test_a_daemon_that_cannot_start_says_why(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_cannot_start_says_why(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.setenv("ROOST_DEVICES", "nonsense")
-    with pytest.raises(
-        RoostError, match=r"did not start: ROOST_DEVICES: nobody provides.*daemon\.log"
-    ) as caught:
+    with pytest.raises(RoostError) as caught:
         lab.start()
-    assert str(caught.value).count("To mend it: ") == 1 and "write nvml" in str(caught.value.fix)
+    assert "ROOST_DEVICES: " in caught.value.said and "'nonsense'" in caught.value.said
+    assert caught.value.where == here.state / "daemon.log" and "nvml" in str(caught.value.fix)
+    assert str(caught.value).count("nvml") == 1
+    messages.check(caught.value)
     assert lab.status().daemon is None
 
 
@@ -177,16 +184,21 @@ def test_how_it_stands(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(found.tasks.items()) == [("pending", 1), ("running", 1), ("succeeded", 1)]
 
 
-def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab) -> None:
+def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab, messages: Messages) -> None:
     ended, runs = here.submit("exit 0"), here.submit(FOREVER)
     here.wait_for(ended, SUCCEEDED)
     here.wait_for(runs, RUNNING)
-    with pytest.raises(Refused, match=r"daemon \(pid \d+\) works with the queue.*roost lab stop"):
+    with pytest.raises(Refused, match=r"pid \d+") as refused:
         lab.rebuild()
+    assert "roost lab stop" in str(refused.value)
+    messages.check(refused.value)
     lab.stop()
     (here.state / "lab.db").write_bytes(b"\0" * 4096)
-    with pytest.raises(Refused, match=r"the lab's queue is damaged.*roost lab rebuild"):
+    with pytest.raises(Refused) as refused:
         lab.status()
+    assert "roost lab rebuild" in str(refused.value)
+    assert refused.value.where == here.state / "lab.db"
+    messages.check(refused.value)
     found = lab.rebuild()
     assert found.aside is not None and found.aside.read_bytes() == b"\0" * 4096
     assert sum(found.tasks.values()) == 2 and found.tasks["succeeded"] == 1
@@ -194,26 +206,33 @@ def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab) -> None:
     assert here.wait_for(runs, RUNNING).attempt == 1
 
 
-def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(here: Lab) -> None:
+def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
+    here: Lab, messages: Messages
+) -> None:
     here.wait_for(here.submit("exit 0"), SUCCEEDED)
     (here.state / "lab.db").unlink()
-    words = r"removed or replaced while the lab's daemon \(pid \d+\) works with it.*roost lab rebuild"
+    queue = here.state / "lab.db"
     for call in (lab.ensure, lab.status):
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(Refused, match=r"pid \d+") as refused:
             call()
-    with pytest.raises(Refused, match=r"the lab's queue is gone.*roost lab rebuild"):
+        assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
+    messages.check(refused.value)
+    with pytest.raises(Refused) as refused:
         submit_command(["true"], Wanted(), name="late")
+    assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
+    messages.check(refused.value)
     assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
     lab.stop()
     calls: list[Callable[[], Any]] = [lab.ensure, lab.status, list_tasks, lambda: meant.tasks("late")]
     for call in calls:
-        with pytest.raises(RoostError, match=r"the lab's queue is gone.*roost lab rebuild"):
+        with pytest.raises(Refused) as refused:
             call()
+        assert str(refused.value.where) == str(queue) and "`roost lab rebuild`" in str(refused.value.fix)
     assert lab.rebuild().tasks == {"succeeded": 1}
 
 
 def test_a_submit_that_was_killed_before_it_queued_leaves_nothing_that_runs(
-    here: Lab, monkeypatch: pytest.MonkeyPatch
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     pid = os.fork()
     if not pid:
@@ -223,16 +242,20 @@ def test_a_submit_that_was_killed_before_it_queued_leaves_nothing_that_runs(
     lab.stop()
     found = lab.rebuild()
     assert found.tasks == {} and len(found.notes) == 1
-    assert "its submit was cut off before it was queued" in found.notes[0]
+    assert str(here.folder / "runs" / "cut") in found.notes[0]
+    messages.check(re.sub(r"task-\w+", "task-<id>", found.notes[0]))
 
 
 def test_a_daemon_that_was_killed_as_it_started_is_started_again(
-    here: Lab, monkeypatch: pytest.MonkeyPatch
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     (here.folder / "sitecustomize.py").write_text(KILLED)
     monkeypatch.setenv("PYTHONPATH", f"{here.folder}:{os.environ.get('PYTHONPATH', '')}")
-    with pytest.raises(RoostError, match=r"did not start: it was killed by SIGKILL \(at "):
+    with pytest.raises(RoostError) as refused:
         lab.start()
+    assert "SIGKILL" in str(refused.value)
+    assert refused.value.where == here.state / "daemon.log"
+    messages.check(refused.value)
     assert (here.folder / "died").read_text() == "xx"
     (here.folder / "died").unlink()
     monkeypatch.setenv("ONCE", "1")
@@ -248,13 +271,18 @@ def test_a_queue_of_ended_tasks_needs_no_daemon(here: Lab) -> None:
     assert lab.status().daemon is None
 
 
-def test_no_daemon_comes_up_while_the_queue_is_made_anew(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_daemon_comes_up_while_the_queue_is_made_anew(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.setattr(presence, "_TOLD_SECONDS", 0.0)
     with lab.opened():
         fd = presence.lock(here.state)
     for call in (Daemon(here.state).run, lab.rebuild):
-        with pytest.raises(Refused, match="this lab has a daemon already"):
+        with pytest.raises(Refused) as refused:
             call()
+        assert "roost lab status" in str(refused.value)
+        assert refused.value.where == here.state
+        messages.check(refused.value)
     os.close(fd)
 
 
@@ -288,9 +316,11 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     assert len(here.tasks()) == 2
 
 
-def test_a_folder_that_is_not_there_has_no_packages(here: Lab) -> None:
-    with pytest.raises(NotFound, match="there is no such folder; received '/no/such'"):
+def test_a_folder_that_is_not_there_has_no_packages(here: Lab, messages: Messages) -> None:
+    with pytest.raises(NotFound) as refused:
         lab.rebuild([Path("/no/such")])
+    assert "'/no/such'" in str(refused.value)
+    messages.check(refused.value)
     assert not here.state.exists()
 
 
@@ -302,7 +332,7 @@ def test_packages_that_the_queue_has_never_heard_of(here: Lab, tmp_path: Path) -
     assert lab.rebuild([here.folder]).tasks == {"succeeded": 1}
 
 
-def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path) -> None:
+def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path, messages: Messages) -> None:
     other = Lab(tmp_path / "other")
     with other.here():
         submit_command(["true"], Wanted(begin=time.time() + 600), folder=here.folder)
@@ -311,8 +341,11 @@ def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path) -> No
     found = lab.rebuild([here.folder])
     assert found.tasks == {} and str(other.state) in found.notes[0]
     for given in (other.state, other.state.parent):
-        with pytest.raises(Refused, match="this lab still has its queue"):
+        with pytest.raises(Refused) as refused:
             lab.rebuild([here.folder], lost=given)
+        assert refused.value.setting == "--take-over"
+        assert all(fact in str(refused.value) for fact in (str(given), f"ROOST_STATE={other.state.parent} "))
+        messages.check(refused.value)
     shutil.rmtree(other.state)
     assert lab.rebuild([here.folder], lost=other.state.parent).tasks == {"pending": 1}
 
@@ -331,6 +364,6 @@ def test_a_daemon_that_is_killed_is_there_again(here: Lab) -> None:
     again = wait_for(lambda: presence.about(here.state))
     assert again.pid != killed.pid
     assert here.wait_for(running).state == here.wait_for(waiting).state == SUCCEEDED
-    assert "killed by SIGKILL, and started anew" in here.log()
+    assert "SIGKILL" in here.log()
     lab.stop()
     wait_for(lambda: not processes.marked(str(here.folder)))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from roost.config import layers
 from roost.operations import making
 from roost.package.package import Package
 from roost.package.prepared import PreparedTraining, prepare_training
+from tests.messages import Messages
 from tests.operations.packages import project
 
 
@@ -22,22 +24,28 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_all_of_them_in_their_order(tmp_path: Path) -> None:
+def test_all_of_them_in_their_order(tmp_path: Path, messages: Messages) -> None:
     heard: list[str] = []
     made = list(making.packages(plans(tmp_path / "p", 20), command=["roost"], tell=heard.append))
     assert [package.path.name for package in made] == [f"seed={n}" for n in range(20)]
     assert [package.args["seed"] for package in made] == list(range(20))
     assert made[19].request["command"] == ["roost"] and made[19].changed() == []
-    assert heard == [f"{n} of 20 packages made" for n in range(2, 21)]
+    assert [re.findall(r"\d+", text) for text in heard] == [[str(n), "20"] for n in range(2, 21)]
+    messages.check(heard[-1])
 
 
-def test_a_taken_name_is_refused_to_one_and_gets_a_suffix_in_a_sweep(tmp_path: Path) -> None:
+def test_a_taken_name_is_refused_to_one_and_gets_a_suffix_in_a_sweep(
+    tmp_path: Path, messages: Messages
+) -> None:
     asked = plans(tmp_path / "p", 2)
     for _ in range(2):
         list(making.packages(asked, command=[]))
     assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=0-2", "seed=1", "seed=1-2"]
-    with pytest.raises(Refused, match="there is a package of this name"):
+    with pytest.raises(Refused) as refused:
         list(making.packages(asked[:1], command=[]))
+    assert refused.value.setting == "--name"
+    assert "'seed=0'" in str(refused.value)
+    messages.check(refused.value)
     (unnamed,) = making.packages([(asked[0][0], None)], command=[])
     assert len(names(tmp_path / "p" / "runs")) == 5 and unnamed.changed() == []
 

@@ -14,6 +14,7 @@ from roost.config import layers
 from roost.operations import new_project as module
 from roost.operations.new_project import TEMPLATES, new_project
 from roost.package.project_files import checked, named_files
+from tests.messages import Messages
 
 SOURCE = Path(module.__file__).parents[1] / "templates"
 
@@ -63,8 +64,9 @@ def test_of_two_who_found_it_empty_one_goes_on(tmp_path: Path, monkeypatch: pyte
         write_new(path, data)
 
     monkeypatch.setattr(module.durable, "write_new", after_another)
-    with pytest.raises(Refused, match="not empty"):
+    with pytest.raises(Refused) as refused:
         new_project(tmp_path / "a")
+    assert refused.value.where == tmp_path / "a"
     assert {path.read_text() for path in (tmp_path / "a").rglob("*") if path.is_file()} == {"theirs"}
 
 
@@ -77,17 +79,22 @@ def test_an_empty_folder_will_do(tmp_path: Path) -> None:
     assert new_project(tmp_path, template="clean").path == tmp_path
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(Refused, match="not empty"):
+    with pytest.raises(Refused) as refused:
         new_project(tmp_path)
+    assert refused.value.where == tmp_path
+    messages.check(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_an_unknown_template_names_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_template_names_those_that_are(tmp_path: Path, messages: Messages) -> None:
     known = ", ".join(TEMPLATES)
-    with pytest.raises(NotFound, match=rf"did you mean 'digits'.*{known}"):
+    with pytest.raises(NotFound) as refused:
         new_project(tmp_path / "a", template="digit")
+    assert refused.value.setting == "--template"
+    assert all(fact in str(refused.value) for fact in ("'digit'", "'digits'", known))
+    messages.check(refused.value)
     assert not (tmp_path / "a").exists()
     assert list(TEMPLATES) == sorted(path.name for path in SOURCE.iterdir())
 

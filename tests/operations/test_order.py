@@ -16,6 +16,7 @@ from roost.operations import order
 from roost.operations.order import Told, ask_to_end, change, end
 from roost.operations.stop import Ended, Waiting
 from tests.lab.labs import Lab
+from tests.messages import Messages
 from tests.operations.packages import package
 
 
@@ -71,21 +72,25 @@ def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
     assert list(ended(list(events))) == [id]
 
 
-def test_a_sweep_ends_as_one_and_what_has_ended_is_left(lab: Lab) -> None:
+def test_a_sweep_ends_as_one_and_what_has_ended_is_left(lab: Lab, messages: Messages) -> None:
     first, *others = [queued(lab, sweep="7sweep") for _ in range(3)]
     list(end([first.id]))
     version = lab.one(first.id).version
     assert list(ended(list(end(["7sweep"])))) == [task.id for task in others]
     assert lab.one(first.id).version == version
-    with pytest.raises(Refused, match=r"all tasks of the sweep have ended; received '7sweep'"):
+    with pytest.raises(Refused) as refused:
         list(end(["7sweep"]))
+    assert "'7sweep'" in str(refused.value)
+    messages.check(refused.value)
 
 
-def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab) -> None:
+def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab, messages: Messages) -> None:
     over, waits = queued(lab, name="over"), queued(lab)
     list(end([over.id]))
-    with pytest.raises(Refused, match=r"the task has stopped; received 'over'.*`roost why over`"):
+    with pytest.raises(Refused) as refused:
         change(["over"], priority=3)
+    assert all(fact in str(refused.value) for fact in ("stopped", "'over'", "`roost why over`"))
+    messages.check(refused.value)
     for wrong, error in ((over.id, Refused), ("nothing", NotFound), ("runs/nothing", NotFound)):
         with pytest.raises(error):
             list(end([waits.id, wrong]))
@@ -97,8 +102,9 @@ def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab) -> None:
 def test_one_that_ends_meanwhile_leaves_all_as_they_were(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, other = queued(lab), queued(lab)
     monkeypatch.setattr(order, "_require_fitting_daemon", lambda: lab.ask(other.id, KILL))
-    with pytest.raises(Refused, match="the task has stopped"):
+    with pytest.raises(Refused) as refused:
         change([waits.id, other.id], priority=3)
+    assert all(fact in str(refused.value) for fact in ("stopped", repr(other.id)))
     assert lab.one(waits.id).priority == 0
     monkeypatch.setattr(order, "_require_fitting_daemon", lambda: lab.ask(waits.id, KILL))
     assert list(ended(list(end([waits.id])))) == [waits.id]
@@ -126,12 +132,13 @@ def test_held_back_until_it_is_released(lab: Lab) -> None:
     assert lab.wait_for(task.id).state == "succeeded"
 
 
-def test_what_is_so_already_is_no_event(lab: Lab) -> None:
+def test_what_is_so_already_is_no_event(lab: Lab, messages: Messages) -> None:
     task = queued(lab)
     with lab.store() as store:
         store.change(task.id, held=True, priority=2)
         before = store.events(task=task.id)
-        assert before[-1].text == "held back, priority 2"
+        assert before[-1].text.endswith(", priority 2")
+        messages.check(before[-1].text)
     for asked in ({"held": True}, {"priority": 2}):
         (found,) = change([task.id], **asked)
         assert found.was_so and found.task.held
@@ -159,7 +166,7 @@ def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab)
     own = about.read_bytes()
     about.write_bytes(own.replace(__version__.encode(), b"0.0.0"))
     for ordered in (lambda: change([blocker], priority=9), lambda: list(end([blocker]))):
-        with pytest.raises(Refused, match=r"is of roost 0\.0\.0"):
+        with pytest.raises(Refused, match=r"0\.0\.0"):
             ordered()
     assert lab.one(blocker).priority == 0 and not lab.one(blocker).stop_asked
     about.write_bytes(own)
@@ -171,7 +178,8 @@ def test_who_does_not_wait_asks_tasks_alone(lab: Lab) -> None:
     assert [task.id for task in ask_to_end("7sweep")] == [task.id for task in others]
     assert {task.state for task in lab.tasks()} == {STOPPED}
     for text in (first.id, first.package, "7sweep"):
-        with pytest.raises(Refused, match=r"ended|stopped"):
+        with pytest.raises(Refused) as refused:
             ask_to_end(text)
+        assert repr(str(text)) in refused.value.said
     with pytest.raises(NotFound):
         ask_to_end(str(package(lab.folder / "other")))

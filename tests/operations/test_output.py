@@ -61,8 +61,8 @@ def test_a_hole_is_one_line(tmp_path: Path) -> None:
     punch(path, len(head), len(lost))
     with Output(path) as output:
         shown = b"".join(output.new())
-    line = b"\nroost: 122,880 bytes of output are not kept here (limits.output_mb)\n"
-    assert shown == head + line + tail
+    before, left_out, after = re.split(LEFT_OUT, shown)
+    assert (before, left_out, after) == (head + b"\n", b"122,880", tail)
 
 
 @linux
@@ -74,7 +74,7 @@ def test_a_hole_below_a_follower_and_one_at_the_end(tmp_path: Path) -> None:
         punch(path, BLOCK, BLOCK * 3)
         assert list(output.new()) == []
         os.truncate(path, BLOCK * 6)
-        assert b"".join(output.new()).count(b"roost: 8,192 bytes") == 1
+        assert re.findall(LEFT_OUT, b"".join(output.new())) == [b"8,192"]
         assert list(output.new()) == []
         with path.open("ab") as file:
             file.write(b"end")

@@ -15,6 +15,7 @@ from roost.operations.show import show
 from roost.package import predictions
 from roost.package.package import Package
 from roost.package.sessions import Session
+from tests.messages import Messages
 from tests.operations.packages import package
 from tests.project.predicting import predicting
 
@@ -26,12 +27,14 @@ def predicted(made: Package, **asked: Any) -> PredictOutcome:
         assert isinstance(ended, Session)
         found = started.outcome(ended)
         if found.state == "succeeded":
-            assert started.stage().startswith("40 samples (100%), ")
+            assert started.stage().startswith("40 ") and "100%" in started.stage()
         assert started.process.wait(20) == found.exit_code
     return found
 
 
-def test_one_that_show_lists_and_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_show_lists_and_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     made = predicting(tmp_path)
     moved = Package(tmp_path / "moved")
     made.path.rename(moved.path)
@@ -47,7 +50,8 @@ def test_one_that_show_lists_and_one_that_fails(tmp_path: Path, monkeypatch: pyt
     assert shown.values == ["score", "label", "features"] and shown.folder == str(place)
     found = predicted(moved, source="tets", out=Path("here"))
     assert (found.state, found.exit_code, found.folder, found.meta) == ("failed", 3, None, None)
-    assert found.error is not None and "the sets are train, valid" in found.error
+    assert found.error is not None and "'tets'" in found.error and "train, valid" in found.error
+    messages.check(found.error)
     assert [path.name for path in (moved.path / predictions.NAME).iterdir()] == ["1"]
     assert not (tmp_path / "here").exists() and not list(tmp_path.glob(".roost*"))
 
@@ -55,29 +59,37 @@ def test_one_that_show_lists_and_one_that_fails(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "says"),
+    ("asked", "error", "setting", "fact"),
     [
-        ({"limit": 0}, UsageError, "--limit: is too small; received 0.*give 1"),
-        ({"batch_size": 0}, UsageError, "--batch-size"),
-        ({"num_workers": -1}, UsageError, "--num-workers.*give 0"),
-        ({"checkpoint": "9"}, NotFound, "there is no checkpoint 9"),
-        ({"checkpoint": "newest"}, UsageError, "give last, best or the id"),
-        ({"project": Path("nowhere")}, NotFound, "project: there is no such folder"),
-        ({"out": Path("taken")}, Refused, "is there already"),
-        ({"out": Path("runs/one/mine")}, Refused, "among the package's own files"),
-        ({"out": Path("file/mine")}, Refused, "nothing can be written here.*-o DIR"),
-        ({"package": Path("file")}, Refused, "no package"),
-        ({"package": Path("nowhere")}, NotFound, "there is no such task or package"),
+        ({"limit": 0}, UsageError, "--limit", " 0"),
+        ({"batch_size": 0}, UsageError, "--batch-size", " 0"),
+        ({"num_workers": -1}, UsageError, "--num-workers", " -1"),
+        ({"checkpoint": "9"}, NotFound, None, "0, 1, 2"),
+        ({"checkpoint": "newest"}, UsageError, "-c", "'newest'"),
+        ({"project": Path("nowhere")}, NotFound, "--project", "'nowhere'"),
+        ({"out": Path("taken")}, Refused, "-o", "taken"),
+        ({"out": Path("runs/one/mine")}, Refused, None, "runs/one/mine"),
+        ({"out": Path("file/mine")}, Refused, None, "-o DIR"),
+        ({"package": Path("file")}, Refused, "PACKAGE", "'file'"),
+        ({"package": Path("nowhere")}, NotFound, None, "'nowhere'"),
     ],
 )
 def test_what_is_refused_at_once(
-    asked: dict[str, Any], error: type[RoostError], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asked: dict[str, Any],
+    error: type[RoostError],
+    setting: str | None,
+    fact: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Messages,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made = package(tmp_path / "runs")
     (tmp_path / "taken").mkdir()
     (tmp_path / "file").touch()
     request = PredictRequest(**{"package": made.path, "source": "valid", "device": "cpu", **asked})
-    with pytest.raises(error, match=says), predict(request):
+    with pytest.raises(error) as refused, predict(request):
         raise AssertionError("it began")
+    assert refused.value.setting == setting and fact in str(refused.value)
+    messages.check(refused.value)
     assert not (made.path / predictions.NAME).exists() and list((tmp_path / "taken").iterdir()) == []

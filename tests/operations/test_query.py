@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from roost.base.errors import UsageError
 from roost.operations.query import MOST_CHARACTERS, MOST_TERMS, Comparison, Key, Order, Word, parse
+from tests.messages import Messages
 
 
 def test_all_kinds_of_terms() -> None:
@@ -45,39 +46,49 @@ def test_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "said"),
+    ("text", "place", "fact"),
     [
-        ("lr<", 4, "nothing stands after"),
-        ("name: digits", 6, "nothing stands after"),
-        ("lr < 3", 4, "write key<VALUE, without spaces"),
-        ("<3", 1, "write key<3"),
-        ("digits lr=<3", 10, "write lr<=3"),
-        ("lr=>3", 3, "write lr>=3"),
-        ("lr<>3", 3, "write lr!=3"),
-        ("step<many", 6, "< compares numbers"),
-        ("step<1_000", 6, "< compares numbers"),
-        ("status:runing", 8, "did you mean 'running'?"),
+        ("lr<", 4, "lr<VALUE"),
+        ("name: digits", 6, "name:VALUE"),
+        ("lr < 3", 4, "key<VALUE"),
+        ("<3", 1, "key<3"),
+        ("digits lr=<3", 10, "lr<=3"),
+        ("lr=>3", 3, "lr>=3"),
+        ("lr<>3", 3, "lr!=3"),
+        ("step<many", 6, "'many'"),
+        ("step<1_000", 6, "'1_000'"),
+        ("status:runing", 8, "'running'"),
         ("state=odd", 7, "succeeded"),
-        ("sort:", 6, "write sort:key"),
-        ("sort:-", 6, "write sort:key"),
-        ('a name:"open', 8, "close it"),
-        ('"a"b', 4, "put a space after it"),
-        ('name:"a"=3', 9, "put a space after it"),
-        ("seconds>1.5y", 9, "compares numbers"),
+        ("sort:", 6, "sort:key"),
+        ("sort:-", 6, "sort:key"),
+        ('a name:"open', 8, "'\"open'"),
+        ('"a"b', 4, "'\"a\"b'"),
+        ('name:"a"=3', 9, "'\"a\"='"),
+        ("seconds>1.5y", 9, "'1.5y'"),
     ],
 )
-def test_what_means_nothing_is_told_with_its_place(text: str, place: int, said: str) -> None:
+def test_what_means_nothing_is_told_with_its_place(
+    text: str, place: int, fact: str, messages: Messages
+) -> None:
     with pytest.raises(UsageError) as error:
         parse(text)
-    assert f"query: character {place}: " in str(error.value) and said in str(error.value)
+    assert error.value.setting == "query" and f" {place}: " in error.value.said
+    assert fact in str(error.value)
+    messages.check(error.value)
 
 
-def test_bounds() -> None:
-    with pytest.raises(UsageError, match="4097 characters"):
+def test_bounds(messages: Messages) -> None:
+    with pytest.raises(UsageError) as refused:
         parse("a" * (MOST_CHARACTERS + 1))
+    assert refused.value.setting == "query"
+    assert all(fact in str(refused.value) for fact in ("4097", "4096"))
+    messages.check(refused.value)
     parse("a " * MOST_TERMS)
-    with pytest.raises(UsageError, match=f"at most {MOST_TERMS} terms"):
+    with pytest.raises(UsageError) as refused:
         parse("a " * (MOST_TERMS + 1))
+    assert refused.value.setting == "query"
+    assert f" {MOST_TERMS} " in str(refused.value)
+    messages.check(refused.value)
 
 
 @given(st.text(alphabet="ab1.-/<>=:!\"' \t\n\u00e9", max_size=40))
@@ -86,4 +97,4 @@ def test_any_text_is_a_query_or_a_mistake(text: str) -> None:
         found = parse(text)
     except UsageError:
         return
-    assert all(text[key.place - 1 :].lstrip("\"'").startswith(key.name) for key in found.keys)
+    assert all(text[key.place - 1 :].lstrip("\"'").startswith(key.name.lstrip("\"'")) for key in found.keys)

@@ -21,6 +21,7 @@ from roost.operations.ranks import (
     environments,
     in_one_process,
 )
+from tests.messages import Messages
 from tests.operations.packages import VALUES, package
 
 FOUR = [
@@ -90,76 +91,82 @@ def test_one_rank_for_each_card(
     assert short(decided(Asked(**asked), **values)) == ("cuda", strategy, ranks, cards)
 
 
-def test_on_the_cpu_a_number_of_processes() -> None:
+def test_on_the_cpu_a_number_of_processes(messages: Messages) -> None:
     for strategy in ("ddp", "fsdp"):
         found = decided(Asked(devices=2, strategy=strategy), device="cpu")
         assert short(found) == ("cpu", strategy, 2, None)
     assert short(decided(Asked(devices=1), device="cpu")) == ("cpu", "single", 1, None)
-    assert found.notes[0] == "fsdp: 2 ranks on the CPU"
+    assert found.notes[0].startswith("fsdp: 2 ranks ")
+    messages.check(found.notes[0])
 
 
-def test_without_a_gpu_it_is_the_cpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_it_is_the_cpu_and_said(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
     found = decided(devices=2)
     assert short(found) == ("cpu", "ddp", 2, None)
-    assert found.notes[0] == "ddp: 2 ranks on the CPU (no GPU is visible: torch here was built without CUDA)"
+    assert found.notes[0].startswith("ddp: 2 ranks ") and "CUDA" in found.notes[0]
+    messages.check(found.notes[0])
 
 
-def test_simulated_cards_are_computed_on_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_cards_are_computed_on_by_nobody(
+    monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     has(monkeypatch, FOUR)
     monkeypatch.setenv("ROOST_DEVICES", "sim:4x24GB")
     found = decided(devices=2)
     assert short(found) == ("cpu", "ddp", 2, None)
-    assert found.notes[0] == "ddp: 2 ranks on the CPU (no GPU is visible: ROOST_DEVICES is 'sim:4x24GB')"
+    assert found.notes[0].startswith("ddp: 2 ranks ") and "ROOST_DEVICES" in found.notes[0]
+    messages.check(found.notes[0])
 
 
-def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_said(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     has(monkeypatch, FOUR)
-    assert decided(Asked(strategy="ddp")).notes == ["ddp: 4 ranks on GPUs"]
-    assert decided(Asked(devices=[0, 2])).notes == ["ddp: 2 ranks on GPUs 0, 2"]
-    nodes = Asked(devices=2, num_nodes=3, rendezvous="one:29500")
-    assert decided(nodes).notes == ["ddp: 2 ranks on GPUs 1, 2 on each of 3 machines"]
+    for asked, ranks, rest in (
+        (Asked(strategy="ddp"), 4, ""),
+        (Asked(devices=[0, 2]), 2, " 0, 2"),
+        (Asked(devices=2, num_nodes=3, rendezvous="one:29500"), 2, " 1, 2 "),
+    ):
+        (note,) = decided(asked).notes
+        assert note.startswith(f"ddp: {ranks} ranks ") and rest in note
+        messages.check(note)
     alone = decided(Asked(devices=1, strategy="ddp"), sync_batch_norm=True)
     assert alone.request["ranks"] == 1
-    assert alone.notes == [
-        "strategy ddp has one device: one process, as without it",
-        "sync_batch_norm does nothing here: there is one process",
-    ]
+    assert ["ddp" in alone.notes[0], "sync_batch_norm" in alone.notes[1]] == [True] * len(alone.notes)
+    for note in alone.notes:
+        messages.check(note)
     monkeypatch.setattr(cores, "usable", lambda: 1)
-    assert decided(Asked(devices=2), device="cpu").notes[1].startswith("2 ranks share 1 core")
+    assert decided(Asked(devices=2), device="cpu").notes[1].startswith("2 ranks ")
 
 
 SEEN = "0: H100, 9.8 GB of 78.1 GB free (used by pid 7 of anna, 68.4 GB)"
+"""Of a card: its number, name and memory, and who uses it."""
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "values", "error", "says"),
+    ("asked", "device", "values", "error", "facts"),
     [
         ({"devices": 5}, "auto", {}, Refused,
-         [f"devices: more GPUs than there are: 4 are visible: {SEEN}; 1: H100", "received 5",
-          "(at command line)", "ask for at most 4"]),
-        ({}, "auto", {"devices": 5}, Refused, ["more GPUs than there are", "(at c.yaml:devices)"]),
-        ({"devices": [0, 4, 9]}, "auto", {}, Refused,
-         ["there is no GPU 4, 9 among the visible ones, counted from 0: 0: H100"]),
-        ({"devices": [1, 1]}, "auto", {}, Refused, ["every GPU is named once"]),
-        ({"strategy": "ddp"}, "cpu", {}, UsageError,
-         ["ddp trains with several processes, and on the CPU", "(the CPU is asked for)", "-CPU --devices 2"]),
-        ({"devices": [0, 1]}, "cpu", {}, Refused, ["numbers of GPUs, and the CPU is asked for"]),
-        ({"devices": 2, "strategy": "single"}, "cpu", {}, Refused, ["can only be GPUs"]),
+         ["devices: ", f"{SEEN}; 1: H100", " 5 ", "(at command line)", " 4,"]),
+        ({}, "auto", {"devices": 5}, Refused, ["devices: ", "(at c.yaml:devices)"]),
+        ({"devices": [0, 4, 9]}, "auto", {}, Refused, ["devices: ", "GPU 4, 9 ", "0: H100"]),
+        ({"devices": [1, 1]}, "auto", {}, Refused, ["devices: ", "[1, 1]"]),
+        ({"strategy": "ddp"}, "cpu", {}, UsageError, ["ddp", "-CPU --devices 2"]),
+        ({"devices": [0, 1]}, "cpu", {}, Refused, ["devices: ", "[0, 1]", "--devices 2"]),
+        ({"devices": 2, "strategy": "single"}, "cpu", {}, Refused, ["devices: ", "single", "ddp"]),
         ({"devices": 2}, "auto", {"data": {"batch_size": 1}}, ConfigError,
-         ["data.batch_size: is the whole batch", "2 ranks need 2", "(at c.yaml:data.batch_size)"]),
+         ["data.batch_size: ", "2 ranks ", "(at c.yaml:data.batch_size)", "data.batch_size: 2"]),
         ({"devices": 2, "strategy": "fsdp"}, "auto", {"on_step_error": "skip"}, ConfigError,
-         ["on_step_error: cannot be together with strategy: fsdp"]),
-        ({"devices": 2}, "cpu", {"sync_batch_norm": True}, Refused, ["sync_batch_norm: torch has no"]),
-        ({"num_nodes": 2}, "cpu", {}, UsageError, ["--rendezvous: 2 machines need a place to meet"]),
-        ({"num_nodes": 2, "rendezvous": "one"}, "cpu", {}, UsageError, ["received 'one'", "node1:29500"]),
-        ({"num_nodes": 2, "rendezvous": "one:70000"}, "cpu", {}, UsageError, ["--rendezvous"]),
-        ({"rendezvous": "one:29500"}, "cpu", {}, UsageError, ["add --num-nodes"]),
-        ({"num_nodes": 2, "rendezvous": "a:1", "strategy": "single"}, "cpu", {}, UsageError, ["one machine"]),
+         ["on_step_error: ", "strategy: fsdp", "'skip'"]),
+        ({"devices": 2}, "cpu", {"sync_batch_norm": True}, Refused, ["sync_batch_norm: ", "torch"]),
+        ({"num_nodes": 2}, "cpu", {}, UsageError, ["--rendezvous: ", "2 "]),
+        ({"num_nodes": 2, "rendezvous": "one"}, "cpu", {}, UsageError, ["'one'", "node1:29500"]),
+        ({"num_nodes": 2, "rendezvous": "one:70000"}, "cpu", {}, UsageError, ["--rendezvous", "one:70000"]),
+        ({"rendezvous": "one:29500"}, "cpu", {}, UsageError, ["--rendezvous", "--num-nodes N"]),
+        ({"num_nodes": 2, "rendezvous": "a:1", "strategy": "single"}, "cpu", {}, UsageError,
+         ["single", "--num-nodes"]),
         ({"num_nodes": 2, "rendezvous": "a:1", "restart": 1}, "cpu", {}, UsageError,
-         ["--restart is for one machine"]),
+         ["--restart", "--num-nodes"]),
     ],
-    ids=str,
 )  # fmt: skip
 def test_one_clear_error(
     monkeypatch: pytest.MonkeyPatch,
@@ -167,23 +174,26 @@ def test_one_clear_error(
     device: str,
     values: dict[str, Any],
     error: type[RoostError],
-    says: list[str],
+    facts: list[str],
+    messages: Messages,
 ) -> None:
     has(monkeypatch, FOUR)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(error) as caught:
         decided(Asked(**asked), device=device, **values)
-    for text in says:
+    for text in facts:
         assert text in str(caught.value)
+    messages.check(caught.value)
 
 
-def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     has(monkeypatch, [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(
-        Refused, match=r"--device: no GPU is visible: CUDA_VISIBLE_DEVICES is ''.*-CPU --devices"
-    ):
+    with pytest.raises(Refused) as refused:
         decided(Asked(strategy="ddp"), device="cuda")
+    assert refused.value.setting == "--device" and "CUDA_VISIBLE_DEVICES" in refused.value.said
+    assert "-CPU --devices" in str(refused.value.fix)
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("strategy", [None, "ddp", "single"])
@@ -194,24 +204,29 @@ def test_a_gpu_that_is_named_where_there_is_none(
     monkeypatch.setattr(visible, "torch_has_cuda", lambda: False)
     with pytest.raises(Refused) as caught:
         decided(Asked(devices=[0], strategy=strategy))
-    assert str(caught.value).startswith("devices: this is the number of a GPU, and no GPU is visible: torch ")
-    assert "(at command line). To mend it: say how many processes: --devices 1" in str(caught.value)
+    assert (caught.value.setting, caught.value.where) == ("devices", "command line")
+    assert "torch" in caught.value.said and str(caught.value.fix).endswith("--devices 1")
     assert decided(Asked(devices=1, strategy=strategy)).request["ranks"] == 1
 
 
-def test_a_terminal_is_for_one_process() -> None:
-    with pytest.raises(UsageError, match="--pdb gives the terminal to one process"):
+def test_a_terminal_is_for_one_process(messages: Messages) -> None:
+    with pytest.raises(UsageError) as refused:
         decided(Asked(devices=2), device="cpu", terminal="/dev/pts/1")
+    assert "--pdb" in str(refused.value)
+    messages.check(refused.value)
 
 
-def test_what_one_process_does_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_process_does_for_several(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     def said(**values: Any) -> list[str]:
         return in_one_process(settings(**values), device="cpu", where=lambda key: None)
 
     assert said() == []
-    assert said(devices=2) == ["the run itself has 2 ranks (ddp); here one process does the work of all"]
+    (line,) = said(devices=2)
+    assert "2 ranks (ddp)" in line
+    messages.check(line)
     (line,) = said(devices=[0, 1])
-    assert line.startswith("the run itself could not begin here: devices: these are numbers of GPUs")
+    assert " devices: " in line
+    messages.check(line)
     with pytest.raises(ConfigError, match=r"data\.batch_size"):
         said(devices=2, data={"batch_size": 1})
 
@@ -249,17 +264,16 @@ def test_a_session_of_an_older_roost_binds_nothing(tmp_path: Path) -> None:
     assert before(tmp_path, device="cpu")(Asked(devices=2)) == (2, None, None)
 
 
-def test_fewer_machines_than_before_are_said(tmp_path: Path) -> None:
+def test_fewer_machines_than_before_are_said(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="new")
     made.new_session({"overrides": [], "devices": 1, "strategy": "ddp", "num_nodes": 2})
     again = decided(as_before(Asked(), made, []), device="cpu").notes
-    assert again[-1] == (
-        "one machine, and the session before had 2; for 2 again add --num-nodes 2 --rendezvous HOST:PORT"
-    )
+    assert "--num-nodes 2 --rendezvous HOST:PORT" in again[-1]
+    messages.check(again[-1])
     asked = Asked(num_nodes=2, rendezvous="one:29500")
-    assert decided(as_before(asked, made, []), device="cpu").notes == [
-        "ddp: 1 rank on the CPU on each of 2 machines"
-    ]
+    (note,) = decided(as_before(asked, made, []), device="cpu").notes
+    assert note.startswith("ddp: 1 rank ") and " 2 " in note
+    messages.check(note)
 
 
 @pytest.mark.parametrize(

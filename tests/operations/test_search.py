@@ -12,6 +12,7 @@ from roost.base.errors import UsageError
 from roost.operations.list_packages import Entry, entries, list_packages
 from roost.operations.row import Row
 from roost.operations.search import Found, search
+from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package, session
 
 
@@ -81,24 +82,30 @@ def test_meant(runs: Path, query: str, found: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "place", "near"),
     [
-        ("valid/acuracy>0.5", "did you mean 'valid/accuracy'?"),
-        ("stpe>3", "did you mean 'step'?"),
-        ("b featres=3", "character 3: no run has .*did you mean 'features'?"),
-        ("sort:-optimizers.mian.lr", "character 7: .*did you mean 'optimizers.main.lr'?"),
+        ("valid/acuracy>0.5", 1, "'valid/accuracy'"),
+        ("stpe>3", 1, "'step'"),
+        ("b featres=3", 3, "'features'"),
+        ("sort:-optimizers.mian.lr", 7, "'optimizers.main.lr'"),
     ],
 )
-def test_a_key_that_no_run_has(runs: Path, query: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_key_that_no_run_has(runs: Path, query: str, place: int, near: str, messages: Messages) -> None:
+    with pytest.raises(UsageError) as refused:
         list_packages(runs, query)
+    assert refused.value.setting == "query" and f" {place}: " in refused.value.said
+    assert near in str(refused.value.fix)
+    messages.check(refused.value)
 
 
-def test_an_end_that_several_settings_have(tmp_path: Path) -> None:
+def test_an_end_that_several_settings_have(tmp_path: Path, messages: Messages) -> None:
     values = {**VALUES, "model": {"size": {"x": 1}}, "data": {"x": 2}}
     package(tmp_path / "runs", values=values, checkpoints=False)
-    with pytest.raises(UsageError, match=r"data\.x, model\.size\.x.*write one of them in full"):
+    with pytest.raises(UsageError) as refused:
         list_packages(tmp_path / "runs", "x=1")
+    assert refused.value.setting == "query"
+    assert "data.x, model.size.x" in str(refused.value)
+    messages.check(refused.value)
     assert names(tmp_path / "runs", "size.x=1") == "one" == names(tmp_path / "runs", "model.*.x=1")
 
 

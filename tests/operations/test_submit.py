@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.errors import ConfigError, Refused, RoostError, UsageError
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.config import layers
 from roost.lab import place, presence, ticket
 from roost.lab.task import PENDING, STOP, SUCCEEDED, Need
@@ -22,6 +23,7 @@ from roost.operations.wanted import Wanted
 from roost.package import snapshot
 from roost.package.package import Package
 from tests.lab.labs import Lab
+from tests.messages import Messages
 from tests.operations.packages import package, project
 
 
@@ -92,30 +94,45 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("overrides", "wanted", "error", "said"),
+    ("overrides", "wanted", "error", "setting", "fact"),
     [
-        (["optimizers.main.lr=[0.1,0.01]"], later(), ConfigError, "optimizers.main.lr=0.1,0.01"),
-        (["max_epochs=1,-3"], later(), ConfigError, "max_epochs"),
-        (["seed=2..1"], later(), UsageError, "the range is empty"),
-        ([], later(most_parallel=2), UsageError, "--max-parallel is for a sweep"),
-        (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "expected a number; received 'abc'"),
-        (["devices=1,3"], later(), Refused, "it needs 3 cards, and tasks may have 2 here"),
-        ([], Wanted(need=Need(cards=99)), Refused, "it needs 99 cards, and tasks may have 2 here"),
-        ([], Wanted(need=Need(cards=1, memory_mb=30_000)), Refused, "the largest, GPU 0, gives 23.5 GB"),
-        ([], Wanted(priority=10**7), UsageError, "is no priority"),
-        ([], Wanted(begin=1.0), UsageError, "ago"),
-        ([], Wanted(after=["0000"]), RoostError, "no such task to wait for"),
-        (["step_mode=dry"], later(), Refused, "use roost run"),
-        ([], later(strategy="ddp"), UsageError, "--gpus 2"),
-        (["strategy=ddp"], later(), UsageError, "--gpus 2"),
+        (
+            ["optimizers.main.lr=[0.1,0.01]"],
+            later(),
+            ConfigError,
+            "optimizers.main.lr",
+            "optimizers.main.lr=0.1,0.01",
+        ),
+        (["max_epochs=1,-3"], later(), ConfigError, "max_epochs", " -3 "),
+        (["seed=2..1"], later(), UsageError, "seed", "'2..1'"),
+        ([], later(most_parallel=2), UsageError, None, "--max-parallel"),
+        (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "optimizers.main.lr", "'abc'"),
+        (["devices=1,3"], later(), Refused, None, "3 cards"),
+        ([], Wanted(need=Need(cards=99)), Refused, None, "99 cards"),
+        ([], Wanted(need=Need(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
+        ([], Wanted(priority=10**7), UsageError, "--priority", "10000000"),
+        ([], Wanted(begin=1.0), UsageError, "--begin", "'1970-01-01 "),
+        ([], Wanted(after=["0000"]), NotFound, "--after", "'0000'"),
+        (["step_mode=dry"], later(), Refused, "step_mode", "'dry'"),
+        ([], later(strategy="ddp"), UsageError, None, "--gpus 2"),
+        (["strategy=ddp"], later(), UsageError, None, "--gpus 2"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_made(
-    here: Lab, tmp_path: Path, overrides: list[str], wanted: Wanted, error: type[RoostError], said: str
+    here: Lab,
+    tmp_path: Path,
+    overrides: list[str],
+    wanted: Wanted,
+    error: type[RoostError],
+    setting: str | None,
+    fact: str,
+    messages: Messages,
 ) -> None:
     config = project(tmp_path / "project")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error) as refused:
         submit(SubmitRequest(config=config, overrides=overrides, wanted=wanted))
+    assert refused.value.setting == setting and fact in str(refused.value)
+    messages.check(refused.value.fix if setting == "--begin" else refused.value)  # which says how long ago
     assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
     assert presence.about(place.folder()) is None
 
@@ -138,7 +155,7 @@ def test_of_a_sweep_that_cannot_be_made_whole_nothing_stays(here: Lab, tmp_path:
 
 
 def test_a_sweep_looks_at_its_files_once_and_tells_how_far_it_is(
-    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     looks: list[str] = []
     for module, name in ((snapshot, "select"), (layers, "load_files")):
@@ -150,8 +167,8 @@ def test_a_sweep_looks_at_its_files_once_and_tells_how_far_it_is(
     request = SubmitRequest(config=project(tmp_path / "project"), overrides=["seed=0..2"], wanted=later())
     submit(request, tell=heard.append)
     assert looks == ["load_files", "select"]
-    checked = [f"{n} of 3 tasks checked" for n in (1, 2, 3)]
-    assert heard == [*checked, "2 of 3 packages made", "3 of 3 packages made"]
+    assert [re.findall(r"\d+", text) for text in heard] == [[str(n), "3"] for n in (1, 2, 3, 2, 3)]
+    messages.check("; ".join(heard))
 
 
 def test_the_next_session_of_a_package_is_queued_once(here: Lab, tmp_path: Path) -> None:
@@ -161,8 +178,9 @@ def test_the_next_session_of_a_package_is_queued_once(here: Lab, tmp_path: Path)
     (task,) = found.tasks
     assert task.package == str(made.path) and len(made.sessions()) == 1
     assert task.plan["request"]["overrides"] == ["max_epochs=9"] and task.need.cards == 1
-    assert "changed: max_epochs: 3 -> 9" in found.notes and (made.path / "_desc: further").is_file()
-    with pytest.raises(Refused, match=f"a task of this package is pending: {task.id}"):
+    assert any(note.endswith("max_epochs: 3 -> 9") for note in found.notes)
+    assert (made.path / "_desc: further").is_file()
+    with pytest.raises(Refused, match=task.id):
         submit_continue(request, later())
     assert len(here.tasks()) == 1 and len(ticket.read_all(made.path)) == 1
 
@@ -187,12 +205,12 @@ def test_a_daemon_of_another_version_is_told_before_anything_is_made(here: Lab, 
     here.start()
     about = here.state / "daemon.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "version": "0.0.0"}))
-    with pytest.raises(Refused, match=r"of roost 0\.0\.0, and this is"):
+    with pytest.raises(Refused, match=r"0\.0\.0"):
         submit(SubmitRequest(config=project(tmp_path / "project"), wanted=later()))
     assert here.tasks() == [] and not (tmp_path / "project" / "runs").exists()
 
 
-def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path) -> None:
+def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path, messages: Messages) -> None:
     made = stopped(tmp_path)
     request = ContinueRequest(package=made.path, overrides=["model.features=9"])
     with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):
@@ -200,23 +218,28 @@ def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--max-parallel"):
         submit_continue(request, later(most_parallel=1))
     done = package(tmp_path / "other", state="succeeded")
-    with pytest.raises(Refused, match="the run is finished"):
+    with pytest.raises(Refused) as refused:
         submit_continue(ContinueRequest(package=done.path), later())
+    assert "max_epochs=" in str(refused.value)
+    assert refused.value.where == done.path
+    messages.check(refused.value)
     lock_fd = made.lock()
     try:
         running = ContinueRequest(package=made.path)
         made.new_session({"kind": "train", "overrides": [], "device": "auto"})
-        with pytest.raises(Refused, match="in use"):
+        with pytest.raises(Refused, match="session 2") as refused:
             submit_continue(running, later())
+        assert refused.value.where == made.path
     finally:
         os.close(lock_fd)
     assert here.tasks() == [] and ticket.read_all(made.path) == []
 
 
-def test_a_ticket_of_what_could_not_be_queued_is_removed(tmp_path: Path) -> None:
+def test_a_ticket_of_what_could_not_be_queued_is_removed(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "r\udcff", state="stopped")
-    with pytest.raises(Refused, match="no UTF-8"):
+    with pytest.raises(Refused) as refused:
         submit_continue(ContinueRequest(package=made.path), later())
+    messages.check(refused.value)
     assert made.path.is_dir() and not list((made.path / "sessions").glob("task-*"))
 
 
@@ -243,7 +266,7 @@ def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path:
 
 
 def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
-    here: Lab, tmp_path: Path
+    here: Lab, tmp_path: Path, messages: Messages
 ) -> None:
     asked = ContinueRequest(package=stopped(tmp_path).path)
 
@@ -257,14 +280,18 @@ def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
 
     assert need() == (None, False, [])
     assert need(memory_mb=4000) == (4000, False, [])
-    assert need() == (4000, False, ["3.9 GB of each card, as the task before; -m or --whole says otherwise"])
+    memory_mb, whole, (note,) = need()
+    assert (memory_mb, whole) == (4000, False) and all(fact in note for fact in ("3.9 GB", "-m", "--whole"))
+    messages.check(note)
     assert need(whole=True) == (None, True, [])
-    assert need() == (None, True, ["whole cards, as the task before; -m says otherwise"])
+    memory_mb, whole, (note,) = need()
+    assert (memory_mb, whole) == (None, True) and "-m" in note
+    messages.check(note)
     assert need(memory_mb=5000) == (5000, False, [])
 
 
 def test_what_goes_on_has_the_cores_of_the_task_before_unless_told_otherwise(
-    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = ContinueRequest(package=stopped(tmp_path).path)
@@ -279,6 +306,8 @@ def test_what_goes_on_has_the_cores_of_the_task_before_unless_told_otherwise(
 
     assert cores() == (None, None, [])
     assert cores(given=1) == (1, "1", [])
-    assert cores() == (1, "1", ["1 core, as the task before; --cpus says otherwise"])
+    found, threads, (note,) = cores()
+    assert (found, threads) == (1, "1") and "1 core" in note and "--cpus" in note
+    messages.check(note)
     assert cores(cards=1) == (None, None, []), "it has cards, and no cores of its own"
     assert cores() == (None, None, [])
