@@ -7,6 +7,7 @@ from roost.train.agenda import Agenda
 from roost.train.data.batches import Interrupted
 from roost.train.hook import CallLists, Hook, Phase
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.parts import MLP, Steps, Still, built, plain
 
 
@@ -115,6 +116,7 @@ def test_requests_of_later_steps_are_saved_and_those_of_the_save_itself_are_not(
     assert fresh.requests == {"validate"}
 
 
-def test_what_nobody_serves_cannot_be_asked_for() -> None:
-    with pytest.raises(ContractError, match="'save' is asked for, and no hook"):
+def test_what_nobody_serves_cannot_be_asked_for(messages: Messages) -> None:
+    with pytest.raises(ContractError, match="'save'") as refused:
         agenda(Named("b", (), "validate")).ask("save")
+    messages.check(refused.value)

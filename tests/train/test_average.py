@@ -12,6 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 from roost.base import tree
 from roost.base.errors import CheckpointError
 from roost.train.average import Average, Method
+from tests.messages import Messages
 from tests.train.parts import bits, weights
 
 
@@ -195,14 +196,15 @@ def _contiguous(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.contiguous() for name, value in weights.items()}
 
 
-def test_what_is_of_another_model_is_refused() -> None:
+def test_what_is_of_another_model_is_refused(messages: Messages) -> None:
     average = Average()
     average.update(nn.Linear(2, 2))
     for other, named in ((nn.Linear(2, 3), "weight, bias"), (nn.Linear(2, 2, bias=False), "bias")):
         again = Average()
         again.load_state_dict(average.state_dict())
-        with pytest.raises(CheckpointError, match=f"averaged weights do not fit the model: {named}"):
+        with pytest.raises(CheckpointError, match=named) as refused:
             again.hold(other)
+        messages.check(refused.value)
 
 
 def test_a_model_that_grows_takes_its_new_weights_in_as_they_are() -> None:

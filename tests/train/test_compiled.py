@@ -20,6 +20,7 @@ from roost.train.optim import Optim
 from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.parts import MLP, Still, StopAt, built, plain, state_of, weights
 
 
@@ -179,16 +180,15 @@ class Counts(MLP):
         return {**values, "loss": values["loss"] * (1 + self.progress.step / 1000)}
 
 
-def test_a_number_that_changes_in_each_step_is_an_early_error(traced: None) -> None:
+def test_a_number_that_changes_in_each_step_is_an_early_error(traced: None, messages: Messages) -> None:
     runner = built(Counts)
     trainer = plain(runner, Still(), until="9ep", stepper=stepper_of(runner))
     with pytest.raises(
-        ContractError,
-        match=r"^step_mode: the loss function was compiled 16 times in 17 calls: it reads a length, number, "
-        r".*received 'compile'.*To mend it: set compile_dynamic: true where it is a length or a size; "
-        r".*a buffer that Runner\.update fills",
-    ):
+        ContractError, match=r"\b16\b.*\b17\b.*'compile'.*compile_dynamic: true.*Runner\.update"
+    ) as refused:
         trainer.fit()
+    assert refused.value.setting == "step_mode"
+    messages.check(refused.value)
 
 
 def test_functions_made_in_each_step_are_not_kept(traced: None) -> None:
@@ -201,11 +201,13 @@ def test_functions_made_in_each_step_are_not_kept(traced: None) -> None:
     assert num_compiled() - before == 1
 
 
-def test_with_dynamic_shapes_that_error_does_not_name_them(traced: None) -> None:
+def test_with_dynamic_shapes_that_error_does_not_name_them(traced: None, messages: Messages) -> None:
     runner = built(Counts)
     stepper = stepper_of(runner, compile_dynamic=True)
-    with pytest.raises(ContractError, match=r"To mend it: torch's warning above names it"):
+    with pytest.raises(ContractError) as refused:
         plain(runner, Still(), until="9ep", stepper=stepper).fit()
+    assert refused.value.setting == "step_mode" and "compile_dynamic" not in str(refused.value)
+    messages.check(refused.value)
 
 
 # --- shapes -----------------------------------------------------------------------------------------------
@@ -219,16 +221,14 @@ def mean(batch: Any) -> Tensor:
     return batch["text"][0].mean()
 
 
-def test_a_ninth_shape_is_an_error_that_names_it(traced: None) -> None:
+def test_a_ninth_shape_is_an_error_that_names_it(traced: None, messages: Messages) -> None:
     compiled = Compiled(mean, dynamic=False)
     for length in [*range(1, 9), *range(1, 9)]:
         assert float(compiled(batch_of(length))) == 1.0  # type: ignore[arg-type]
-    with pytest.raises(
-        ContractError,
-        match=r"^step_mode: compile has made kernels for 8 shapes of batches, and here is another one; "
-        r"received .*\(3, 9\).*compile_dynamic: true.*collate",
-    ):
+    with pytest.raises(ContractError, match=r"\b8\b.*\(3, 9\).*compile_dynamic: true.*collate") as refused:
         compiled(batch_of(9))
+    assert refused.value.setting == "step_mode"
+    messages.check(refused.value)
 
 
 def test_with_dynamic_shapes_there_is_one_kernel(traced: None) -> None:
@@ -247,8 +247,8 @@ def test_a_compilation_that_takes_long_is_told_once_a_shape(
         for length in (4, 4, 5, 4, 5):
             compiled(batch_of(length))
         said = capsys.readouterr().out.splitlines()
-        pattern = r"compiled in \d+ s \(for batches of (.*)\)"
-        assert [re.fullmatch(pattern, line)[1] for line in said] == told  # type: ignore[index]
+        assert [re.findall(r"\d+x\d+", line) for line in said] == [[one] for one in told]
+        assert all(re.search(r"\b\d+ s\b", line) for line in said)
         monkeypatch.setattr(compiled_module, "_SAID_SECONDS", float("inf"))
         Compiled(mean, dynamic=dynamic)(batch_of(4))
         assert capsys.readouterr().out == ""

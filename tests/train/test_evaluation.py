@@ -17,6 +17,7 @@ from roost.train import evaluation
 from roost.train.data.batches import Interrupted
 from roost.train.hooks import Validate, Visualize
 from roost.train.stepper import Stepper
+from tests.messages import Messages
 from tests.train.parts import MLP, Still, built, loader, plain
 
 
@@ -67,15 +68,16 @@ def test_a_metric_of_some_batches_is_the_mean_of_those() -> None:
 @pytest.mark.parametrize(
     ("give", "message"),
     [
-        (lambda x, y: None, r"evaluate\(\) must return a mapping of tensors; received None"),
-        (lambda x, y: x.mean(), r"must return a mapping"),
-        (lambda x, y: {"loss": 1.0}, r"received \{'loss': 'float'\}.*To mend it"),
-        (lambda x, y: {"loss": x[:3, 0]}, r"loss: evaluate\(\) gave 3 values for a batch of 8 samples"),
+        (lambda x, y: None, r"evaluate\(\).*None"),
+        (lambda x, y: torch.tensor(0.5), r"evaluate\(\).*tensor"),
+        (lambda x, y: {"loss": 1.0}, r"evaluate\(\).*\{'loss': 'float'\}"),
+        (lambda x, y: {"loss": x[:3, 0]}, r"^loss: .*evaluate\(\).*\b3\b.*\b8\b"),
     ],
 )
-def test_what_evaluate_may_not_give(give: Any, message: str) -> None:
-    with pytest.raises(ContractError, match=message):
+def test_what_evaluate_may_not_give(give: Any, message: str, messages: Messages) -> None:
+    with pytest.raises(ContractError, match=message) as refused:
         run(give)
+    messages.check(refused.value)
 
 
 def test_summarize_gets_all_values_in_the_set_s_order() -> None:
@@ -94,14 +96,15 @@ def test_summarize_gets_all_values_in_the_set_s_order() -> None:
     assert (found["recall"], found["of valid/clean"]) == (0.75, 2.0)
 
 
-def test_rows_of_another_shape_cannot_be_summarized() -> None:
+def test_rows_of_another_shape_cannot_be_summarized(messages: Messages) -> None:
     class Sums(Measures):
         def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
             return {}
 
     runner = Sums(lambda x, y: {"scores": x[:, : len(x)]})
-    with pytest.raises(ContractError, match=r"'scores' have the shape \(6,\) in one batch and \(2,\)"):
+    with pytest.raises(ContractError, match=r"'scores'.*\(6,\).*\(2,\)") as refused:
         evaluation.run(runner, loader(Still(26), 8, shuffle=False), "valid")
+    messages.check(refused.value)
 
 
 def test_values_are_kept_only_for_a_runner_that_summarizes() -> None:
@@ -133,12 +136,14 @@ def test_empty_batches_count_in_nothing() -> None:
     assert found["x"] == pytest.approx(kept.double().mean().item(), rel=1e-12)
 
 
-def test_a_split_that_gives_nothing_is_an_error() -> None:
+def test_a_split_that_gives_nothing_is_an_error(messages: Messages) -> None:
     nothing = loader(Still(), 8, shuffle=False, collate=lambda samples: None)
-    with pytest.raises(ConfigError, match="has nothing to evaluate: every batch is empty"):
+    with pytest.raises(ConfigError, match="valid") as refused:
         evaluation.run(Measures(lambda x, y: {"x": x}), nothing, "valid")
-    with pytest.raises(ConfigError, match="has nothing to evaluate"):
+    messages.check(refused.value)
+    with pytest.raises(ConfigError) as refused:
         evaluation.probe(Measures(lambda x, y: {"x": x}), nothing)
+    messages.check(refused.value)
 
 
 def test_mode_comes_back_as_it_was_also_after_an_error() -> None:

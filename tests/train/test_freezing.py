@@ -12,6 +12,7 @@ from roost.base.errors import ConfigError
 from roost.config.structs.optimizers import OptimizerSettings
 from roost.train.freezing import freeze
 from roost.train.optimizers import build_optimizers
+from tests.messages import Messages
 
 
 def net() -> nn.Module:
@@ -20,10 +21,11 @@ def net() -> nn.Module:
     return nn.ModuleDict({"body": body, "head": nn.Linear(4, 2)})
 
 
-def test_what_is_frozen_is_held_by_no_optimizer() -> None:
+def test_what_is_frozen_is_held_by_no_optimizer(messages: Messages) -> None:
     module = net()
-    lines = freeze(module, ["body.0.*"])
-    assert lines == ["frozen: 2 of 6 parameter tensors (20 of 38 values): body.0.*"]
+    (line,) = freeze(module, ["body.0.*"])
+    assert re.findall(r"\b\d+\b", line) == ["2", "6", "20", "38", "0"] and "body.0.*" in line
+    messages.check(line)
     settings = OptimizerSettings(class_="torch.optim.SGD", arguments={"lr": 1.0})
     optims = build_optimizers(module, {"main": settings}, totals={})
     named = {id(p): name for name, p in module.named_parameters()}
@@ -34,13 +36,13 @@ def test_what_is_frozen_is_held_by_no_optimizer() -> None:
 def test_one_glob_or_none() -> None:
     module = net()
     assert freeze(module, []) == [] and all(p.requires_grad for p in module.parameters())
-    assert freeze(module, "*.bias")[0].startswith("frozen: 3 of 6 parameter tensors")
+    assert re.findall(r"\b\d+\b", freeze(module, "*.bias")[0])[:2] == ["3", "6"]
 
 
 def test_what_the_project_has_frozen_counts_too() -> None:
     module = net()
     module["head"].requires_grad_(False)
-    assert freeze(module, "body.0.*")[0].startswith("frozen: 4 of 6 parameter tensors (30 of 38 values)")
+    assert re.findall(r"\b\d+\b", freeze(module, "body.0.*")[0])[:4] == ["4", "6", "30", "38"]
 
 
 def test_shared_parameters_have_all_their_names() -> None:
@@ -50,29 +52,36 @@ def test_shared_parameters_have_all_their_names() -> None:
     assert not module["body"][0].weight.requires_grad
 
 
-def test_frozen_normalisations_are_named() -> None:
+def test_frozen_normalisations_are_named(messages: Messages) -> None:
     module = net()
     (_, said) = freeze(module, "body.*")
-    assert said.startswith("body.1 is frozen, and the running statistics still move")
+    assert "body.1" in said
+    messages.check(said)
     before = module["body"][1].running_mean.clone()
     module["body"](torch.randn(8, 4, generator=torch.Generator().manual_seed(0)) + 1)
     assert not torch.equal(module["body"][1].running_mean, before), "as it was said"
 
 
-def test_a_glob_that_matches_nothing() -> None:
-    with pytest.raises(ConfigError, match=re.escape("received 'bodi.*' (at c.yaml:3)")) as raised:
+def test_a_glob_that_matches_nothing(messages: Messages) -> None:
+    with pytest.raises(ConfigError, match=re.escape("'bodi.*'")) as raised:
         freeze(net(), ["head.*", "bodi.*"], where=lambda key: "c.yaml:3")
-    assert raised.value.setting == "freeze" and "did you mean 'body.*'?" in str(raised.value)
+    assert (raised.value.setting, raised.value.where) == ("freeze", "c.yaml:3")
+    assert "'body.*'" in str(raised.value.fix)
+    messages.check(raised.value)
 
 
-def test_nothing_left_to_train() -> None:
-    with pytest.raises(ConfigError, match="nothing is left to train"):
+def test_nothing_left_to_train(messages: Messages) -> None:
+    with pytest.raises(ConfigError) as raised:
         freeze(net(), "*")
+    assert raised.value.setting == "freeze"
+    messages.check(raised.value)
 
 
-def test_an_optimizer_of_frozen_parameters_alone() -> None:
+def test_an_optimizer_of_frozen_parameters_alone(messages: Messages) -> None:
     module = net()
     freeze(module, "body.*")
     one = OptimizerSettings(class_="torch.optim.SGD", params="body.*", arguments={"lr": 1.0})
-    with pytest.raises(ConfigError, match="matches only frozen ones"):
+    with pytest.raises(ConfigError) as raised:
         build_optimizers(module, {"main": one}, totals={})
+    assert raised.value.setting == "optimizers.main.params"
+    messages.check(raised.value)

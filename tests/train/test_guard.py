@@ -13,6 +13,7 @@ from roost.train.guard import Guard, move_unless, waits
 from roost.train.optim import Optim
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
+from tests.messages import Messages
 from tests.train.parts import Gan, Still, bits, built, plain
 from tests.train.reads import CountsReads
 
@@ -235,21 +236,21 @@ def test_what_a_step_reads(name: str, options: Any, reads: list[int], bad: bool)
     assert found == reads
 
 
-def test_who_waits() -> None:
+def test_who_waits(messages: Messages) -> None:
     fused, plain_one = (Optim(adamw(nn.Linear(1, 1), fused=fused)) for fused in (True, False))
     lbfgs = Optim(torch.optim.LBFGS(nn.Linear(1, 1).parameters()))
     both = {"a": fused, "b": plain_one}
     assert waits(both, scales=False, looks=False) == []
     assert waits({"a": fused}, scales=True, looks=True) == []
     (line,) = waits(both, scales=False, looks=True)
-    assert line.startswith(
-        "optimizer 'b': with on_non_finite skip and rollback each step waits for the device"
-    )
-    assert "AdamW here has no kernel" in line
+    assert all(name in line for name in ("optimizer 'b'", "on_non_finite", "AdamW"))
+    messages.check(line)
     (line,) = waits(both, scales=True, looks=True)
-    assert line.startswith("optimizer 'b': with precision fp16 each step waits")
+    assert "optimizer 'b'" in line and "fp16" in line
+    messages.check(line)
     (line,) = waits({"main": lbfgs}, scales=False, looks=False)
-    assert line == "optimizer 'main': LBFGS waits for the loss several times in each step"
+    assert "optimizer 'main'" in line and "LBFGS" in line
+    messages.check(line)
 
 
 @pytest.mark.parametrize(("device", "lines"), [("meta", 1), ("cpu", 0)])
@@ -258,14 +259,15 @@ def test_it_is_said_once_and_where_there_is_something_to_wait_for(
 ) -> None:
     module = nn.Linear(1, 1, device=device)
     Stepper(adamw(module), guard=Guard(module))
-    assert capsys.readouterr().out.count("each step waits for the device") == lines
+    assert capsys.readouterr().out.count("optimizer 'main'") == lines
 
 
 @pytest.mark.parametrize("options", [{"precision": "fp16"}, {"guard": Guard(nn.Linear(1, 1))}])
-def test_nobody_keeps_back_who_evaluates_the_loss_by_himself(options: Any) -> None:
+def test_nobody_keeps_back_who_evaluates_the_loss_by_himself(options: Any, messages: Messages) -> None:
     optimizer = torch.optim.LBFGS(nn.Linear(1, 1).parameters())
-    with pytest.raises(ContractError, match=r"LBFGS evaluates the loss by itself.*precision: 32 or bf16 and"):
+    with pytest.raises(ContractError, match=r"LBFGS.*precision: 32 or bf16") as refused:
         Stepper(optimizer, **options)
+    messages.check(refused.value)
     Stepper(optimizer, precision="bf16", guard=Guard(nn.Linear(1, 1), looks=False))
 
 

@@ -9,6 +9,7 @@ import torch
 from roost.base.errors import ContractError
 from roost.train import loss
 from roost.train.loss import Window
+from tests.messages import Messages
 
 
 def trainable() -> torch.Tensor:
@@ -27,9 +28,10 @@ def test_a_loss_and_what_is_recorded_beside_it(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [None, 1.0, [1.0], {}, {"accuracy": 1.0}])
-def test_no_loss(given: Any) -> None:
-    with pytest.raises(ContractError, match=r"loss\(\) gave no loss; received.*To mend it"):
+def test_no_loss(given: Any, messages: Messages) -> None:
+    with pytest.raises(ContractError, match=r"loss\(\)") as refused:
         loss.split(given, "loss")
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -40,27 +42,28 @@ def test_any_floating_number_can_be_trained_on(kind: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (torch.ones(2, requires_grad=True), r"no single number; received 'a tensor of shape \(2,\)'"),
-        (torch.ones(1, requires_grad=True), r"a tensor of shape \(1,\)"),
-        (torch.ones((), dtype=torch.int64), r"no single number; received 'a tensor of type torch.int64'"),
-        (torch.ones((), dtype=torch.complex64, requires_grad=True), r"'a tensor of type torch.complex64'"),
-        (1.0, r"no single number; received 1.0"),
-        (torch.ones(()), r"does not depend on any trainable parameter.*detach"),
+        (torch.ones(2, requires_grad=True), r"\(2,\)"),
+        (torch.ones(1, requires_grad=True), r"\(1,\)"),
+        (torch.ones((), dtype=torch.int64), r"torch\.int64"),
+        (torch.ones((), dtype=torch.complex64, requires_grad=True), r"torch\.complex64"),
+        (1.0, r"\b1\.0\b"),
+        (torch.ones(()), "detach"),
     ],
 )
-def test_what_cannot_be_trained_on(given: Any, message: str) -> None:
-    with pytest.raises(ContractError, match=message):
+def test_what_cannot_be_trained_on(given: Any, message: str, messages: Messages) -> None:
+    with pytest.raises(ContractError, match=message) as refused:
         loss.check(given)
+    messages.check(refused.value)
 
 
-def test_what_stands_beside_a_loss() -> None:
+def test_what_stands_beside_a_loss(messages: Messages) -> None:
     loss.check_values({"loss": 1.0, "weight": torch.ones(1), "many": torch.ones(3)})
-    with pytest.raises(
-        ContractError, match=r"weight is no single number; received 'a tensor of shape \(4,\)"
-    ):
+    with pytest.raises(ContractError, match=r"\bweight\b.*\(4,\)") as refused:
         loss.check_values({"weight": torch.ones(4)})
-    with pytest.raises(ContractError, match=r"'skipped', by which roost records.*take another name"):
+    messages.check(refused.value)
+    with pytest.raises(ContractError, match="'skipped'") as refused:
         loss.check_values({"skipped": 1.0})
+    messages.check(refused.value)
 
 
 def test_a_weight_has_no_dimensions() -> None:
@@ -69,16 +72,16 @@ def test_a_weight_has_no_dimensions() -> None:
     assert loss.single(weight) is weight and loss.single(2.0) == 2.0
 
 
-def test_what_an_update_gives() -> None:
+def test_what_an_update_gives(messages: Messages) -> None:
     loss.check_update({}, has_run=False)
     loss.check_update(UserDict(loss=1.0), has_run=True)
     for given in (None, torch.ones(()), [("loss", 1.0)]):
-        with pytest.raises(ContractError, match=r"update\(\) gave nothing that can be recorded; received"):
+        with pytest.raises(ContractError, match=r"update\(\)") as refused:
             loss.check_update(given, has_run=True)
-    with pytest.raises(
-        ContractError, match=r"never called stepper\.run\(\).*stepper\.run\(self\.loss, batches\)"
-    ):
+        messages.check(refused.value)
+    with pytest.raises(ContractError, match=r"stepper\.run\(self\.loss, batches\)") as refused:
         loss.check_update({"loss": 1.0}, has_run=False)
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(

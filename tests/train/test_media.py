@@ -13,6 +13,7 @@ from PIL import Image
 
 from roost.base.errors import ContractError
 from roost.train.media import Media, encode, encoded, heat_map
+from tests.messages import Messages
 
 
 def pixels(value: Any) -> np.ndarray[Any, Any]:
@@ -73,11 +74,10 @@ def test_a_histogram_is_counts_and_edges() -> None:
     assert json.loads(data) == {"counts": [1, 2], "edges": [0.0, 0.5, 1.0]}
 
 
-def test_what_cannot_be_shown() -> None:
-    with pytest.raises(
-        ContractError, match=r"visualize\(\): cannot be shown; received 'Tensor'.*roost.Media"
-    ):
+def test_what_cannot_be_shown(messages: Messages) -> None:
+    with pytest.raises(ContractError, match=r"visualize\(\).*'Tensor'.*roost\.Media") as refused:
         encode(torch.zeros(3))
+    messages.check(refused.value)
 
 
 def matrix(data: bytes) -> np.ndarray[Any, Any]:
@@ -113,11 +113,10 @@ def test_a_matrix_without_numbers_has_no_picture() -> None:
 @pytest.mark.parametrize(
     "data", [torch.zeros(3), torch.zeros(1, 2, 3), [[1j]], [["a"]], np.array([[None]], dtype=object)]
 )
-def test_what_is_no_matrix(data: Any) -> None:
-    with pytest.raises(
-        ContractError, match=r"visualize\(\): a matrix is \(rows, columns\) real numbers; received"
-    ):
+def test_what_is_no_matrix(data: Any, messages: Messages) -> None:
+    with pytest.raises(ContractError, match=r"visualize\(\).*\bmatrix\b") as refused:
         encoded(Media("matrix", data))
+    messages.check(refused.value)
 
 
 def test_numbers_that_are_not_finite_are_counted_beside_a_histogram() -> None:
@@ -125,29 +124,28 @@ def test_numbers_that_are_not_finite_are_counted_beside_a_histogram() -> None:
     assert json.loads(data) == {"counts": [1, 1], "edges": [0.0, 0.5, 1.0], "nonfinite": 2}
 
 
-def test_a_kind_that_there_is_not() -> None:
-    with pytest.raises(ContractError, match=r"no such kind of media; received 'video'.*image, audio"):
+def test_a_kind_that_there_is_not(messages: Messages) -> None:
+    with pytest.raises(ContractError, match=r"'video'.*\bimage, audio\b") as refused:
         encode(Media("video", 3))  # type: ignore[arg-type]
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(
     ("media", "said"),
     [
-        (
-            Media("matrix", torch.zeros(1).expand(50_000, 50_000)),
-            r"the matrix has more than .* shape \(50000, 5",
-        ),
-        (Media("image", torch.zeros(1).expand(3, 30_000, 30_000)), "the image has more than"),
-        (Media("image", "text"), "no image can be made of it"),
-        (Media("image", torch.zeros(2, 2, 2, 2, 2)), r"no image can be made of it.*\(2, 2, 2, 2, 2\)"),
-        (Media("image", torch.zeros(0, 3, 3)), "no image can be made of it"),
-        (Media("audio", torch.zeros(9), rate=0), "no audio can be made of it"),
-        (Media("histogram", ["a", "b"]), "no histogram can be made of it"),
+        (Media("matrix", torch.zeros(1).expand(50_000, 50_000)), r"\bmatrix\b.*\(50000, 50000\)"),
+        (Media("image", torch.zeros(1).expand(3, 30_000, 30_000)), r"\bimage\b.*\(3, 30000, 30000\)"),
+        (Media("image", "text"), r"\bimage\b"),
+        (Media("image", torch.zeros(2, 2, 2, 2, 2)), r"\bimage\b.*\(2, 2, 2, 2, 2\)"),
+        (Media("image", torch.zeros(0, 3, 3)), r"\bimage\b"),
+        (Media("audio", torch.zeros(9), rate=0), r"\baudio\b"),
+        (Media("histogram", ["a", "b"]), r"\bhistogram\b"),
     ],
 )
-def test_what_nothing_can_be_made_of(media: Media, said: str) -> None:
-    with pytest.raises(ContractError, match=said):
+def test_what_nothing_can_be_made_of(media: Media, said: str, messages: Messages) -> None:
+    with pytest.raises(ContractError, match=said) as refused:
         encode(media)
+    messages.check(refused.value.message.partition(": ")[0])
 
 
 def test_a_text_that_is_no_unicode() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from roost.train.memory_estimate import estimate, num_bytes, state_bytes
 from roost.train.optim import Optim
+from tests.messages import Messages
 
 
 def stepped(optimizer: torch.optim.Optimizer, module: nn.Module) -> int:
@@ -43,7 +45,7 @@ def test_what_reads_values_only_a_step_can_tell(kind: str) -> None:
     assert state_bytes(getattr(torch.optim, kind)(nn.Linear(3, 4).parameters())) is None
 
 
-def test_the_whole() -> None:
+def test_the_whole(messages: Messages) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     module[0].requires_grad_(False)
     trained = [p for p in module.parameters() if p.requires_grad]
@@ -51,12 +53,16 @@ def test_the_whole() -> None:
     found = estimate(module, {"main": optim}, activations=100)
     assert (found.parameters, found.buffers, found.gradients) == (4 * 24, 4 * 8 + 8, 4 * 8)
     assert found.optimizers == {"main": 4 * 8} and found.total == 96 + 40 + 32 + 32 + 100
-    assert found.lines(num_samples=7) == [
-        "memory of a step: at least 300 B",
-        "  weights         136 B",
-        "  gradients       32 B",
-        "  optimizer main  32 B",
-        "  activations     100 B  for 7 samples",
+    lines = found.lines(num_samples=7)
+    assert [re.findall(r"\d+ B", line) for line in lines] == [
+        ["300 B"],
+        ["136 B"],
+        ["32 B"],
+        ["32 B"],
+        ["100 B"],
     ]
+    assert "main" in lines[3] and "7" in lines[4]
+    messages.check("\n".join(lines))
     unknown = estimate(module, {"main": Optim(torch.optim.LBFGS(trained))}, activations=None)
-    assert unknown.lines(num_samples=0)[-2:] == ["  optimizer main  unknown", "  activations     unknown"]
+    lines = unknown.lines(num_samples=0)
+    assert "main" in lines[-2] and all(line.endswith("unknown") for line in lines[-2:])

@@ -9,6 +9,7 @@ from torch import nn
 from roost.base import tree
 from roost.base.errors import CheckpointError, TrainingError
 from roost.train.module_state import ModuleState
+from tests.messages import Messages
 from tests.train.parts import bits
 
 
@@ -81,15 +82,15 @@ def test_a_hidden_buffer_of_the_same_size_stays_the_same_tensor() -> None:
     assert target.cache is held and torch.equal(held, torch.full((2,), 3.0))
 
 
-def test_another_model_is_refused() -> None:
+def test_another_model_is_refused(messages: Messages) -> None:
     state = through_the_codec(nn.Linear(3, 3))
-    words = r"does not fit the model: weight is \[3, 3\] there, \[3, 4\] here\. To mend it"
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises(CheckpointError, match=r"\bweight\b.*\[3, 3\].*\[3, 4\]") as refused:
         ModuleState(nn.Linear(4, 3)).load_state_dict(state)
-    with pytest.raises(
-        CheckpointError, match=r"weight is \[3, 3\] there, \[3\] here; running_mean is not in it and 2 more"
-    ):
+    messages.check(refused.value)
+    named = r"\bweight\b.*\[3, 3\].*\[3\].*\brunning_mean\b.*\b2\b"
+    with pytest.raises(CheckpointError, match=named) as refused:
         ModuleState(nn.BatchNorm1d(3)).load_state_dict(state)
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -99,7 +100,7 @@ def test_one_value_that_is_not_finite_is_found(value: float, dtype: torch.dtype)
     ModuleState(module).check_finite()
     with torch.no_grad():
         module.norm.weight[1] = value
-    with pytest.raises(TrainingError, match=r"1 parameter is not finite: norm.weight.*To mend it"):
+    with pytest.raises(TrainingError, match=r"\bnorm\.weight\b"):
         ModuleState(module).check_finite()
 
 
@@ -112,7 +113,7 @@ def test_large_finite_values_are_good(dtype: torch.dtype) -> None:
     ModuleState(nn.ReLU()).check_finite()
 
 
-def test_types_may_be_mixed_and_parameters_empty() -> None:
+def test_types_may_be_mixed_and_parameters_empty(messages: Messages) -> None:
     module = Everything()
     module.tied.double()
     module.norm.bfloat16()
@@ -121,8 +122,9 @@ def test_types_may_be_mixed_and_parameters_empty() -> None:
     with torch.no_grad():
         module.tied.bias[0] = float("nan")
         module.norm.bias[1] = float("inf")
-    with pytest.raises(TrainingError, match=r"2 parameters are not finite: tied\.bias, norm\.bias"):
+    with pytest.raises(TrainingError, match=r"\b2\b.*tied\.bias, norm\.bias") as refused:
         ModuleState(module).check_finite()
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -134,19 +136,21 @@ def test_nan_in_a_buffer_is_found_beside_infinities(dtype: torch.dtype, length: 
         module.register_buffer("mask", torch.full((length,), -float("inf"), dtype=dtype))
         ModuleState(module).check_finite()
         module.mask[place] = float("nan")
-        with pytest.raises(TrainingError, match=r"1 buffer holds NaN: mask\. To mend it: .*persistent=False"):
+        with pytest.raises(TrainingError, match=r"\bmask\b.*persistent=False"):
             ModuleState(module).check_finite()
 
 
-def test_where_nan_is_meant_it_stays_out_of_the_state_dict() -> None:
+def test_where_nan_is_meant_it_stays_out_of_the_state_dict(messages: Messages) -> None:
     module = Everything()
     module.cache.fill_(float("nan"))
     ModuleState(module).check_finite()
     module.norm.running_var[0] = float("nan")
     module.norm.running_mean[1] = float("nan")
-    with pytest.raises(TrainingError, match=r"2 buffers hold NaN: norm\.running_mean, norm\.running_var"):
+    with pytest.raises(TrainingError, match=r"\b2\b.*norm\.running_mean, norm\.running_var") as refused:
         ModuleState(module).check_finite()
+    messages.check(refused.value)
     with torch.no_grad():
         module.norm.weight[0] = float("nan")
-    with pytest.raises(TrainingError, match=r"1 parameter is not finite: norm\.weight"):
+    with pytest.raises(TrainingError, match=r"\b1\b.*norm\.weight") as refused:
         ModuleState(module).check_finite()
+    messages.check(refused.value)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from roost.config.settings import typed
 from roost.config.structs.optimizers import OptimizerSettings
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.optimizers import build_optimizers, describe
+from tests.messages import Messages
 from tests.train.parts import bits
 
 TOTALS = {"total_steps": 20, "steps_per_epoch": 5}
@@ -76,173 +78,152 @@ def test_several_optimizers_share_the_parameters() -> None:
     assert found["a"].max_grad_norm == 2.0 and found["b"].max_grad_norm is None
 
 
-def test_frozen_parameters_belong_to_nobody() -> None:
+def test_frozen_parameters_belong_to_nobody(messages: Messages) -> None:
     module = Net()
     module.head.requires_grad_(False)
     assert len(make(module, main={**SGD, "params": "body.*"})["main"].parameters) == 4
-    with pytest.raises(ConfigError, match="matches no parameter"):
+    with pytest.raises(ConfigError, match=r"'head\.\*'") as refused:
         make(module, main={**SGD, "params": "head.*"})
+    messages.check(refused.value)
     module.body.requires_grad_(False)
-    with pytest.raises(ConfigError, match=r"no trainable parameter.*Runner\.build"):
+    with pytest.raises(ConfigError, match=r"Runner\.build") as refused:
         make(module, main=SGD)
+    messages.check(refused.value)
 
 
 ADAM = {"class": "torch.optim.AdamW"}
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, "optimizers: there is no optimizer. To mend it: add optimizers: {main: "),
-    (
-        {"a": {**SGD, "params": "bodi.*"}},
-        "optimizers.a.params: the glob matches no parameter; received 'bodi.*' (at line of optimizers.a.param"
-        "s). To mend it: did you mean 'body.*'? the names are like body.0.weight, head.weight",
-    ),
-    ({"a": {**SGD, "params": ["*", "nose"]}}, "optimizers.a.params: the glob matches no parameter"),
-    ({"a": {**SGD, "params": []}}, "optimizers.a.params: the optimizer has no parameters; received [] (at"),
-    ({"a": {**SGD, "groups": [{"params": "nose"}]}}, "optimizers.a.groups.0.params: the glob matches no p"),
+REFUSED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
+    ({}, "optimizers", ("optimizers: {main: ",)),
+    ({"a": {**SGD, "params": "bodi.*"}}, "optimizers.a.params", ("'bodi.*'", "'body.*'", "body.0.weight")),
+    ({"a": {**SGD, "params": ["*", "nose"]}}, "optimizers.a.params", ("'nose'",)),
+    ({"a": {**SGD, "params": []}}, "optimizers.a.params", ("[]",)),
+    ({"a": {**SGD, "groups": [{"params": "nose"}]}}, "optimizers.a.groups.0.params", ("'nose'",)),
     (
         {"a": SGD, "b": {**SGD, "params": "head.*"}},
-        "optimizers.b.params: 2 parameters are in 'a' and in 'b': head.weight, head.bias (at line of",
+        "optimizers.b.params",
+        ("2", "'a'", "'b'", "head.weight", "head.bias"),
     ),
     (
         {"a": {**SGD, "params": "body.*"}, "b": {**SGD, "params": "head.weight"}},
-        "optimizers: 1 parameter belongs to no optimizer: head.bias. To mend it: add them to a `params`, or",
+        "optimizers",
+        ("1", "head.bias"),
     ),
-    (
-        {"a": {**SGD, "params": "*.weight"}},
-        "optimizers: 3 parameters belong to no optimizer: body.0.bias, body.1.bias, head.bias. To mend it",
-    ),
+    ({"a": {**SGD, "params": "*.weight"}}, "optimizers", ("3", "body.0.bias", "body.1.bias", "head.bias")),
     (
         {"a": {**SGD, "momentun": 0.9}},
-        "optimizers.a.momentun: torch.optim.SGD takes no argument 'momentun'; received 0.9 (at line of "
-        "optimizers.a.momentun). To mend it: did you mean 'momentum'? its arguments: params, lr=",
+        "optimizers.a.momentun",
+        ("torch.optim.SGD", "'momentun'", "0.9", "'momentum'", "params, lr="),
     ),
     (
         {"a": {"class": "torch.optim.AdamW", "learning_rate": 0.1}},
-        "optimizers.a.learning_rate: torch.optim.AdamW takes no argument 'learning_rate'; received 0.1 (at "
-        "line of optimizers.a.learning_rate). To mend it: did you mean 'lr'? its arguments: params, lr=",
+        "optimizers.a.learning_rate",
+        ("torch.optim.AdamW", "'learning_rate'", "0.1", "'lr'", "params, lr="),
     ),
-    (
-        {"a": {**SGD, "grad_clip": 1}},
-        "optimizers.a.grad_clip: is no setting; received 1 (at line of optimizers.a.grad_clip). To mend it: "
-        "did you mean optimizers.a.max_grad_norm?",
-    ),
+    ({"a": {**SGD, "grad_clip": 1}}, "optimizers.a.grad_clip", ("1", "optimizers.a.max_grad_norm")),
     (
         {"a": {**SGD, "groups": [{"params": "*", "wd": 0}]}},
-        "optimizers.a.groups.0.wd: torch.optim.SGD takes no argument 'wd'; received 0 (at line of optimizers"
-        ".a.groups.0.wd). To mend it: did you mean 'weight_decay'?",
+        "optimizers.a.groups.0.wd",
+        ("torch.optim.SGD", "'wd'", "0", "'weight_decay'"),
     ),
-    (
-        {"a": {**SGD, "lr": -1.0}},
-        "optimizers.a.lr: torch.optim.SGD does not take this: Invalid learning rate: -1.0; received -1.0 (at",
-    ),
-    ({"a": {**SGD, "nesterov": "no"}}, "optimizers.a.nesterov: expected true or false; received 'no' (at"),
-    ({"a": {**SGD, "lr": True}}, "optimizers.a.lr: expected a number; received True (at line of"),
-    ({"a": {**SGD, "lr": None}}, "optimizers.a.lr: expected a number; received None (at line of"),
-    ({"a": {**ADAM, "betas": "0.9, 0.9"}}, "optimizers.a.betas: expected a list of 2: a number, a number;"),
-    ({"a": {**ADAM, "betas": [0.9, 1.5]}}, "optimizers.a.betas: torch.optim.AdamW does not take this: Inv"),
-    ({"a": {**ADAM, "amsgrad": "no"}}, "optimizers.a.amsgrad: expected true or false; received 'no' (at"),
-    ({"a": {"class": "torch.optim.Adamm"}}, "optimizers.a.class: torch.optim has no 'Adamm'; received 't"),
-    ({"a": {"class": "torch.optim.Optimizer"}}, "optimizers.a.class: torch.optim.Optimizer needs the arg"),
-    ({"a": {"class": "torch.nn.Linear"}}, "optimizers.a.class: torch.nn.Linear takes no 'params'"),
-    ({"a": {**ADAM, "fused": True, "foreach": True}}, "optimizers.a: torch.optim.AdamW does not take thes"),
-    (
-        {"a": {"class": "torch.optim.RMSprop", "fused": True}},
-        "optimizers.a.fused: torch.optim.RMSprop has no fused kernel; received True (at line of",
-    ),
-    ({"a": {**SGD, "lr": -1, "groups": [{"params": "*", "momentum": 0}]}}, "optimizers.a.lr: torch.optim."),
+    ({"a": {**SGD, "lr": -1.0}}, "optimizers.a.lr", ("torch.optim.SGD", "-1.0")),
+    ({"a": {**SGD, "nesterov": "no"}}, "optimizers.a.nesterov", ("'no'",)),
+    ({"a": {**SGD, "lr": True}}, "optimizers.a.lr", ("True",)),
+    ({"a": {**SGD, "lr": None}}, "optimizers.a.lr", ("None",)),
+    ({"a": {**ADAM, "betas": "0.9, 0.9"}}, "optimizers.a.betas", ("2",)),
+    ({"a": {**ADAM, "betas": [0.9, 1.5]}}, "optimizers.a.betas", ("torch.optim.AdamW",)),
+    ({"a": {**ADAM, "amsgrad": "no"}}, "optimizers.a.amsgrad", ("'no'",)),
+    ({"a": {"class": "torch.optim.Adamm"}}, "optimizers.a.class", ("torch.optim", "'Adamm'")),
+    ({"a": {"class": "torch.optim.Optimizer"}}, "optimizers.a.class", ("torch.optim.Optimizer",)),
+    ({"a": {"class": "torch.nn.Linear"}}, "optimizers.a.class", ("torch.nn.Linear", "'params'")),
+    ({"a": {**ADAM, "fused": True, "foreach": True}}, "optimizers.a", ("torch.optim.AdamW",)),
+    ({"a": {"class": "torch.optim.RMSprop", "fused": True}}, "optimizers.a.fused", ("torch.optim.RMSprop",)),
+    ({"a": {**SGD, "lr": -1, "groups": [{"params": "*", "momentum": 0}]}}, "optimizers.a.lr", ()),
     (
         {"a": {**SGD, "groups": [{"params": "*", "weigt_decay": 0}]}},
-        "optimizers.a.groups.0.weigt_decay: torch.optim.SGD takes no argument 'weigt_decay'; received 0 (at",
+        "optimizers.a.groups.0.weigt_decay",
+        ("torch.optim.SGD", "'weigt_decay'", "0"),
     ),
-    ({"a": {**SGD, "groups": [{"params": "*", "lr": -1}]}}, "optimizers.a.groups.0.lr: torch.optim.SGD do"),
-    ({"a": {**SGD, "groups": [{"params": "*", "lr": "1"}]}}, "optimizers.a.groups.0.lr: expected a numbe"),
-    ({"a": {**SGD, "groups": [{"params": "*", "unit": 3}]}}, "optimizers.a.groups.0.unit: stands in the"),
+    ({"a": {**SGD, "groups": [{"params": "*", "lr": -1}]}}, "optimizers.a.groups.0.lr", ("torch.optim.SGD",)),
+    ({"a": {**SGD, "groups": [{"params": "*", "lr": "1"}]}}, "optimizers.a.groups.0.lr", ()),
+    ({"a": {**SGD, "groups": [{"params": "*", "unit": 3}]}}, "optimizers.a.groups.0.unit", ()),
     (
         {"a": {**SGD, "groups": [{"params": "*", "max_grad_norm": 1.0}]}},
-        "optimizers.a.groups.0.max_grad_norm: stands in the wrong section; received 1.0 (at line of optimi"
-        "zers.a.groups.0.max_grad_norm). To mend it: write it as optimizers.a.max_grad_norm",
+        "optimizers.a.groups.0.max_grad_norm",
+        ("1.0", "optimizers.a.max_grad_norm"),
     ),
     (
         {"a": {**SGD, "warmup_steps": 3}},
-        "optimizers.a.warmup_steps: stands in the wrong section; received 3 (at line of optimizers.a.warmu"
-        "p_steps). To mend it: write it as optimizers.a.scheduler.warmup_steps",
+        "optimizers.a.warmup_steps",
+        ("3", "optimizers.a.scheduler.warmup_steps"),
     ),
     (
         {"a": {"class": "torch.optim.LBFGS", "groups": [{"params": "*.bias"}]}},
-        "optimizers.a.groups: torch.optim.LBFGS takes no groups (at line of optimizers.a.groups)",
+        "optimizers.a.groups",
+        ("torch.optim.LBFGS",),
     ),
     (
         {"a": {"class": "torch.optim.Muon"}},
-        "optimizers.a.params: torch.optim.Muon takes matrices alone, and these are none: body.0.bias, body"
-        ".1.weight, body.1.bias, head.bias (at line of optimizers.a.params). To mend it: choose others in",
+        "optimizers.a.params",
+        ("torch.optim.Muon", "body.0.bias", "body.1.weight", "body.1.bias", "head.bias"),
     ),
-    (
-        {"a": {"class": "torch.optim.SparseAdam"}},
-        "optimizers.a.params: torch.optim.SparseAdam takes sparse gradients alone, and these have dense on",
-    ),
+    ({"a": {"class": "torch.optim.SparseAdam"}}, "optimizers.a.params", ("torch.optim.SparseAdam",)),
 ]
 
 
-@pytest.mark.parametrize(("optimizers", "message"), REFUSED)
-def test_what_cannot_be_built(optimizers: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("optimizers", "setting", "facts"), REFUSED)
+def test_what_cannot_be_built(
+    optimizers: dict[str, Any], setting: str, facts: tuple[str, ...], messages: Messages
+) -> None:
     asked = settings(**optimizers)
     with pytest.raises(ConfigError) as caught:
         build_optimizers(Net(), asked, totals=TOTALS, where=lambda key: f"line of {key}")
-    assert str(caught.value).startswith(message), str(caught.value)
+    said = str(caught.value)
+    assert caught.value.setting == setting
+    assert caught.value.where in (None, f"line of {setting}", f"line of {setting}.class")
+    assert all(fact in said for fact in facts), said
+    messages.check(said.partition("its arguments: ")[0])  # those follow torch's version
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "message"),
+    ("optimizer", "setting", "fact"),
     [
-        (
-            {**SGD, "every_n_steps": 0},
-            r"optimizers\.main\.every_n_steps: expected a whole number >= 1; received 0",
-        ),
-        (
-            {**SGD, "every_n_steps": 1.5},
-            r"optimizers\.main\.every_n_steps: expected a whole number >= 1; receive",
-        ),
-        ({**SGD, "lr_scale": 0}, r"optimizers\.main\.lr_scale: expected a number > 0; received 0"),
-        ({**SGD, "lr_scale": "x"}, r"optimizers\.main\.lr_scale: expected a number > 0; received 'x'"),
-        (
-            {**SGD, "max_grad_norm": -1},
-            r"optimizers\.main\.max_grad_norm: expected a number > 0 or null; recei",
-        ),
-        (
-            {**SGD, "fused": "yes"},
-            r"optimizers\.main\.fused: expected true or false or 'auto'; received 'yes'",
-        ),
-        (
-            {**SGD, "groups": {"params": "*"}},
-            r"optimizers\.main\.groups: expected a list of sections; received",
-        ),
-        ({**SGD, "groups": [{"lr": 1}]}, r"optimizers\.main\.groups\.0\.params: is missing"),
-        ({**SGD, "scheduler": "StepLR"}, r"optimizers\.main\.scheduler: is a section; received 'StepLR'"),
-        ({**SGD, "scheduler": {}}, r"optimizers\.main\.scheduler\.class: is missing"),
+        ({**SGD, "every_n_steps": 0}, "every_n_steps", "0"),
+        ({**SGD, "every_n_steps": 1.5}, "every_n_steps", "1.5"),
+        ({**SGD, "lr_scale": 0}, "lr_scale", "0"),
+        ({**SGD, "lr_scale": "x"}, "lr_scale", "'x'"),
+        ({**SGD, "max_grad_norm": -1}, "max_grad_norm", "-1"),
+        ({**SGD, "fused": "yes"}, "fused", "'yes'"),
+        ({**SGD, "groups": {"params": "*"}}, "groups", "{'params': '*'}"),
+        ({**SGD, "groups": [{"lr": 1}]}, "groups.0.params", ""),
+        ({**SGD, "scheduler": "StepLR"}, "scheduler", "'StepLR'"),
+        ({**SGD, "scheduler": {}}, "scheduler.class", ""),
         (
             {**SGD, "scheduler": {"class": "x", "unit": "batch"}},
-            r"optimizers\.main\.scheduler\.unit: expected 'step' or 'epoch' or 'validation'; received",
+            "scheduler.unit",
+            "'step' or 'epoch' or 'validation'",
         ),
-        ({"lr": 0.1}, r"optimizers\.main\.class: is missing"),
-        ("torch.optim.SGD", r"optimizers\.main: is a section; received 'torch.optim.SGD'"),
+        ({"lr": 0.1}, "class", ""),
+        ("torch.optim.SGD", "", "'torch.optim.SGD'"),
     ],
 )
-def test_what_the_settings_refuse(optimizer: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{message}"):
+def test_what_the_settings_refuse(optimizer: Any, setting: str, fact: str, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as caught:
         settings(main=optimizer)
+    assert caught.value.setting == f"optimizers.main.{setting}".rstrip(".") and fact in str(caught.value)
+    messages.check(caught.value)
 
 
-def test_many_names_are_counted_after_twenty() -> None:
+def test_many_names_are_counted_after_twenty(messages: Messages) -> None:
     module = nn.ModuleList([nn.Linear(1, 1) for _ in range(20)])
-    with pytest.raises(
-        ConfigError, match=r"39 parameters belong to no optimizer: 0\.bias, .*, 10\.weight and 19 more"
-    ):
+    with pytest.raises(ConfigError, match=r"\b39\b.*\b0\.bias, .*, 10\.weight\b.*\b19\b") as refused:
         make(module, main={**SGD, "params": "0.weight"})
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize("place", ["scheduler.T_max", "groups.0.lr", "momentum"])
-def test_time_alone_gives_no_total_steps(place: str) -> None:
+def test_time_alone_gives_no_total_steps(place: str, messages: Messages) -> None:
     main: dict[str, Any] = {**SGD, "scheduler": {"class": SCHEDULER + "CosineAnnealingLR", "T_max": 3}}
     main["groups"] = [{"params": "body.*", "lr": 0.1}]
     around: Any = main
@@ -250,14 +231,12 @@ def test_time_alone_gives_no_total_steps(place: str) -> None:
     for section in sections:
         around = around[int(section) if section.isdigit() else section]
     around[name] = "${total_steps}"
-    with pytest.raises(
-        ConfigError,
-        match=rf"optimizers\.main\.{place}: max_time gives no total_steps \(at config.yaml:9\)"
-        r".*set max_steps or max_epochs",
-    ):
+    with pytest.raises(ConfigError, match=r"max_time.*total_steps.*max_steps.*max_epochs") as refused:
         build_optimizers(
             Net(), settings(main=main), totals={"steps_per_epoch": 5}, where=lambda key: "config.yaml:9"
         )
+    assert (refused.value.setting, refused.value.where) == (f"optimizers.main.{place}", "config.yaml:9")
+    messages.check(refused.value)
 
 
 def test_fused_where_there_is_a_kernel() -> None:
@@ -293,12 +272,16 @@ def test_lr_scale_of_a_group_stands_in_place_of_the_optimizers() -> None:
     assert LR_SCALE not in make(main=SGD)["main"].optimizer.param_groups[0], "no factor, no cost"
 
 
-def test_a_group_whose_parameters_are_all_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_whose_parameters_are_all_taken_is_told(
+    capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     groups = [{"params": "*.bias", "lr": 0.2}, {"params": "head.bias", "lr": 0.3}]
     optim = make(main={**SGD, "groups": groups})["main"]
     assert [group["lr"] for group in optim.optimizer.param_groups] == [0.1, 0.2]
-    said = "earlier groups have taken all that it matches (head.bias); it is left out"
-    assert capsys.readouterr().out == f"warning: optimizers.main.groups.1.params: {said}\n"
+    said = capsys.readouterr().out
+    assert said.startswith("warning: optimizers.main.groups.1.params: ") and "head.bias" in said
+    assert said.count("\n") == 1
+    messages.check(said)
 
 
 def test_arguments_of_a_group_come_as_the_class_wants_them() -> None:
@@ -415,7 +398,7 @@ def test_an_optimizer_goes_on_exactly(case: dict[str, Any], dtype: torch.dtype) 
     assert bits(second[1].state_dict()) == bits(whole[1].state_dict())
 
 
-def test_sparse_gradients() -> None:
+def test_sparse_gradients(messages: Messages) -> None:
     class Both(Net):
         def __init__(self) -> None:
             super().__init__()
@@ -428,10 +411,10 @@ def test_sparse_gradients() -> None:
     fused = [found[name].optimizer.defaults["fused"] for name in "ab"]
     assert fused == [None, True], "the fused kernel takes no sparse gradients"
     make(Both(), a={"class": "torch.optim.SparseAdam", **sparse}, b={**ADAM, **rest})
-    with pytest.raises(
-        ConfigError, match=r"AdamW takes no sparse gradients, and these have some: table\.rows\.weight"
-    ):
+    with pytest.raises(ConfigError, match=r"AdamW.*table\.rows\.weight") as refused:
         make(Both(), a=ADAM)
+    assert refused.value.setting == "optimizers.a.params"
+    messages.check(refused.value)
 
 
 OPTIM = '''
@@ -502,7 +485,7 @@ def test_an_optimizer_of_the_project(project: Path) -> None:
     assert next(iter(second[1].optimizer.state.values()))["seen"] == 6
 
 
-def test_other_optimizers_of_the_project(project: Path) -> None:
+def test_other_optimizers_of_the_project(project: Path, messages: Messages) -> None:
     groups = [{"params": "head.*", "lr": 0.1, "twice": True}, {"params": "*", "lr": 0.2, "twice": False}]
     asked = settings(main={"class": "Optim.py:Mixed", "groups": groups})
     optim = build_optimizers(Net(), asked, totals=TOTALS, root=project)["main"]
@@ -514,17 +497,18 @@ def test_other_optimizers_of_the_project(project: Path) -> None:
     optim = build_optimizers(Net(), asked, totals=TOTALS, root=project)["main"]
     inner = optim.optimizer.inner  # type: ignore[attr-defined]
     assert inner.defaults["lr"] == 0.3 and inner.param_groups[0]["params"] == optim.parameters
-    with pytest.raises(
-        ConfigError, match=r"optimizers\.main\.class: is no optimizer; received 'Optim\.py:none'"
-    ):
+    with pytest.raises(ConfigError, match=r"'Optim\.py:none'") as refused:
         build_optimizers(Net(), settings(main={"class": "Optim.py:none"}), totals=TOTALS, root=project)
+    assert refused.value.setting == "optimizers.main.class"
+    messages.check(refused.value)
 
 
-def test_a_state_of_other_parameters_is_refused() -> None:
+def test_a_state_of_other_parameters_is_refused(messages: Messages) -> None:
     state = make(main=SGD)["main"].state_dict()
     other = make(main={**SGD, "groups": [{"params": "*.bias", "lr": 0.2}]})["main"]
-    with pytest.raises(CheckpointError, match=r"does not fit the optimizer.*To mend it"):
+    with pytest.raises(CheckpointError) as refused:
         other.load_state_dict(state)
+    messages.check(refused.value)
 
 
 # --- what is told at the start --------------------------------------------------------------------------
@@ -534,13 +518,14 @@ def test_one_optimizer_with_one_group_is_not_worth_a_line() -> None:
     assert describe(make(main=SGD)) == []
 
 
-def test_each_optimizer_has_a_line() -> None:
+def test_each_optimizer_has_a_line(messages: Messages) -> None:
     scheduler = {"class": SCHEDULER + "StepLR", "step_size": 2, "unit": "epoch", "warmup_steps": 10}
     groups = [{"params": "*.bias", "weight_decay": 0, "lr_scale": 0.1}, {"params": "body.1.*"}]
     a = {"class": "torch.optim.RMSprop", "lr": 0.5, "weight_decay": 0.1, "params": "body.*", "groups": groups}
     found = make(a={**a, "scheduler": scheduler, "every_n_steps": 2}, b={**SGD, "params": "head.*"})
-    assert describe(found) == [
-        "optimizer a: RMSprop, 24 parameters (8 with weight_decay 0, lr 0.05; 4 with the same), lr 0.5, Step"
-        "LR each epoch with 10 steps of warm-up, moves every 2 steps",
-        "optimizer b: SGD, 5 parameters, lr 0.1",
-    ]
+    lines = describe(found)
+    numbers = [re.findall(r"\b\d[\d.]*\b", line) for line in lines]
+    assert numbers == [["24", "8", "0", "0.05", "4", "0.5", "10", "2"], ["5", "0.1"]]
+    first = r"optimizer a\b.*RMSprop.*\bweight_decay 0\b.*\blr 0\.05\b.*\blr 0\.5\b.*StepLR.*\bepoch\b"
+    assert re.match(first, lines[0]) and re.match(r"optimizer b\b.*SGD.*\blr 0\.1\b", lines[1])
+    messages.check("\n".join(lines))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from roost.train import media, png
+from tests.messages import Messages
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (1, 1), (5, 7, 2), (5, 7, 3), (5, 7, 4)])
@@ -29,19 +31,24 @@ def test_of_any_strides() -> None:
 @pytest.mark.parametrize(
     "pixels", [np.zeros(shape, np.uint8) for shape in [(3,), (0, 3), (2, 2, 5), (2, 2, 2, 2)]]
 )
-def test_what_is_no_picture(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
-    with pytest.raises(ValueError, match=r"a picture is \(height, width\)"):
+def test_what_is_no_picture(
+    pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], messages: Messages
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(str(pixels.shape))) as refused:
         png.encoded(pixels)
+    messages.check(refused.value)
 
 
-def test_only_bytes() -> None:
-    with pytest.raises(ValueError, match="of bytes, not of float64"):
+def test_only_bytes(messages: Messages) -> None:
+    with pytest.raises(ValueError, match="float64") as refused:
         png.encoded(np.zeros((2, 2)))
+    messages.check(refused.value)
 
 
-def test_what_has_no_size() -> None:
-    with pytest.raises(ValueError, match="no PNG"):
+def test_what_has_no_size(messages: Messages) -> None:
+    with pytest.raises(ValueError, match="PNG") as refused:
         png.size(b"GIF89a" + bytes(40))
+    messages.check(refused.value)
 
 
 def test_pictures_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

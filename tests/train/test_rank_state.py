@@ -37,7 +37,7 @@ def test_what_cannot_be_restored_is_told() -> None:
     rank = state()
     rank.load_state_dict({"rng": {**saved["rng"], "cuda": [torch.zeros(16, dtype=torch.uint8)] * 9}})
     (reason,) = rank.restore()
-    assert reason.startswith("the state of the CUDA generator could not be restored: ")
+    assert "CUDA" in reason
 
 
 def test_restoring_nothing_changes_nothing() -> None:

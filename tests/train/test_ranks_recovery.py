@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import math
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from roost.train.ranks import Ranks
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.parts import CNN, Pictures, bits, built, guard_of, rows_of
 from tests.train.team import team
 
@@ -171,41 +173,47 @@ def assert_together(found: list[End]) -> None:
 @pytest.mark.parametrize(
     ("how", "policy", "error"),
     [
-        ("nan", "on_non_finite", "the loss or a gradient is not finite"),
-        ("loss", "on_step_error", "PeerLost: rank 1 failed in this step: ValueError: no good"),
-        ("read", "on_step_error", "PeerLost: rank 1 could not draw its batches: ValueError: torn"),
+        ("nan", "on_non_finite", ""),
+        ("loss", "on_step_error", "PeerLost: .*rank 1\\b.*ValueError: no good"),
+        ("read", "on_step_error", "PeerLost: .*rank 1\\b.*ValueError: torn"),
     ],
 )
-def test_all_pass_over_the_step_in_which_one_fails(how: str, policy: str, error: str) -> None:
+def test_all_pass_over_the_step_in_which_one_fails(
+    how: str, policy: str, error: str, messages: Messages
+) -> None:
     """Its buffers are as if it had not been, and rank 0 tells and writes down what the other one met."""
     found = ends(how, **{policy: "skip"})
     assert_together(found)
     [first, *_] = found
     assert first.progress[0] == 14
-    [(step, _, logged)] = first.log
-    assert step == STEP and logged.startswith(error)
+    [(step, kind, logged)] = first.log
+    assert step == STEP and kind == ("error" if error else "nonfinite") and re.match(error, logged)
+    messages.check(logged)
     assert first.samples == [next(BatchPlan(26, 4, seed=3).batches(0, STEP - 1)).indices], "of all ranks"
-    assert len(first.lines) == 1 and first.lines[0].startswith(f"skipped step {STEP} ")
+    assert len(first.lines) == 1 and re.search(rf"\bskipped\b.*\b{STEP}\b", first.lines[0])
     without = undisturbed(policy)
     assert without.log == [] and without.weights != first.weights
 
 
-def test_all_go_back_together() -> None:
+def test_all_go_back_together(messages: Messages) -> None:
     found = ends("nan", on_non_finite="rollback")
     assert_together(found)
     assert found[0].progress[0] == 14 and [step for step, *_ in found[0].log] == [STEP]
-    assert all(len(one.lines) == 1 and "back to checkpoint" in one.lines[0] for one in found)
+    assert all(len(one.lines) == 1 and "checkpoint" in one.lines[0] for one in found)
+    messages.check(found[0].lines[0])
 
 
-def test_all_go_back_together_past_a_checkpoint_that_is_damaged() -> None:
+def test_all_go_back_together_past_a_checkpoint_that_is_damaged(messages: Messages) -> None:
     found = ends("nan", on_non_finite="rollback", hooks=[Damages()])
     assert_together(found)
-    assert all(one.lines[0].endswith("of step 2, and its window is passed over") for one in found)
+    assert all(re.search(r"\bstep 2\b", one.lines[0]) for one in found)
+    messages.check(found[0].lines[0])
 
 
-def test_none_is_left_where_there_are_too_many() -> None:
+def test_none_is_left_where_there_are_too_many(messages: Messages) -> None:
     found = ends("loss", steps=(3, 4, 5), on_step_error="skip", max_skipped_steps=2)
-    assert all("3 steps were skipped; the last one, 5: " in one.said for one in found)
+    assert all(re.search(r"\bmax_skipped_steps\b.*\b3\b.*\b5\b", one.said) for one in found)
+    messages.check(found[0].said)
 
 
 def test_what_comes_after_the_step_cannot_be_passed_over() -> None:

@@ -28,7 +28,7 @@ from roost.base.raised import raised
 from roost.cli.bar import Newest
 from roost.package import blackbox, checkpoint, records, skipped
 from roost.train import events as events_module
-from roost.train import seeding
+from roost.train import notes, seeding
 from roost.train.checkpoints import Checkpoints
 from roost.train.data.deaths import WorkerDied
 from roost.train.guard import Guard
@@ -39,6 +39,7 @@ from roost.train.plans.plan import BatchPlan
 from roost.train.recovery import Recovery
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.parts import (
     CNN,
     MLP,
@@ -175,7 +176,7 @@ def samples_in(step: int, *, accumulation: int = 1) -> list[int]:
 )
 @pytest.mark.parametrize("log", [1, 2, 3, 100])
 def test_a_run_stops_and_names_the_first_bad_step(
-    tmp_path: Path, how: str, clips: bool, first: int, log: int
+    tmp_path: Path, how: str, clips: bool, first: int, log: int, messages: Messages
 ) -> None:
     """Without clipping nobody looks at the gradient, so it is seen in the step after, and that is said."""
     fails(**{how: [5]})
@@ -184,19 +185,22 @@ def test_a_run_stops_and_names_the_first_bad_step(
         trainer.stepper.optimizers["main"].max_grad_norm = None
     with pytest.raises(TrainingError) as raised:
         trainer.fit()
-    batch, samples = (first - 1) % STEPS_PER_EPOCH, ", ".join(map(str, samples_in(first)))
-    assert f"first in step {first} (epoch 1, batch {batch + 1}, samples {samples})" in str(raised.value)
-    assert (f"nobody looked at the gradient of step {first - 1}" in str(raised.value)) != clips
+    assert (f"step {first - 1}" in str(raised.value)) != clips
+    messages.check(raised.value)
     assert steps_of(tmp_path) == [4]
     box = blackbox.newest(tmp_path / "blackbox")
     assert box is not None and box.has_batch and not box.has_state
     assert (box.note.step, box.note.kind, box.note.checkpoint) == (first, "nonfinite", 0)
+    assert (box.note.epoch, box.note.batch) == (0, (first - 1) % STEPS_PER_EPOCH)
     assert box.note.samples == samples_in(first)
+    assert notes.place(box.note) in str(raised.value)
 
 
 @pytest.mark.parametrize("clips", [True, False])
 @pytest.mark.parametrize("first", [2, 6])
-def test_the_advice_is_what_is_not_done_already(tmp_path: Path, clips: bool, first: int) -> None:
+def test_the_advice_is_what_is_not_done_already(
+    tmp_path: Path, clips: bool, first: int, messages: Messages
+) -> None:
     fails(nan=[first])
     trainer = replace(RECIPE, log=1, save=4, validate=100).make(tmp_path)
     if not clips:
@@ -204,38 +208,42 @@ def test_the_advice_is_what_is_not_done_already(tmp_path: Path, clips: bool, fir
     with pytest.raises(TrainingError) as found:
         trainer.fit()
     told = str(found.value)
-    assert ("clip with max_grad_norm" in told) != clips and "set on_non_finite" in told
-    assert ("checkpoint 0 is from before it" in told) == (first == 6)
+    assert ("max_grad_norm" in told) != clips and "on_non_finite" in told
+    assert ("checkpoint 0" in told) == (first == 6)
+    messages.check(told)
 
 
-def test_an_error_that_ends_the_run_names_its_step_and_its_samples(tmp_path: Path) -> None:
+def test_an_error_that_ends_the_run_names_its_step_and_its_samples(
+    tmp_path: Path, messages: Messages
+) -> None:
     fails(loss=[5])
     with pytest.raises(ValueError, match="no good") as found:
         RECIPE.make(tmp_path).fit()
-    samples = ", ".join(map(str, samples_in(5)))
-    assert found.value.__notes__ == [f"in step 5 (epoch 1, batch 5, samples {samples})"]
+    (note,) = found.value.__notes__
+    assert re.findall(r"\d+", note) == ["5", "1", "5", *map(str, samples_in(5))]
+    messages.check(note)
     told = raised(found.value)
     assert "\n".join(frames.lines(told, Own([]))).endswith(told.notes[0])
     assert frames.in_one_line(told) == "ValueError: no good", "a line of a table is short"
 
 
-def test_the_first_bad_step_is_known_however_long_a_row_is(tmp_path: Path) -> None:
+def test_the_first_bad_step_is_known_however_long_a_row_is(tmp_path: Path, messages: Messages) -> None:
     """Some of its steps were added up before."""
     fails(nan=range(1030, 5000))
     fold = events_module._FOLD
     assert fold < 1030 < 2 * fold
     trainer = plain(built(FailingMLP), Still(), [Records(tmp_path, 2100)], until=2100)
-    with pytest.raises(
-        TrainingError, match=r"in the row of step 2100, first in step 1030 \(epoch 148, batch 1,"
-    ):
+    with pytest.raises(TrainingError, match=r"\bstep 2100\b.*\bstep 1030 \(epoch 148, batch 1,") as raised:
         trainer.fit()
+    messages.check(raised.value)
 
 
 @pytest.mark.parametrize("step", [2, 3, 4])
-def test_a_save_between_rows_looks_first(tmp_path: Path, step: int) -> None:
+def test_a_save_between_rows_looks_first(tmp_path: Path, step: int, messages: Messages) -> None:
     fails(nan=[step])
-    with pytest.raises(TrainingError, match=f"first in step {step} "):
+    with pytest.raises(TrainingError, match=rf"\bstep {step} \(epoch 1, batch {step},") as raised:
         replace(RECIPE, log=100, save=4, validate=100).make(tmp_path).fit()
+    messages.check(raised.value)
     assert steps_of(tmp_path) == []
 
 
@@ -263,16 +271,19 @@ class Breaks(Hook):
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
-def test_weights_that_a_finite_gradient_broke_are_not_saved(tmp_path: Path, policy: str) -> None:
+def test_weights_that_a_finite_gradient_broke_are_not_saved(
+    tmp_path: Path, policy: str, messages: Messages
+) -> None:
     recipe = replace(RECIPE, log=100, save=4, validate=100, recovery={"on_non_finite": policy})
-    with pytest.raises(TrainingError, match=r"4 parameters are not finite: net.0.weight.*first in step 4 "):
+    with pytest.raises(TrainingError, match=r"\b4\b.*net\.0\.weight.*\bstep 4 ") as raised:
         recipe.make(tmp_path, Breaks(4)).fit()
+    messages.check(raised.value)
     assert steps_of(tmp_path) == []
 
 
 def test_skipping_does_not_help_weights_that_broke(tmp_path: Path) -> None:
     recipe = replace(RECIPE, log=6, save=100, validate=100, recovery=SKIP)
-    with pytest.raises(TrainingError, match=r"4 parameters are not finite.*first in step 4 "):
+    with pytest.raises(TrainingError, match=r"\b4\b.*net\.0\.weight.*\bstep 4 "):
         recipe.make(tmp_path, Breaks(4)).fit()
     assert lines_of(tmp_path) == []
 
@@ -285,12 +296,13 @@ def test_a_rollback_mends_weights_that_broke(tmp_path: Path, log: int) -> None:
     assert trainer.recovery.passed_over == {4}
 
 
-def test_a_bad_step_with_a_validation_makes_no_best_checkpoint(tmp_path: Path) -> None:
+def test_a_bad_step_with_a_validation_makes_no_best_checkpoint(tmp_path: Path, messages: Messages) -> None:
     """Its accuracy is a number all the same."""
     fails(nan=[3])
     trainer = replace(RECIPE, log=100, save=100, validate=3).make(tmp_path)
-    with pytest.raises(TrainingError, match="train/loss is nan in the row of step 3, first in step 3 "):
+    with pytest.raises(TrainingError, match=r"train/loss\b.*\bnan\b.*\bstep 3\b.*\bstep 3 ") as raised:
         trainer.fit()
+    messages.check(raised.value)
     assert steps_of(tmp_path) == []
     assert rows_of(tmp_path)[-1]["step"] == 3
 
@@ -400,7 +412,7 @@ def test_what_was_logged_in_a_skipped_step_is_left_out_too(
 
 def test_a_logged_loss_that_is_not_finite_names_its_step(tmp_path: Path) -> None:
     fails(nan=[3])
-    with pytest.raises(TrainingError, match=r"train/own_loss is nan in the row of step 4, first in step 3 "):
+    with pytest.raises(TrainingError, match=r"train/own_loss\b.*\bnan\b.*\bstep 4\b.*\bstep 3 "):
         replace(RECIPE, runner=Logs, log=4, save=100, validate=100).make(tmp_path).fit()
 
 
@@ -415,14 +427,17 @@ def test_a_row_without_a_good_step_has_no_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "policy"), [("nan", SKIP), ("grad", SKIP), ("loss", PASS), ("backward", PASS)]
 )
-def test_too_many_are_an_error(tmp_path: Path, how: str, policy: dict[str, Any], most: int) -> None:
+def test_too_many_are_an_error(
+    tmp_path: Path, how: str, policy: dict[str, Any], most: int, messages: Messages
+) -> None:
     """The step that was one too many is kept, and its own error told."""
     fails(**{how: [2, 4, 5, 7]})
     recipe = replace(RECIPE, log=3, validate=100, save=100, recovery={**policy, "max_skipped_steps": most})
-    with pytest.raises(TrainingError, match=f"max_skipped_steps: {most + 1} steps? w") as raised:
+    with pytest.raises(TrainingError, match=rf"\b{most + 1}\b") as raised:
         recipe.make(tmp_path).fit()
     last = [2, 4, 5][most]
-    assert f"the last one, {last}:" in str(raised.value)
+    assert raised.value.setting == "max_skipped_steps" and re.search(rf"\b{last}\b", str(raised.value))
+    messages.check(raised.value)
     assert isinstance(raised.value.__cause__, ValueError) == (policy is PASS)
     assert [step for _, step, _ in lines_of(tmp_path)] == [2, 4, 5][: most + 1]
     box = blackbox.newest(tmp_path / "blackbox")
@@ -433,8 +448,9 @@ def test_no_more_than_allowed_over_all_sessions(tmp_path: Path) -> None:
     fails(loss=[2, 4, 9])
     recipe = replace(RECIPE, save=1, recovery={**PASS, "max_skipped_steps": 2})
     recipe.make(tmp_path, StopAt(6)).fit()
-    with pytest.raises(TrainingError, match="3 steps were skipped; the last one, 9"):
+    with pytest.raises(TrainingError, match=r"\b3\b.*\b9\b") as raised:
         recipe.make(tmp_path).fit()
+    assert raised.value.setting == "max_skipped_steps"
 
 
 @pytest.mark.parametrize(("how", "policy"), [("nan", SKIP), ("loss", PASS)])
@@ -549,12 +565,12 @@ def test_bad_steps_are_told_at_the_end_where_nobody_cuts_a_row() -> None:
 
 
 @pytest.mark.parametrize("policy", [SKIP, BACK, PASS])
-def test_a_policy_needs_a_guard(policy: dict[str, Any]) -> None:
+def test_a_policy_needs_a_guard(policy: dict[str, Any], messages: Messages) -> None:
     trainer = plain(built(MLP), Still(), recovery=Recovery(**policy))
-    with pytest.raises(
-        ContractError, match=rf"{next(iter(policy))}: .*Stepper\(\.\.\., guard=Guard\(runner\)\)"
-    ):
+    with pytest.raises(ContractError, match=r"Stepper\(\.\.\., guard=Guard\(runner\)\)") as refused:
         trainer.fit()
+    assert refused.value.setting == next(iter(policy))
+    messages.check(refused.value)
 
 
 # --- rollback ---------------------------------------------------------------------------------------------
@@ -740,39 +756,42 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path: Pa
     assert len(aside) == 1 and aside[0].startswith("state_2")
 
 
-def test_without_a_checkpoint_there_is_no_way_back(tmp_path: Path) -> None:
+def test_without_a_checkpoint_there_is_no_way_back(tmp_path: Path, messages: Messages) -> None:
     fails(nan=[2])
     runner = built(FailingMLP)
     stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner))
     trainer = plain(
         runner, Still(), [Records(tmp_path, 1)], stepper=stepper, recovery=Recovery(on_non_finite="rollback")
     )
-    with pytest.raises(
-        TrainingError, match="on_non_finite: step 2 is not finite, and there is no checkpoint"
-    ):
+    with pytest.raises(TrainingError, match="step 2") as raised:
         trainer.fit()
+    assert raised.value.setting == "on_non_finite"
+    messages.check(raised.value)
 
 
 @pytest.mark.parametrize(
     "bad", [[3, 5, 6, 9], range(4, 100), range(1, 100)], ids=["four", "for ever", "at once"]
 )
 @pytest.mark.parametrize("log", [1, 20])
-def test_three_times_and_no_more(tmp_path: Path, bad: Any, log: int) -> None:
+def test_three_times_and_no_more(tmp_path: Path, bad: Any, log: int, messages: Messages) -> None:
     fails(nan=bad)
     recipe = replace(RECIPE, recovery=BACK, save=2, log=log, validate=100)
     first, second, third, fourth = list(bad)[:4]
-    text = f"step {fourth} is not finite either, after 3 rollbacks (steps {first}, {second}, {third})"
+    text, said = rf"\bstep {fourth}\b.*\b3\b.*\b{first}, {second}, {third}\b", set()
     for _ in range(2):  # to go on gives the same
-        with pytest.raises(TrainingError, match=re.escape(text)) as raised:
+        with pytest.raises(TrainingError, match=text) as raised:
             recipe.make(tmp_path).fit()
+        said.add(str(raised.value))
         assert raised.value.__context__ is None  # no traceback of how roost goes back
+    (told,) = said
+    messages.check(told)
     box = blackbox.newest(tmp_path / "blackbox")
     assert box is not None and box.note.step == fourth and box.has_batch
     assert [step for _, step, _ in lines_of(tmp_path)] == [first, second, third]
     assert all(step < fourth for step in steps_of(tmp_path))
 
 
-def test_a_sample_that_all_bad_steps_have_is_named(tmp_path: Path) -> None:
+def test_a_sample_that_all_bad_steps_have_is_named(tmp_path: Path, messages: Messages) -> None:
     recipe = replace(RECIPE, recovery=BACK, save=2, log=1, validate=100, until="5ep")
     plan = recipe.make(tmp_path / "plan").loaders["train"].plan
     fails(
@@ -783,8 +802,9 @@ def test_a_sample_that_all_bad_steps_have_is_named(tmp_path: Path) -> None:
             if 17 in draw.indices
         ]
     )
-    with pytest.raises(TrainingError, match="look at sample 17, in every one of these steps"):
+    with pytest.raises(TrainingError, match="sample 17") as raised:
         recipe.make(tmp_path / "met").fit()
+    messages.check(raised.value)
 
 
 class Poisons(Hook):
@@ -805,11 +825,14 @@ class Poisons(Hook):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_is_not_the_fault_of_a_window_is_not_tried_for_ever(tmp_path: Path, late: bool) -> None:
+def test_what_is_not_the_fault_of_a_window_is_not_tried_for_ever(
+    tmp_path: Path, late: bool, messages: Messages
+) -> None:
     fails(nan=[3] if late else [])
     recipe = replace(RECIPE, recovery=BACK, save=1, log=100, validate=100)
-    with pytest.raises(TrainingError, match=r"step 3 is not finite either, after a rollback \(step 3\)"):
+    with pytest.raises(TrainingError, match=r"\bstep 3\b.*\bstep 3\b") as raised:
         recipe.make(tmp_path, Poisons(late=late)).fit()
+    messages.check(raised.value)
     assert steps_of(tmp_path)[-1] == 2
 
 
@@ -951,7 +974,7 @@ def test_a_sample_that_cannot_be_read(tmp_path: Path, workers: int, accumulation
     assert [step for _, step, _ in lines_of(tmp_path)] == expected and len(expected) >= 2 * len(rotten)
     told = skipped.read(tmp_path / skipped.NAME)
     assert [one.samples for one in told] == [samples_in(n, accumulation=accumulation) for n in expected]
-    assert re.fullmatch(r"OSError: sample (\d+) is rotten; while reading sample \1 of Rotten", told[0].error)
+    assert re.fullmatch(r"OSError: sample (\d+) is rotten; .*\bsample \1\b.*Rotten", told[0].error)
     assert trainer.progress.epoch == 2 and trainer.progress.samples == 52 - sum(
         len(one.samples) for one in told
     )
@@ -985,8 +1008,8 @@ def test_a_sample_that_kills_its_worker(tmp_path: Path, workers: int, accumulati
     expected = [n for n in range(1, last + 1) if deadly in samples_in(n, accumulation=accumulation)]
     assert [(step, kind) for _, step, kind in lines_of(tmp_path)] == [(n, "error") for n in expected]
     told = skipped.read(tmp_path / skipped.NAME)[0]
-    assert "was killed from outside" in told.error and f"while it read sample {deadly}" in told.error
-    assert trainer.inexact == [f"step {n} was skipped because a loader worker was gone" for n in expected]
+    assert re.search(rf"^WorkerDied: .*\bsample {deadly}\b", told.error)
+    assert [re.findall(r"\bstep (\d+)\b", one) for one in trainer.inexact] == [[str(n)] for n in expected]
 
 
 class Unmovable(FailingMLP):
@@ -1027,24 +1050,26 @@ def test_any_error_of_a_step_may_be_skipped(tmp_path: Path, how: str, error: typ
 
 
 @pytest.mark.parametrize(
-    ("error", "why"),
+    ("error", "by_the_machine"),
     [
-        (MemoryError(), "for want of memory"),
-        (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory"), "for want of memory"),
-        (
-            RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."),
-            "because a loader worker was gone",
-        ),
-        (RuntimeError("DataLoader worker (pid(s) 7, 8) exited"), "because a loader worker was gone"),
-        (WorkerDied("loader worker 1 (pid 7) was killed from outside"), "because a loader worker was gone"),
-        (ValueError("Caught ValueError in DataLoader worker process 0."), None),
+        (MemoryError(), True),
+        (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), True),
+        (RuntimeError("DataLoader worker (pid(s) 7, 8) exited"), True),
+        (WorkerDied("loader worker 1 (pid 7) was killed from outside"), True),
+        (ValueError("Caught ValueError in DataLoader worker process 0."), False),
     ],
 )
-def test_what_the_machine_did_to_a_step_is_inexact(tmp_path: Path, error: Exception, why: str | None) -> None:
+def test_what_the_machine_did_to_a_step_is_inexact(
+    tmp_path: Path, error: Exception, by_the_machine: bool, messages: Messages
+) -> None:
     fails(loss=[3], error=lambda _: error)
     trainer = replace(RECIPE, recovery=PASS).make(tmp_path)
     assert trainer.fit() == "finished"
-    assert trainer.inexact == ([f"step 3 was skipped {why}"] if why else [])
+    assert len(trainer.inexact) == by_the_machine
+    for one in trainer.inexact:
+        assert "step 3" in one
+        messages.check(one)
 
 
 @pytest.mark.parametrize("how", ["loss", "backward"])
@@ -1099,13 +1124,11 @@ def test_what_roost_has_to_say_is_never_skipped(tmp_path: Path, error: type[Exce
 
 
 @pytest.mark.skipif(not hasattr(torch, "AcceleratorError"), reason="this torch has no such error")
-def test_a_device_that_is_lost_ends_the_run(tmp_path: Path) -> None:
+def test_a_device_that_is_lost_ends_the_run(tmp_path: Path, messages: Messages) -> None:
     fails(loss=[3], error=torch.AcceleratorError)
     with pytest.raises(torch.AcceleratorError, match="no good") as raised:
         replace(RECIPE, recovery=PASS).make(tmp_path).fit()
-    assert raised.value.__notes__[0] == (
-        "not skipped: after such an error nothing can be computed on the device"
-    )
+    messages.check(raised.value.__notes__[0])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -1125,7 +1148,7 @@ class LateGan(Gan):
         return super().g_loss(batch)
 
 
-def test_a_step_in_which_an_optimizer_has_moved_is_not_skipped(tmp_path: Path) -> None:
+def test_a_step_in_which_an_optimizer_has_moved_is_not_skipped(tmp_path: Path, messages: Messages) -> None:
     runner = built(LateGan)
     optims = {name: torch.optim.SGD(getattr(runner, name).parameters(), lr=0.1) for name in "dg"}
     log = tmp_path / skipped.NAME
@@ -1137,7 +1160,7 @@ def test_a_step_in_which_an_optimizer_has_moved_is_not_skipped(tmp_path: Path) -
     )
     with pytest.raises(ValueError, match="no good") as raised:
         trainer.fit()
-    assert raised.value.__notes__[0] == "not skipped: an optimizer had begun to move in this step already"
+    messages.check(raised.value.__notes__[0])
     assert skipped.read(log) == []
 
 
@@ -1212,7 +1235,7 @@ def test_a_full_disk_does_not_end_a_run_that_skips(
     finally:
         durable.fault = None
     assert trainer.recovery.num_skipped == 1
-    assert "not written to skipped.jsonl: [Errno 28] No space left on device" in capsys.readouterr().out
+    assert re.search(r"skipped\.jsonl.*\[Errno 28\] No space left on device", capsys.readouterr().out)
 
 
 def finds_nothing(samples: list[Any]) -> Any:
@@ -1226,13 +1249,16 @@ def cannot_read(samples: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("collate", "said"),
     [
-        (finds_nothing, "in each step all of its batches are empty"),
-        (cannot_read, f"each step was skipped; the last one, {STEPS_PER_EPOCH}: ValueError: damaged"),
+        (finds_nothing, None),
+        (cannot_read, rf"\b{STEPS_PER_EPOCH}\b.*ValueError: damaged"),
     ],
 )
-def test_a_whole_epoch_without_a_sample_is_an_error(tmp_path: Path, collate: Any, said: str) -> None:
+def test_a_whole_epoch_without_a_sample_is_an_error(
+    tmp_path: Path, collate: Any, said: str | None, messages: Messages
+) -> None:
     trainer = replace(RECIPE, recovery=PASS).make(tmp_path)
     trainer.loaders["train"] = loader(Still(), collate=collate)
-    with pytest.raises(TrainingError, match=f"a whole epoch gave nothing to learn from: {said}"):
+    with pytest.raises(TrainingError, match=said) as raised:
         trainer.fit()
+    messages.check(raised.value)
     assert trainer.progress.step == STEPS_PER_EPOCH - 1

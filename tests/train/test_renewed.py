@@ -13,6 +13,7 @@ from roost.package.checkpoint import Info
 from roost.train.optim import LR_SCALE, Optim
 from roost.train.renewed import Renewed
 from roost.train.schedulers import Warmup
+from tests.messages import Messages
 
 STEPS, EPOCHS = 7, 2
 OF_ANOTHER_RUN = Info(id=3, step=STEPS, epoch=EPOCHS, batch=0, session=0)
@@ -95,11 +96,13 @@ def test_a_schedule_that_comes_is_changed_or_goes() -> None:
     assert LR_SCALE not in found["optimizer"]["param_groups"][0]
 
 
-def test_one_that_follows_validations_begins_anew_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_follows_validations_begins_anew_and_says_so(
+    capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     kind = {"schedule": "plateau", "unit": "validation"}
     found = gone_on(optim(0.1, **kind), optim(0.3, **kind), "optimizers.main.lr")
     assert found["optimizer"]["param_groups"][0]["lr"] == 0.3 and found["scheduler"]["num_bad_epochs"] == 0
-    assert "begins anew" in capsys.readouterr().out
+    messages.check(capsys.readouterr().out)
 
 
 def test_what_is_no_rate_leaves_the_schedule_alone() -> None:

@@ -117,7 +117,7 @@ def test_an_error_is_told_where_nobody_waits_and_raised_where_somebody_does(
         for tells in (True, False):
             saved = checkpoints.save({"x": Tensors()}, Progress(step=1), tells=tells)
             saved.settle()
-            assert ("checkpoint not written: [Errno 28]" in capsys.readouterr().out) == tells
+            assert ("[Errno 28]" in capsys.readouterr().out) == tells
             with pytest.raises(OSError, match="No space left"):
                 saved.wait()
     finally:
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "statvfs", lambda folder: Disk)
     saved = Checkpoints(tmp_path).save({"x": Tensors(torch.zeros(BIG))}, Progress(step=1), tells=False)
-    said = r"12,58\d,\d+ bytes are to be written and 65,536 kept, and 40,960 are free"
+    said = r"\b12,58\d,\d+\b.*\b65,536\b.*\b40,960\b"
     with pytest.raises(OSError, match=said):
         saved.wait()
     assert began == []

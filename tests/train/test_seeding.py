@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roost.base import tree
 from roost.train import seeding
+from tests.messages import Messages
 from tests.train.parts import bits
 
 
@@ -79,24 +80,28 @@ def test_the_state_survives_the_codec(draws: int) -> None:
     assert [draw() for _ in range(3)] == expected
 
 
-def test_a_device_state_that_cannot_be_restored_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_state_that_cannot_be_restored_is_told(
+    monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     state = seeding.rng_state()
     assert seeding.set_rng_state(state) == []
-    told = "the state of the CUDA generator could not be restored: "
     foreign = {**state, "cuda": [torch.zeros(16, dtype=torch.uint8)]}
     if not seeding.uses_cuda():
-        assert seeding.set_rng_state(foreign) == [told + "CUDA is not in use"]
+        (not_in_use,) = seeding.set_rng_state(foreign)
+        assert "CUDA" in not_in_use
     monkeypatch.setattr(seeding, "uses_cuda", lambda: True)
-    assert seeding.set_rng_state({**state, "cuda": foreign["cuda"] * 8}) == [
-        told + "it was saved for 8 devices"
-    ]
+    (of_others,) = seeding.set_rng_state({**state, "cuda": foreign["cuda"] * 8})
+    assert "CUDA" in of_others and "8" in of_others
+    messages.check(of_others)
 
     def refuses(_: object) -> None:
         raise RuntimeError("RNG state is wrong size\nat …")
 
     monkeypatch.setattr("torch.cuda.set_rng_state", refuses)
     torch.rand(3)
-    assert seeding.set_rng_state(foreign) == [told + "RNG state is wrong size"]
+    (refused,) = seeding.set_rng_state(foreign)
+    assert "CUDA" in refused and refused.endswith("RNG state is wrong size")
+    messages.check(refused)
     assert bits(seeding.rng_state(devices=False)) == bits({**state, "cuda": [], "mps": []}), "the CPU's is"
 
 

@@ -15,6 +15,7 @@ from roost.base import tree
 from roost.base.errors import CheckpointError
 from roost.train.ranks import Ranks
 from roost.train.sharded import any_sharded, as_in, is_sharded, local, norms, total_norm, whole
+from tests.messages import Messages
 from tests.train.team import team
 
 
@@ -64,8 +65,8 @@ def test_norms_are_those_of_all_rows() -> None:
     team(3, work)
 
 
-def test_a_state_tells_shards_from_what_is_whole() -> None:
-    def work(ranks: Ranks) -> None:
+def test_a_state_tells_shards_from_what_is_whole(messages: Messages) -> None:
+    def work(ranks: Ranks) -> str:
         own = sharded(values(7), ranks)
         alike = DTensor.from_local(values(2), own.device_mesh, [Replicate()])
         skeleton, leaves = tree.pack({"shard": own, "tied": own.detach(), "same": alike, "plain": values(1)})
@@ -77,7 +78,10 @@ def test_a_state_tells_shards_from_what_is_whole() -> None:
         assert skeleton["shard"] == skeleton["tied"] and skeleton["shard"]["shape"] == [7, 3]
         assert leaves["shard"].shape == tuple(local(own).shape)
         columns = distribute_tensor(values(2), own.device_mesh, [Shard(1)])
-        with pytest.raises(CheckpointError, match=r"only rows can be shards at 'a\.b'"):
+        with pytest.raises(CheckpointError, match=r"'a\.b'") as refused:
             tree.pack({"a": {"b": columns}})
+        return str(refused.value)
 
-    team(2, work)
+    first, second = team(2, work)
+    assert first == second
+    messages.check(first)

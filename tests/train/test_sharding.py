@@ -31,6 +31,7 @@ from roost.train.ranks import ALONE, Ranks
 from roost.train.sharded import is_sharded, whole
 from roost.train.sharding import Sharded, blocks, check_optimizers
 from roost.train.stepper import Stepper
+from tests.messages import Messages
 from tests.train.team import team
 
 FUSED = functools.partial(torch.optim.AdamW, lr=0.01, fused=True)
@@ -227,7 +228,7 @@ def test_ranks_take_over_what_one_process_has_left(tmp_path: Path) -> None:
         run = Run(ranks, optimizer=functools.partial(torch.optim.Adagrad, lr=0.01))
         run.load(tmp_path / "one").save(tmp_path / "two")
         run.steps(3)  # by the kernels of its own: the fused one of one process moves no shards
-        with pytest.raises(CheckpointError, match=r"head\.bias is \[7\] there, \[8\] here"):
+        with pytest.raises(CheckpointError, match=r"head\.bias\b.*\[7\].*\[8\]"):
             Refused(ranks).load(tmp_path / "one")
         return True
 
@@ -312,7 +313,7 @@ def test_norms_checks_and_averages_are_those_of_the_whole() -> None:
         ModuleState(run.runner).check_finite()
         if ranks.rank == 1:
             run.runner.layers[0].out.weight.data.to_local()[0, 0] = torch.nan
-        with pytest.raises(TrainingError, match=r"1 parameter is not finite: layers\.0\.out\.weight"):
+        with pytest.raises(TrainingError, match=r"\b1\b.*layers\.0\.out\.weight"):
             ModuleState(run.runner).check_finite()
 
     team(2, work)
@@ -382,29 +383,35 @@ def test_blocks_are_the_layers_that_are_alike() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda runner: setattr(runner, "one", nn.Parameter(torch.tensor(1.0))), "weights have none: one"),
-        (lambda runner: setattr(runner, "far", nn.Embedding(3, 2, sparse=True)), r"sparse: far\.weight"),
+        (lambda runner: setattr(runner, "one", nn.Parameter(torch.tensor(1.0))), r"\bone\b"),
+        (lambda runner: setattr(runner, "far", nn.Embedding(3, 2, sparse=True)), r"\bfar\.weight\b"),
         (
             lambda runner: setattr(runner, "wide", nn.Linear(2, 2).double()),
             r"torch\.float32, torch\.float64",
         ),
     ],
 )
-def test_says_which_weights_cannot_be_shared_out(change: Callable[[Text], None], said: str) -> None:
+def test_says_which_weights_cannot_be_shared_out(
+    change: Callable[[Text], None], said: str, messages: Messages
+) -> None:
     runner = built()
     change(runner)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as refused:
         Sharded(runner, ALONE)
+    messages.check(refused.value)
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (functools.partial(torch.optim.Adafactor, lr=0.1), "Adafactor"),
-        (functools.partial(torch.optim.SGD, lr=0.1, fused=True), "the fused kernel of SGD"),
+        (functools.partial(torch.optim.SGD, lr=0.1, fused=True), r"\bfused\b.*\bSGD\b"),
     ],
 )
-def test_says_which_optimizers_cannot_move_shards(make: Callable[..., Any], said: str) -> None:
+def test_says_which_optimizers_cannot_move_shards(
+    make: Callable[..., Any], said: str, messages: Messages
+) -> None:
     check_optimizers({"main": Optim(FUSED(built().parameters()))})
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as refused:
         check_optimizers({"main": Optim(make(built().parameters()))})
+    messages.check(refused.value)

@@ -18,6 +18,7 @@ from roost.train.optim import Optim
 from roost.train.ranks import Ranks
 from roost.train.stepper import Stepper
 from roost.train.timing import BACKWARD, FORWARD, OPTIMIZER
+from tests.messages import Messages
 from tests.train.parts import MLP, Gan, Still, bits, built, plain, weights
 
 
@@ -125,7 +126,7 @@ def test_clipping_gives_the_norm_before_it() -> None:
     assert bits(dict(module.state_dict())) == bits(dict(by_hand.state_dict()))
 
 
-def test_several_optimizers_have_names_of_their_own() -> None:
+def test_several_optimizers_have_names_of_their_own(messages: Messages) -> None:
     one, other = line(), line()
     stepper = Stepper(
         {
@@ -141,8 +142,9 @@ def test_several_optimizers_have_names_of_their_own() -> None:
         "d_loss",
         "d_grad_norm",
     }
-    with pytest.raises(ContractError, match=r"no optimizer 'g'; there are: main, d"):
+    with pytest.raises(ContractError, match=r"'g'.*\bmain, d\b") as refused:
         stepper.run(lambda batch: one(batch).mean(), [x], optimizer="g")
+    messages.check(refused.value)
 
 
 def test_several_on_one_loss_have_their_own_norms() -> None:
@@ -159,7 +161,7 @@ def test_several_on_one_loss_have_their_own_norms() -> None:
     alone = Stepper({"d": optims["d"]})
     values = alone.run(lambda b: other(b).mean(), [x], optimizer=alone.every_optimizer)
     assert values.keys() == {"loss", "grad_norm"}
-    with pytest.raises(ContractError, match=r"no optimizer ''; there are: d"):
+    with pytest.raises(ContractError, match=r"''.*: d\b"):
         alone.run(lambda b: other(b).mean(), [x], optimizer=())
 
 
@@ -217,15 +219,16 @@ def test_who_evaluates_the_loss_by_itself_moves_in_the_rest_of_the_time(
     assert spent[OPTIMIZER] == 2 * times + 1 and sum(spent) == 4 * times + 1
 
 
-def test_of_several_one_may_not_evaluate_the_loss_by_itself() -> None:
+def test_of_several_one_may_not_evaluate_the_loss_by_itself(messages: Messages) -> None:
     one, other = line(), line()
     optims = {
         "a": torch.optim.LBFGS(one.parameters()),
         "b": torch.optim.SGD(other.parameters(), lr=0.1),
     }
     stepper = Stepper(optims)
-    with pytest.raises(ContractError, match=r"\(LBFGS, SGD\) one evaluates the loss.*in Runner\.update"):
+    with pytest.raises(ContractError, match=r"\(LBFGS, SGD\).*Runner\.update") as refused:
         stepper.run(lambda b: (one(b) + other(b)).mean(), [torch.ones(2, 3)], optimizer=("a", "b"))
+    messages.check(refused.value)
 
 
 def test_a_mapping_need_not_be_a_dict() -> None:
@@ -239,22 +242,23 @@ def test_a_mapping_need_not_be_a_dict() -> None:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (lambda m: None, r"loss\(\) gave no loss; received None"),
-        (lambda m: {"accuracy": m.mean()}, r"gave no loss; received 'a mapping with accuracy'.*To mend it"),
-        (lambda m: {}, r"a mapping with nothing"),
-        (lambda m: m, r"no single number; received 'a tensor of shape \(2, 1\)'.*\.mean\(\)"),
-        (lambda m: m.mean().reshape(1), r"shape \(1,\)"),
-        (lambda m: m.mean().long(), r"no single number"),
-        (lambda m: {"loss": 1.0}, r"no single number; received 1.0"),
-        (lambda m: m.mean().detach(), r"does not depend on any trainable parameter.*detach"),
+        (lambda m: None, r"loss\(\).*\bNone\b"),
+        (lambda m: {"accuracy": m.mean()}, r"loss\(\).*\baccuracy\b"),
+        (lambda m: {}, r"loss\(\)"),
+        (lambda m: m, r"loss\(\).*\(2, 1\).*\.mean\(\)"),
+        (lambda m: m.mean().reshape(1), r"loss\(\).*\(1,\)"),
+        (lambda m: m.mean().long(), r"loss\(\).*\btorch\.int64\b"),
+        (lambda m: {"loss": 1.0}, r"loss\(\).*\b1\.0\b"),
+        (lambda m: m.mean().detach(), r"loss\(\).*\bdetach\b"),
     ],
 )
-def test_what_is_no_loss(output: Any, message: str, count: int) -> None:
+def test_what_is_no_loss(output: Any, message: str, count: int, messages: Messages) -> None:
     module = line()
     stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))
     before = bits(dict(module.state_dict()))
-    with pytest.raises(ContractError, match=message):
+    with pytest.raises(ContractError, match=message) as refused:
         stepper.run(lambda batch: output(module(batch)), [torch.ones(2, 3)] * count)
+    messages.check(refused.value)
     assert bits(dict(module.state_dict())) == before
 
 
@@ -296,13 +300,13 @@ class Updates(MLP):
 @pytest.mark.parametrize(
     ("give", "message"),
     [
-        (lambda self, stepper, batches: None, r"Runner\.update\(\) gave nothing that can be recorded"),
-        (lambda self, stepper, batches: [stepper.run(self.loss, batches)], r"gave nothing that can be rec"),
-        (lambda self, stepper, batches: self.loss(batches[0]), r"has never called stepper\.run\(\)"),
-        (lambda self, stepper, batches: stepper.run(self.loss, batches, optimizer="d"), r"no optimizer 'd'"),
+        (lambda self, stepper, batches: None, r"Runner\.update\(\).*\bNone\b"),
+        (lambda self, stepper, batches: [stepper.run(self.loss, batches)], r"Runner\.update\(\).*\bloss\b"),
+        (lambda self, stepper, batches: self.loss(batches[0]), r"stepper\.run\(self\.loss, batches\)"),
+        (lambda self, stepper, batches: stepper.run(self.loss, batches, optimizer="d"), r"'d'.*\bmain\b"),
         (
             lambda self, stepper, batches: stepper.run(lambda b: {**self.loss(b), "skipped": 1.0}, batches),
-            r"loss\(\) gives 'skipped'",
+            r"loss\(\).*'skipped'",
         ),
     ],
 )
@@ -330,7 +334,7 @@ def test_a_loss_that_loses_its_gradient_later() -> None:
     stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1))
     stepper.run(lambda b: module(b).mean(), [torch.ones(2, 3)])
     for count in (1, 2):
-        with pytest.raises(ContractError, match=r"does not depend on any trainable parameter"):
+        with pytest.raises(ContractError, match=r"loss\(\).*\bdetach\b"):
             stepper.run(lambda b: module(b).mean().detach(), [torch.ones(2, 3)] * count)
 
 
@@ -349,16 +353,17 @@ def test_a_loss_of_another_type_trains_as_torch_does(kind: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "cudagraph"}, r"no such mode; received 'cudagraph'.*use eager, compile, dry, no_optim"),
-        ({"mode": "fast"}, r"no such mode; received 'fast'"),
-        ({"precision": 16}, r"no such precision; received 16.*use 32, \"bf16\" or \"fp16\""),
-        ({"precision": "32"}, r"no such precision; received '32'"),
-        ({"accumulation": 0}, r"one batch at least; received 0"),
+        ({"mode": "cudagraph"}, r"'cudagraph'.*\beager, compile, dry, no_optim"),
+        ({"mode": "fast"}, "'fast'"),
+        ({"precision": 16}, r"\b16\b.*\b32, \"bf16\" or \"fp16\""),
+        ({"precision": "32"}, "'32'"),
+        ({"accumulation": 0}, r"\b0\b"),
     ],
 )
-def test_options_that_there_are_not(options: Any, message: str) -> None:
-    with pytest.raises(ContractError, match=message):
+def test_options_that_there_are_not(options: Any, message: str, messages: Messages) -> None:
+    with pytest.raises(ContractError, match=message) as refused:
         Stepper(torch.optim.SGD(line().parameters(), lr=0.1), **options)
+    messages.check(refused.value)
 
 
 # --- modes ------------------------------------------------------------------------------------------------
@@ -393,7 +398,8 @@ def test_dry_takes_the_batches_and_calls_no_model() -> None:
     assert weights(runner) == before and trainer.events.row() == {}
 
 
-def test_who_evaluates_the_loss_by_itself_does_not_train_on_several_ranks() -> None:
+def test_who_evaluates_the_loss_by_itself_does_not_train_on_several_ranks(messages: Messages) -> None:
     module = line()
-    with pytest.raises(ContractError, match="LBFGS evaluates the loss by itself"):
+    with pytest.raises(ContractError, match="LBFGS") as refused:
         Stepper(torch.optim.LBFGS(module.parameters()), ranks=Ranks(0, 2))
+    messages.check(refused.value)

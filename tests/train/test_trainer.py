@@ -30,6 +30,7 @@ from roost.train.optim import Optim
 from roost.train.plans.plan import BatchPlan
 from roost.train.stepper import Stepper
 from roost.train.trainer import Trainer
+from tests.messages import Messages
 from tests.train.parts import (
     CNN,
     MLP,
@@ -547,8 +548,7 @@ def test_a_full_disk_is_said_and_training_goes_on(
     assert trainer.fit() == "finished"
     assert [info.step for info in checkpoint.infos(tmp_path / "Checkpoints")] == [2, 6]
     said = capsys.readouterr().out
-    assert said.count("checkpoint not written") == 1
-    assert "No space left on device" in said
+    assert said.count("No space left on device") == 1
     whole = recipe.make(tmp_path / "whole")
     whole.fit()
     ours, theirs = state_of(trainer), state_of(whole)
@@ -560,7 +560,7 @@ def test_a_full_disk_is_said_and_training_goes_on(
 
 def test_a_disk_that_is_full_at_the_end_is_an_error(no_space: Callable[[bool], None], tmp_path: Path) -> None:
     recipe = Recipe(save="2", validate="100", until=6)
-    with pytest.raises(TrainingError, match=r"could not be written: .*No space left.*make space"):
+    with pytest.raises(TrainingError, match=r"No space left.*`roost continue`"):
         recipe.make(tmp_path, Fills(no_space, 3, 6)).fit()
     no_space(False)
     (info,) = checkpoint.infos(tmp_path / "Checkpoints")
@@ -599,7 +599,7 @@ def test_a_nan_loss_ends_the_run_and_saves_nothing(
 
 
 def test_the_row_of_a_nan_is_written(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"train/loss is nan in the row of step 6.*To mend it"):
+    with pytest.raises(TrainingError, match=r"train/loss\b.*\bnan\b.*\bstep 6\b"):
         Recipe(runner=Diverges, log="3", validate="100").make(tmp_path).fit()
     last = json.loads((tmp_path / "records" / "1.jsonl").read_text().splitlines()[-1])
     assert (last["step"], last["train/loss"]) == (6, None)
@@ -823,25 +823,28 @@ def test_evaluate_leaves_generators_and_mode_alone(tmp_path: Path) -> None:
     assert trainer.evaluate() == first, "what the set draws does not depend on what was drawn before"
 
 
-def test_several_splits_are_told_apart() -> None:
+def test_several_splits_are_told_apart(messages: Messages) -> None:
     loaders = {name: loader(Still(n), 8, shuffle=False) for name, n in (("valid/a", 9), ("valid/b", 5))}
     trainer = plain(built(MLP), Still(), loaders=loaders)
     assert trainer.evaluate().keys() == {f"valid/{x}/{m}" for x in "ab" for m in ("loss", "accuracy")}
-    with pytest.raises(ConfigError, match=r"no split 'test'; there are: train, valid/a, valid/b"):
+    with pytest.raises(ConfigError, match=r"'test'.*: train, valid/a, valid/b") as refused:
         trainer.evaluate("test")
+    messages.check(refused.value)
 
 
 def test_a_monitor_that_is_never_reported_is_an_error_that_names_what_is(tmp_path: Path) -> None:
     loaders = {"valid": loader(Still(), 8, shuffle=False)}
     hooks = [Validate(1), Best([Rule(monitor="valid/f1", mode="max")])]
-    with pytest.raises(ConfigError, match=r"'valid/f1' is never reported.*: valid/accuracy, valid/loss"):
+    with pytest.raises(ConfigError, match=r"'valid/f1'.*: valid/accuracy, valid/loss"):
         plain(built(MLP), Still(), hooks, loaders=loaders).fit()
 
 
 # --- what is inexact --------------------------------------------------------------------------------------
 
 
-def test_a_set_that_ignores_seeding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_set_that_ignores_seeding_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     class Own(Points):
         generator = torch.Generator().manual_seed(0)
 
@@ -852,7 +855,8 @@ def test_a_set_that_ignores_seeding_is_named(tmp_path: Path, capsys: pytest.Capt
     recipe.make(tmp_path, StopAt(4)).fit()
     second = recipe.make(tmp_path)
     second.fit()
-    assert len(second.inexact) == 1 and "roost does not seed" in second.inexact[0]
+    (why,) = second.inexact
+    messages.check(why)
     assert checkpoint.infos(tmp_path / "Checkpoints")[-1].inexact == second.inexact
     assert capsys.readouterr().out.count("inexact: ") == 2, "once a session"
 
@@ -862,7 +866,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
         def loss(self, batch: Any) -> Mapping[str, Tensor]:
             return self.evaluate(batch)
 
-    with pytest.raises(ContractError, match=r"no single number; received 'a tensor of shape \(4,\)'"):
+    with pytest.raises(ContractError, match=r"loss\(\).*\(4,\)"):
         Recipe(runner=PerSample).make(tmp_path).fit()
     assert checkpoint.ids(tmp_path / "Checkpoints") == []
 

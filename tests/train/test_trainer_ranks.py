@@ -312,7 +312,7 @@ def test_a_stop_that_one_rank_was_asked_for_stops_all_at_one_step(tmp_path: Path
             return trainer.fit(), trainer.progress.step
 
     first, second, third = team(3, work)
-    assert first == third == ("rank 1 was asked to stop", second[1])
+    assert first == third and "rank 1" in first[0] and first[1] == second[1]
     assert second[0] == "SIGTERM" and 3 <= second[1] <= 5
     [info] = checkpoint.infos(tmp_path / "Checkpoints")
     assert (info.step, info.reason, info.ranks) == (second[1], "signal", 3)

@@ -6,6 +6,7 @@ from roost.base.errors import ConfigError
 from roost.base.interval import NEVER
 from roost.train.progress import Progress
 from roost.train.until import Until
+from tests.messages import Messages
 
 
 @pytest.mark.parametrize(
@@ -23,9 +24,10 @@ def test_parse(text: str | int, until: Until) -> None:
 
 
 @pytest.mark.parametrize("text", ["10/ep", "ten", "0", 0, "-1"])
-def test_what_is_no_end(text: str | int) -> None:
-    with pytest.raises(ConfigError, match="until"):
+def test_what_is_no_end(text: str | int, messages: Messages) -> None:
+    with pytest.raises(ConfigError, match="until") as refused:
         Until.parse(text)
+    messages.check(refused.value)
 
 
 def test_the_first_limit_counts() -> None:
