@@ -32,6 +32,7 @@ class Messages:
         self._test, self._update = test, update
         self._folders = {
             str(tmp_path): "<tmp>",
+            str(tmp_path.parent): "<tmp-parent>",
             str(REPOSITORY): "<repository>",
             sys.prefix: "<python>",
             tempfile.gettempdir(): "<temporary>",
@@ -47,7 +48,7 @@ class Messages:
         """
         text = str(message)
         for folder, name in self._folders.items():
-            text = text.replace(folder, name)
+            text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?![\w.-])", name, text)
         for pattern, mask in MASKS:
             text = pattern.sub(mask, text)
         number = len(self._checked)
@@ -91,4 +92,4 @@ def _exists(test: str, sources: dict[str, str]) -> bool:
     if name not in sources:
         path = REPOSITORY / name
         sources[name] = path.read_text() if path.is_file() else ""
-    return f"def {function.rpartition('::')[2].partition('[')[0]}(" in sources[name]
+    return f"def {function.partition('[')[0].rpartition('::')[2]}(" in sources[name]

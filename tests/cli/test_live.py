@@ -21,6 +21,7 @@ from roost.package import progress, sessions, skipped
 from roost.package.package import Package
 from roost.package.skipped import Skipped
 from tests.cli.programs import ROOST, Terminal, roost
+from tests.messages import Messages
 from tests.operations.packages import package, project, session
 from tests.waiting import wait_for
 
@@ -54,7 +55,7 @@ def test_through_pipes(tmp_path: Path) -> None:
     first, *_, ended, path = said.stderr.splitlines()
     name = made.path.relative_to(tmp_path)
     assert first.startswith(f"{name}: session 1") and "Ctrl-C" in first
-    assert re.match(r"succeeded in [\d.]+s  valid/loss", ended) and path == f"package: {name}"
+    assert re.match(r"succeeded\b.* [\d.]+s  valid/loss", ended) and path.endswith(f" {name}")
 
 
 def test_a_failed_run(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_a_failed_run(tmp_path: Path) -> None:
     runner.write_text(runner.read_text().replace("x, y = batch", "raise ValueError('no good')"))
     said = roost("run", config)
     assert said.returncode == 1
-    assert re.search(r"^failed at step 0 after [\d.]+s$", said.stderr, re.MULTILINE)
+    assert re.search(r"^failed\b.* 0\b.* [\d.]+s$", said.stderr, re.MULTILINE)
     assert "no good" not in said.stderr, "it is told once, by the run itself"
     assert said.stdout.splitlines()[-2] == "ValueError: no good"
     assert "sessions/1.traceback.txt" in said.stdout.splitlines()[-1]
@@ -82,17 +83,16 @@ def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path)
     said = roost("run", config, "checkpoint.every=4", cwd=tmp_path)
     (made,) = (tmp_path / "p" / "runs").iterdir()
     last, shown = said.stderr.splitlines()[-1], made.relative_to(tmp_path)
-    assert f"own copy, {shown}/Model/Runner.py, then roost continue {shown} --force" in last
-    assert "in step 8 (epoch 1, batch 8, samples " in said.stdout and "failed at step 7" in said.stderr
+    assert f"{shown}/Model/Runner.py" in last and f"roost continue {shown} --force" in last
+    assert re.search(r"step 8\b.*epoch 1\b.*batch 8\b", said.stdout)
+    assert re.search(r"^failed\b.* 7\b", said.stderr, re.MULTILINE)
     runner.write_text(whole)
     again = roost("continue", made)
-    assert (
-        again.returncode == 1 and "the project's Model/Runner.py differs; the package's own" in again.stderr
-    )
+    assert again.returncode == 1 and "Model/Runner.py" in again.stderr
     (made / "Model" / "Runner.py").write_text(whole)
     assert roost("continue", made, "--force").returncode == 0
     told = roost("verify", made)
-    assert told.returncode == 0 and "was forced to go on so; recorded as inexact" in told.stdout
+    assert told.returncode == 0 and "inexact" in told.stdout
 
 
 def test_what_is_mended_is_what_the_failed_rank_names(
@@ -103,7 +103,7 @@ def test_what_is_mended_is_what_the_failed_rank_names(
     for rank, name in ((0, "Dataset/Dataset.py"), (2, "Model/Runner.py")):
         sessions.traceback_file(made.path, 1, rank).write_text(f'  File "{made.path / name}", line 3, in f\n')
     assert live.watch(session_of(made, 1), live.stop_or_end, "") == 1
-    assert "own copy, " in (said := capsys.readouterr().err)
+    assert "roost continue" in (said := capsys.readouterr().err)
     assert "Model/Runner.py" in said and "Dataset.py" not in said
 
 
@@ -133,17 +133,20 @@ def test_the_output_that_is_named_is_that_of_this_machine(
     output = made.path / "_output_node_1.txt"
     output.touch()
     assert live.watch(replace(session_of(made, 1), output=output), live.stop_or_end, "") == 1
-    assert f"output: {output}\n" in capsys.readouterr().err
+    assert f" {output}\n" in capsys.readouterr().err
 
 
 def test_the_end_of_a_run_with_many_metrics_is_one_short_line(tmp_path: Path) -> None:
     row = {"step": 1, "epoch": 0, "valid/loss": 1.0, **{f"test/m{n}": 1.0 for n in range(14)}}
     said = _metrics(package(tmp_path / "runs", rows=[row]))
-    assert said.startswith("test/m0 1  ") and said.endswith("test/m11 1  … 3 more")
+    assert said.startswith("test/m0 1  ") and said.rpartition("  ")[0].endswith("test/m11 1")
+    assert said.rpartition("  ")[2].startswith("… 3 ")
 
 
 @pytest.mark.parametrize("newest", [2.0, 0.0])
-def test_skipped_steps_are_counted_over_the_whole_run(newest: float, tmp_path: Path) -> None:
+def test_skipped_steps_are_counted_over_the_whole_run(
+    newest: float, tmp_path: Path, messages: Messages
+) -> None:
     rows = [{"step": 1, "epoch": 0, "valid/loss": 1.0, "train/skipped": newest}]
     made = package(tmp_path / "runs", rows=rows, checkpoints=False)
     assert _metrics(made) == "valid/loss 1" + ("  train/skipped 2" if newest else "")
@@ -152,7 +155,9 @@ def test_skipped_steps_are_counted_over_the_whole_run(newest: float, tmp_path: P
             made.path / skipped.NAME,
             Skipped(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
         )
-    assert _metrics(made) == "valid/loss 1  3 steps skipped"
+    told = _metrics(made)
+    assert told.startswith("valid/loss 1  3 ")
+    messages.check(told)
 
 
 def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
@@ -162,7 +167,7 @@ def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
     terminal.wait_for("samples/s")
     terminal.wait_for("valid/loss")
     terminal.press_ctrl_c()
-    terminal.wait_for("saving at the next step edge")
+    terminal.wait_for("saving")
     code, shown = terminal.end()
     made = the_package(config)
     assert code == 75, shown
@@ -216,9 +221,9 @@ def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
     made = the_package(config)
     wait_for(lambda: trains(made), 60)
     again = roost("run", config, "--name", made.path.name)
-    assert again.returncode == 5 and "in use by session 1" in again.stderr
+    assert again.returncode == 5 and "session 1" in again.stderr
     second = roost("continue", made.path)
-    assert second.returncode == 5 and "in use by session 1" in second.stderr
+    assert second.returncode == 5 and "session 1" in second.stderr
     child.terminate()
     _, said = child.communicate(timeout=30)
     assert child.returncode == 75 and b"roost continue" in said

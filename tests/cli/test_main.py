@@ -14,6 +14,7 @@ from roost.operations import show
 from tests.cli.programs import ROOST, roost
 from tests.lab.notices.lost import GONE, leave
 from tests.lab.notices.receivers import Web
+from tests.messages import Messages
 from tests.operations.packages import package, project
 from tests.waiting import wait_for
 
@@ -69,9 +70,9 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["rnu"], 2, "did you mean 'run'"),
-        (["cancel", "01m7"], 2, "did you mean 'stop'"),
-        (["queue"], 2, "did you mean 'tasks'"),
+        (["rnu"], 2, "'run'"),
+        (["cancel", "01m7"], 2, "'stop'"),
+        (["queue"], 2, "'tasks'"),
         (["run"], 2, "config"),
         (["run", "--nonsense"], 2, "--nonsense"),
         (["continue"], 2, "package"),
@@ -79,25 +80,27 @@ def test_version() -> None:
         (["plot", "x"], 2, "-o"),
         (["run", "nowhere.yaml"], 3, "nowhere.yaml"),
         (["run", "-c", "nowhere.yaml"], 3, "nowhere.yaml"),
-        (["continue", "nowhere"], 3, "no such task or package"),
-        (["continue", "."], 3, "no package"),
-        (["stop", "."], 3, "no package"),
-        (["show", "."], 3, "no package"),
-        (["logs", "."], 3, "no package"),
-        (["verify", "."], 3, "no package"),
-        (["plot", ".", "-o", "a.png"], 3, "no package"),
-        (["ls", "nowhere"], 3, "no such folder"),
+        (["continue", "nowhere"], 3, "nowhere"),
+        (["continue", "."], 3, "package"),
+        (["stop", "."], 3, "package"),
+        (["show", "."], 3, "package"),
+        (["logs", "."], 3, "package"),
+        (["verify", "."], 3, "package"),
+        (["plot", ".", "-o", "a.png"], 3, "package"),
+        (["ls", "nowhere"], 3, "nowhere"),
         (["new", "x", "--template", "nothing"], 3, "clean, digits"),
-        (["run", "p/config.yaml", "max_epoch=3"], 4, "did you mean 'max_epochs'"),
+        (["run", "p/config.yaml", "max_epoch=3"], 4, "'max_epochs'"),
         (["run", "p/config.yaml", "max_epochs=many"], 4, "max_epochs"),
         (["run", "p/config.yaml", "runner=Model/No.py:Runner"], 4, "Model/No.py"),
-        (["run", "p/config.yaml", "--explain", "max_epoch"], 4, "did you mean"),
+        (["run", "p/config.yaml", "--explain", "max_epoch"], 4, "max_epochs"),
         (["run", "bad.yaml"], 4, "bad.yaml:2"),
-        (["run", "cycle.yaml"], 4, "include each other"),
-        (["new", "p"], 5, "not empty"),
+        (["run", "cycle.yaml"], 4, "cycle.yaml"),
+        (["new", "p"], 5, " p"),
     ],
 )
-def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
+def test_a_mistake_is_one_clear_line(
+    tmp_path: Path, arguments: list[str], code: int, says: str, messages: Messages
+) -> None:
     project(tmp_path / "p")
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     (tmp_path / "cycle.yaml").write_text("include: cycle.yaml\n")
@@ -105,6 +108,7 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: list[str], code:
     assert said.returncode == code, said.stderr
     assert says in said.stderr and said.stdout == "" and "Traceback" not in said.stderr
     assert [line for line in said.stderr.splitlines() if line.lower().startswith("error: ")]
+    messages.check(said.stderr)
     assert not list(tmp_path.glob("**/request.json"))
 
 

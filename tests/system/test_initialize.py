@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def test_initialized_then_trained_is_a_run_in_one(tmp_path: Path) -> None:
     runs = made.parent / "runs"
     said = roost("run", made, "--name", "cut", "--initialize", "-CPU")
     assert said.returncode == 0, said.stderr
-    assert "net.1   BatchNorm1d  16x6" in said.stdout and "memory of a step: at least" in said.stdout
-    assert "initialized in" in said.stderr and "to train: roost continue" in said.stderr
+    assert "net.1   BatchNorm1d  16x6" in said.stdout and "memory" in said.stdout
+    assert "roost continue" in said.stderr
     (row,) = json.loads(roost("ls", runs, "--json").stdout)
     assert (row["state"], row["step"], row["error"]) == ("stopped", 0, None)
     shown = json.loads(roost("show", runs / "cut", "--json").stdout)
@@ -80,7 +81,7 @@ def test_initialized_then_trained_is_a_run_in_one(tmp_path: Path) -> None:
     assert roost("verify", runs / "cut").returncode == 0
 
     again = roost("run", made, "--name", "cut", "--initialize", "-CPU")
-    assert again.returncode == 0 and "it has begun already; to train: roost continue" in again.stderr
+    assert again.returncode == 0 and "roost continue" in again.stderr
     assert roost("run", made, "--name", "whole", "-CPU").returncode == 0
     said = roost("continue", runs / "cut")
     assert said.returncode == 0, said.stderr
@@ -94,8 +95,8 @@ def test_runs_from_the_same_weights(tmp_path: Path) -> None:
     assert roost("run", made, "--name", "first", "--initialize", "seed=5", "-CPU").returncode == 0
     said = roost("run", made, "--name", "a", "+init_from=runs/first", "+freeze=net.0.*", "-CPU")
     assert said.returncode == 0, said.stderr
-    assert "init_from: runs/first (checkpoint 0 of step 0): 9 of 9 tensors loaded" in said.stdout
-    assert "frozen: 2 of 6 parameter tensors (54 of 73 values): net.0.*" in said.stdout
+    assert re.search(r"init_from: runs/first \(checkpoint 0 .*step 0\): 9 .*\b9 ", said.stdout)
+    assert re.search(r"frozen: 2 .*\b6 .*\b54 .*\b73 .*: net\.0\.\*", said.stdout)
     first, trained = (
         checkpoint.read(Package.open(runs / name).store().path(id))[1]["model"]["state"]
         for name, id in (("first", 0), ("a", Package.open(runs / "a").store().line()[-1].id))
@@ -103,7 +104,7 @@ def test_runs_from_the_same_weights(tmp_path: Path) -> None:
     assert torch.equal(first["net.0.weight"], trained["net.0.weight"])
     assert not torch.equal(first["net.3.weight"], trained["net.3.weight"])
     shown = roost("show", runs / "a").stdout
-    assert "weights it began with" in shown and "runs/first: checkpoint 0 of step 0" in shown
+    assert re.search(r"runs/first: checkpoint 0 .*step 0", shown)
 
 
 @pytest.mark.soak
@@ -111,9 +112,9 @@ def test_check_goes_through_the_weights(tmp_path: Path) -> None:
     made = config(tmp_path / "p")
     torch.save({"net.0.weight": torch.zeros(6, 8), "other": torch.zeros(1)}, made.parent / "w.pt")
     said = roost("check", made, "+init_from=w.pt", "-CPU")
-    assert said.returncode == 4 and "7 missing (not there)" in said.stderr + said.stdout
+    assert said.returncode == 4 and "7 missing" in said.stderr + said.stdout
     said = roost("check", made, "+init_from={path: w.pt, strict: false}", "+freeze=net.0.*", "-CPU")
-    assert said.returncode == 0 and "1 of 9 tensors loaded" in said.stderr + said.stdout
+    assert said.returncode == 0 and re.search(r"\b1 of 9 ", said.stderr + said.stdout)
 
 
 @pytest.mark.parametrize(

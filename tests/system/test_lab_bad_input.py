@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from roost.lab.task import FAILED, PENDING, STOPPED, SUCCEEDED
 from roost.operations import cards, lab
 from tests.lab.labs import Lab
 from tests.lab.queued import task
+from tests.messages import Messages
 from tests.operations.packages import project
 
 COMMAND = ("--", "true")
@@ -22,46 +24,41 @@ WRONG = {
         "submit --gpus 3",
         COMMAND,
         5,
-        "it needs 3 cards, and tasks may have 2 here",
+        "3 cards.* 2 ",
     ),
     "more memory than a card has": (
         "submit --gpus 1 -m 30GB",
         COMMAND,
         5,
-        "it needs 30.0 GB on one card; the largest, GPU 0, gives 23.5 GB of its 24.0 GB",
+        r"30\.0 GB.*GPU 0.*23\.5 GB.*24\.0 GB",
     ),
-    "no memory": ("submit --gpus 1 -m 0", COMMAND, 2, "-m: is no memory; received '0'. To mend it: write"),
-    "memory of no card": ("submit -CPU -m 1GB", COMMAND, 2, "is about cards, and this task has none"),
-    "an unknown task": ("why nothing", (), 3, "there is no such task or package; received 'nothing'"),
-    "an unknown task to stop": ("stop waits nothing", (), 3, "no such task or package; received 'nothing'"),
-    "a name that is nearly one": ("kill wait", (), 3, "did you mean 'waits'"),
-    "an ambiguous beginning": ("stop 0a", (), 2, "2 tasks are meant by it: 0a2 (also, pending), 0a1 (waits,"),
-    "one that has ended": ("stop over", (), 5, "the task has succeeded"),
-    "the priority of one that has ended": ("priority stopped 1", (), 5, "the task has stopped"),
-    "a priority beyond reason": ("submit --priority 10000000", COMMAND, 2, "--priority: is no priority"),
-    "after one that failed": ("submit --after failed", COMMAND, 5, "did not succeed (failed), so what waits"),
-    "after one that was stopped": ("submit --after stopped", COMMAND, 5, "did not succeed (stopped)"),
-    "after nobody": ("submit --after nothing", COMMAND, 3, "no such task or package; received 'nothing'"),
+    "no memory": ("submit --gpus 1 -m 0", COMMAND, 2, "-m: .*'0'"),
+    "memory of no card": ("submit -CPU -m 1GB", COMMAND, 2, "-m"),
+    "an unknown task": ("why nothing", (), 3, "'nothing'"),
+    "an unknown task to stop": ("stop waits nothing", (), 3, "'nothing'"),
+    "a name that is nearly one": ("kill wait", (), 3, "'waits'"),
+    "an ambiguous beginning": ("stop 0a", (), 2, r"0a2 \(also, pending\), 0a1 \(waits,"),
+    "one that has ended": ("stop over", (), 5, "succeeded"),
+    "the priority of one that has ended": ("priority stopped 1", (), 5, "stopped"),
+    "a priority beyond reason": ("submit --priority 10000000", COMMAND, 2, "--priority: .*10000000"),
+    "after one that failed": ("submit --after failed", COMMAND, 5, r"\(failed\)"),
+    "after one that was stopped": ("submit --after stopped", COMMAND, 5, r"\(stopped\)"),
+    "after nobody": ("submit --after nothing", COMMAND, 3, "'nothing'"),
     "after several at once": ("submit --after over,waits", COMMAND, 3, "--after over --after waits"),
-    "no moment": ("submit --begin whenever", COMMAND, 2, "--begin: is no moment"),
-    "no duration": ("submit --time-limit soon", COMMAND, 2, "--time-limit: is no duration"),
-    "no command": ("submit --gpus 1 --", (), 2, "no command is named after --"),
-    "an empty range": ("submit p/config.yaml seed=5..1", (), 2, "seed: the range is empty; received '5..1'"),
-    "an empty value": ("submit p/config.yaml seed=1,,2", (), 2, "seed: a value is empty"),
-    "a value twice": ("submit p/config.yaml seed=1,1", (), 2, "seed: a value comes twice"),
-    "a sweep without end": ("submit p/config.yaml seed=0..99999", (), 2, "at most 10,000 tasks"),
-    "a sweep of what is no number": ("submit p/config.yaml seed=1,x", (), 4, "seed: expected a whole number"),
-    "a sweep of no setting": ("submit p/config.yaml sed=1,2", (), 4, "there is no setting 'sed'"),
-    "a card that is not there": ("devices -d 0,7", (), 2, "there is no GPU 7, and nothing was changed"),
-    "an empty list of cards": (
-        "devices -d ,",
-        (),
-        2,
-        "an entry of the list is empty, and nothing was changed",
-    ),
-    "more free than there is": ("devices --keep-free 24GB", (), 2, "the largest card has 24.0 GB"),
-    "a card to drain that is not there": ("drain 9", (), 2, "there is no GPU 9, and nothing was changed"),
-    "a time without an end": ("drain 0 --from 22:00", (), 2, "--from needs an end"),
+    "no moment": ("submit --begin whenever", COMMAND, 2, "--begin: .*'whenever'"),
+    "no duration": ("submit --time-limit soon", COMMAND, 2, "--time-limit: .*'soon'"),
+    "no command": ("submit --gpus 1 --", (), 2, "--"),
+    "an empty range": ("submit p/config.yaml seed=5..1", (), 2, r"seed: .*'5\.\.1'"),
+    "an empty value": ("submit p/config.yaml seed=1,,2", (), 2, "seed: "),
+    "a value twice": ("submit p/config.yaml seed=1,1", (), 2, "seed: "),
+    "a sweep without end": ("submit p/config.yaml seed=0..99999", (), 2, "10,000"),
+    "a sweep of what is no number": ("submit p/config.yaml seed=1,x", (), 4, "seed: .*'x'"),
+    "a sweep of no setting": ("submit p/config.yaml sed=1,2", (), 4, "'sed'"),
+    "a card that is not there": ("devices -d 0,7", (), 2, "GPU 7"),
+    "an empty list of cards": ("devices -d ,", (), 2, "-d: "),
+    "more free than there is": ("devices --keep-free 24GB", (), 2, r"24\.0 GB"),
+    "a card to drain that is not there": ("drain 9", (), 2, "GPU 9"),
+    "a time without an end": ("drain 0 --from 22:00", (), 2, "--from"),
 }
 
 
@@ -105,13 +102,14 @@ def typed(text: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_one_clear_line_and_nothing_is_changed(
-    here: Lab, name: str, capsys: pytest.CaptureFixture[str]
+    here: Lab, name: str, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     text, more, code, says = WRONG[name]
     before = stands(here)
     ended, said = typed(text, more, capsys)
     assert (ended, len(said.splitlines())) == (code, 1), said
-    assert said.startswith("error: ") and says in said
+    assert said.startswith("error: ") and re.search(says, said), said
+    messages.check(said.replace(str(here.folder), "<folder>"))
     assert stands(here) == before
 
 
@@ -119,7 +117,7 @@ def test_tasks_that_would_wait_for_each_other(here: Lab) -> None:
     """No command can ask for it: what is waited for stands in the queue already."""
     circle = [task(id="0e1", after=("0e2",)), task(id="0e2", after=("0e1",))]
     before = stands(here)
-    with lab.opened() as store, pytest.raises(Exception, match=r"wait for each other for ever: 0e\d → 0e\d"):
+    with lab.opened() as store, pytest.raises(Exception, match=r"0e\d → 0e\d"):
         store.submit(circle)
     assert stands(here) == before
 
@@ -134,8 +132,8 @@ def test_a_daemon_of_another_version(
     try:
         ended, said = typed(text, COMMAND if text.startswith("submit") else (), capsys)
         assert (ended, len(said.splitlines())) == (5, 1)
-        assert f"(pid {started.pid}) is of roost {__version__}, and this is 9.9.9" in said
-        assert "`roost lab restart`: what runs goes on" in said
+        assert f"pid {started.pid}" in said and f"roost {__version__}" in said and "9.9.9" in said
+        assert "`roost lab restart`" in said
         assert [one.state for one in here.tasks()[:2]] == [PENDING, PENDING] and stands(here)[3] == before[3]
     finally:
         lab.stop()

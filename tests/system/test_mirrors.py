@@ -62,5 +62,5 @@ def test_a_mirror_on_a_full_disk_is_said_once_and_training_goes_on(tmp_path: Pat
     said = result.stdout + result.stderr
     assert "full: 0\n" in said and "space: 0\n" in said, said
     assert said.count("mirror csv: OSError: [Errno 28] No space left on device") == 1, said
-    assert "what is missing is brought by the next session" in said and "Traceback" not in said
+    assert "Traceback" not in said
     assert table(tmp_path / "m.csv") == folded(tmp_path / "runs" / "full")

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import io
 import os
+import re
 import runpy
 import signal
 import struct
@@ -29,6 +30,7 @@ from roost.package import snapshot
 from roost.package.package import Package
 from tests.cli.programs import ROOST
 from tests.cli.programs import roost as run_roost
+from tests.messages import Messages
 from tests.mirror import Mirror
 from tests.waiting import wait_for
 
@@ -108,7 +110,7 @@ def test_it_learns(walk: Walk) -> None:
 def test_each_file_is_downloaded_once_from_the_first_mirror_that_has_it(walk: Walk) -> None:
     assert walk.asked == [f"/{how}/{name}" for name in NAMES.values() for how in ("other", "good")]
     output = walk.packages[0].output.read_text()
-    assert output.count("gives another file") == 4 and "100%" in output
+    assert len(re.findall(r" \d+ bytes .*[0-9a-f]{64}", output)) == 4 and "100%" in output
     assert walk.second.returncode == 0 and walk.asked_later == []
     assert "MB/s" not in walk.packages[1].output.read_text()
 
@@ -131,10 +133,9 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
     output = packages(folder)[0].output.read_text().splitlines()
     error, fix = output[-2:]
     refused = "; ".join(f"127.0.0.1:9: {os.strerror(errno.ECONNREFUSED)}" for _ in nobody)
-    assert error == f"error: {NAMES['train_images']} could not be downloaded: {refused}"
-    assert fix.startswith("to mend it: ")
-    for words in ("mnist.mirrors", "file:///", "four files", "mnist.sha256", "`roost new digits -t digits`"):
-        assert words in fix
+    assert error.startswith(f"error: {NAMES['train_images']} ") and error.endswith(f": {refused}")
+    for name in ("mnist.mirrors", "file:///", "mnist.sha256", "`roost new digits -t digits`"):
+        assert name in fix
     assert not [line for line in output if "Dataset.py" in line or "Traceback" in line], "no code is at fault"
     assert list((folder / "data").iterdir()) == []
 
@@ -149,10 +150,7 @@ def test_a_split_that_leaves_nothing(tmp_path: Path, valid: int) -> None:
     said = started(folder, f"mnist.valid={valid}")
     assert said.returncode == 1
     last = packages(folder)[0].output.read_text().splitlines()[-1]
-    assert last.startswith(
-        f"error: mnist.valid: no such split; received {valid}. To mend it: give a number between 0"
-    )
-    assert "100" in last
+    assert re.match(rf"error: mnist\.valid: .* {valid}\b", last) and "100" in last
 
 
 @pytest.mark.soak
@@ -187,11 +185,8 @@ def test_a_file_with_the_right_checksum_and_the_wrong_content(tmp_path: Path) ->
         (tmp_path / "mirror" / name).write_bytes(data)
     said = started(folder)
     assert said.returncode == 1 and "Traceback" not in said.stdout + said.stderr
-    assert f"{NAMES['test_labels']} begins with 00 00 08 03 instead of 00 00 08 01" in said.stdout
-    assert (
-        str(folder / "data" / NAMES["test_labels"]) in said.stdout
-        and "delete it and run again" in said.stdout
-    )
+    assert re.search(rf"{NAMES['test_labels']} .*00 00 08 03 .*00 00 08 01", said.stdout)
+    assert str(folder / "data" / NAMES["test_labels"]) in said.stdout
 
 
 # --- the format --------------------------------------------------------------------------------------------
@@ -219,28 +214,31 @@ PLAIN = gzip.decompress(WHOLE)
 
 
 DAMAGED = {
-    "cut": (WHOLE[:-20], "cannot be unpacked"),
-    "bits flipped": (WHOLE[:30] + b"\xff\xff" + WHOLE[32:], "cannot be unpacked"),
-    "a web page": (b"<html>Not Found</html>", "cannot be unpacked"),
-    "empty": (b"", "begins with nothing"),
-    "floats": (gzip.compress(b"\0\0\x0d\3" + PLAIN[4:]), "begins with 00 00 0d 03 instead of 00 00 08 03"),
-    "labels": (idx(np.zeros(5)), "begins with 00 00 08 01"),
-    "no shape": (gzip.compress(PLAIN[:10]), "ends before its dimensions do"),
-    "too short": (gzip.compress(PLAIN[:-1]), "holds 1567 bytes of data instead of 1568"),
-    "too long": (gzip.compress(PLAIN + b"\0"), "holds 1569 bytes"),
-    "too large": (idx(np.zeros((2, 32, 32))), "has samples of (32, 32) instead of (28, 28)"),
+    "cut": (WHOLE[:-20], []),
+    "bits flipped": (WHOLE[:30] + b"\xff\xff" + WHOLE[32:], []),
+    "a web page": (b"<html>Not Found</html>", []),
+    "empty": (b"", []),
+    "floats": (gzip.compress(b"\0\0\x0d\3" + PLAIN[4:]), ["00 00 0d 03", "00 00 08 03"]),
+    "labels": (idx(np.zeros(5)), ["00 00 08 01"]),
+    "no shape": (gzip.compress(PLAIN[:10]), []),
+    "too short": (gzip.compress(PLAIN[:-1]), ["1567 bytes", "1568"]),
+    "too long": (gzip.compress(PLAIN + b"\0"), ["1569 bytes"]),
+    "too large": (idx(np.zeros((2, 32, 32))), ["(32, 32)", "(28, 28)"]),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_files_are_told(tmp_path: Path, read_idx: Callable[..., torch.Tensor], name: str) -> None:
+def test_damaged_files_are_told(
+    tmp_path: Path, read_idx: Callable[..., torch.Tensor], name: str, messages: Messages
+) -> None:
     data, says = DAMAGED[name]
     (tmp_path / "a.gz").write_bytes(data)
     with pytest.raises(roost.RoostError) as error:
         read_idx(tmp_path / "a.gz", sample=(28, 28))
     text = str(error.value)
-    assert text.startswith(f"a.gz {says}") and f"(at {tmp_path / 'a.gz'})" in text
-    assert "delete it and run again" in text
+    assert text.startswith("a.gz ") and all(one in text for one in says)
+    assert error.value.where == tmp_path / "a.gz" and error.value.fix
+    messages.check(error.value)
 
 
 # --- analysis ----------------------------------------------------------------------------------------------
@@ -312,4 +310,4 @@ def test_without_matplotlib_a_line_says_how_to_get_the_picture(
     function = experience("mnist", script)
     monkeypatch.setitem(inspect.unwrap(function).__globals__, "find_spec", lambda name: None)
     assert len(roost.analyze(walk.packages[0].path, function, device="cpu")) > 0
-    assert "no picture without matplotlib: pip install 'roost[demo]'" in capfd.readouterr().out
+    assert "pip install 'roost[demo]'" in capfd.readouterr().out

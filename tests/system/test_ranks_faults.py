@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -113,8 +114,9 @@ def assert_told_once(ended: Ended, words: str) -> None:
 def test_a_rank_raises(tmp_path: Path) -> None:
     ended = start(tmp_path, 3, "backward", "raises").end()
     assert (ended.code, ended.record["state"]) == (1, "failed") and ended.seconds < BOUND_SECONDS
-    words = "rank 1 failed: ValueError: the fault of rank 1; its traceback is in _output_1.txt"
-    assert_told_once(ended, words)
+    assert_told_once(ended, "rank 1 ")
+    error = ended.record["error"]
+    assert "ValueError: the fault of rank 1" in error and "_output_1.txt" in error
     assert "raise ValueError(f" in ended.output(1) and "Traceback" not in ended.output() + ended.output(2)
     assert [rank["reason"] for rank in ended.record["ranks"]] == ["peer", "exception", "peer"]
     kept = [path.name for path in ended.package.glob("sessions/*traceback*")]
@@ -125,7 +127,8 @@ def test_a_rank_raises(tmp_path: Path) -> None:
 def test_a_rank_is_killed_while_it_writes_its_part_of_a_checkpoint(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "written", "is killed").end()
     assert (ended.code, ended.record["state"]) == (1, "crashed") and ended.seconds < BOUND_SECONDS
-    assert_told_once(ended, "rank 1 was killed by SIGKILL")
+    assert_told_once(ended, "rank 1 ")
+    assert "SIGKILL" in ended.record["error"]
     assert not list(ended.package.glob("Checkpoints/state_*")), "it was the first one"
     assert_nothing_left(ended.package)
 
@@ -143,8 +146,8 @@ def test_all_stop_at_one_step_when_one_is_asked_to(tmp_path: Path) -> None:
 def test_a_rank_that_is_silent_is_named(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "loss", "is paused", rank_timeout="3s").end()
     assert (ended.code, ended.record["reason"]) == (1, "peer") and ended.seconds < BOUND_SECONDS + 3
-    words = "rank 1 does not answer: gone, or not heard of for 3s (rank_timeout)"
-    assert_told_once(ended, words)
+    assert_told_once(ended, "rank 1 ")
+    assert "3s (rank_timeout)" in ended.record["error"]
     assert_nothing_left(ended.package)
 
 
@@ -152,9 +155,8 @@ def test_a_rank_that_is_silent_is_named(tmp_path: Path) -> None:
 def test_a_rank_that_does_what_the_others_do_not_is_told(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "save alone", "raises").end()
     assert (ended.code, ended.record["state"], ended.record["reason"]) == (1, "failed", "error")
-    places = "rank 0 at step 8, rank 1 at the save of a checkpoint"
-    said = f"rank 1 failed: the ranks wait for each other at different places: {places}. To mend it: save, "
-    assert_told_once(ended, said)
+    assert_told_once(ended, "rank 1 ")
+    assert re.search(r"rank 0 .*step 8, rank 1 .*save", ended.record["error"])
     assert "project.py:" in ended.output(1) and 'trainer.save("requested")' in ended.output(1)
     assert_nothing_left(ended.package)
 
@@ -163,8 +165,7 @@ def test_a_rank_that_does_what_the_others_do_not_is_told(tmp_path: Path) -> None
 def test_ranks_that_wait_for_different_things_are_told_where(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "hook", "waits", rank_timeout="3s").end()
     assert (ended.code, ended.record["reason"]) == (1, "error") and ended.seconds < BOUND_SECONDS + 3
-    assert "after 3s (rank_timeout) the ranks are at different places: rank 0 at " in ended.record["error"]
-    assert ", rank 1 at faults.py:" in ended.record["error"]
+    assert re.search(r"3s \(rank_timeout\).*rank 0 .*, rank 1 .*faults\.py:", ended.record["error"])
     assert_nothing_left(ended.package)
 
 
@@ -174,7 +175,7 @@ def test_the_supervisor_is_killed(tmp_path: Path) -> None:
     wait_for((run.package / "fault").exists, 60)
     os.kill(json.loads((run.package / "sessions" / "1.json").read_bytes())["pid"], signal.SIGKILL)
     ended = run.end()
-    assert ended.code == 1 and "the supervisor was killed by SIGKILL" in ended.record["error"]
+    assert ended.code == 1 and re.search("supervisor .*SIGKILL", ended.record["error"])
     assert_nothing_left(ended.package)
 
 
@@ -199,7 +200,7 @@ def test_wherever_it_happens(tmp_path: Path, where: str, what: str, world: int) 
     failing = options.get("rank", 1)
     assert ended.record["state"] == ENDS[what] and ended.seconds < BOUND_SECONDS
     assert ended.code == (3 if what in ("exits", "leaves") and where != "written" else ended.code) != 0
-    assert "does not answer" not in ended.record["error"] and "another rank" not in ended.record["error"]
+    assert "rank_timeout" not in ended.record["error"] and ended.record["reason"] != "peer"
     if failing == 1 and where != "written":  # what a writer raises is told by all ranks
         assert_told_once(ended, "rank 1 ")
     assert_nothing_left(ended.package)
@@ -234,7 +235,7 @@ def test_silent_wherever_it_is(tmp_path: Path, where: str, rank: int) -> None:
     options: dict[str, Any] = {**PLACES[where], "rank": rank}
     ended = start(tmp_path, 3, where, "is paused", rank_timeout="3s", **options).end()
     assert ended.code == 1 and ended.seconds < BOUND_SECONDS + 3
-    assert f"rank {rank} does not answer" in ended.record["error"]
+    assert f"rank {rank} " in ended.record["error"] and "rank_timeout" in ended.record["error"]
     assert_nothing_left(ended.package)
     assert_goes_on(ended)
 
@@ -244,7 +245,7 @@ def test_silent_wherever_it_is(tmp_path: Path, where: str, rank: int) -> None:
 def test_a_rank_has_no_disk(tmp_path: Path, rank: int) -> None:
     """The others hear of each save that it cannot make; the last one fails the run."""
     ended = start(tmp_path, 2, "save", "has no disk", rank=rank, at=8).end()
-    assert ended.code == 1 and "the last checkpoint could not be written" in ended.record["error"]
+    assert ended.code == 1 and "checkpoint" in ended.record["error"]
     assert [info.step for info in Package.open(ended.package).store().line()] == [4]
     assert_nothing_left(ended.package)
     assert_goes_on(ended)

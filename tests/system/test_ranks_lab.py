@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -81,11 +82,11 @@ def test_a_killed_rank_ends_all_and_the_next_session_goes_on_exactly(tmp_path: P
     assert run.returncode == 0, shown
     assert exact.fingerprint(package) == whole
     first = record(package, "1")
-    assert first["error"].startswith("rank 1 was killed by SIGKILL")
+    assert first["error"].startswith("rank 1 ") and "SIGKILL" in first["error"]
     assert (first["ranks"][0]["reason"], first["restarted_as"]) == ("peer", 2)
-    assert shown.count("rank 1 was killed by SIGKILL") == 1
-    assert shown.count("session 1 crashed; session 2 begins in 1 s (restart 1 of 1)") == 1
-    assert "going on from step" in shown
+    assert shown.count(first["error"]) == 1
+    assert len(re.findall(r"session 1 crashed.*session 2 .*\b1 of 1\b", shown)) == 1
+    assert "from step" in shown
     assert living_in(tmp_path) == []
 
 
@@ -114,13 +115,14 @@ def test_a_rank_killed_on_another_machine_ends_both(endless: Path) -> None:
         shown, joined = (one.communicate(timeout=60)[0] for one in machines)
     assert [one.returncode for one in machines] == [1, 1], shown + joined
     assert shown.count(f"roost join {package}") == 1 and "roost join" not in joined
-    assert "its time limit is from ROOST_DEADLINE" in joined and "ends by" in joined, "of that machine alone"
-    assert "ends by" not in shown
+    ends = re.compile(r"^ends\b.*\(in ", re.MULTILINE)
+    assert "ROOST_DEADLINE" in joined and ends.search(joined), "of that machine alone"
+    assert not ends.search(shown)
     for name, told in (("1", shown), ("1.node-1", joined)):
         end = record(package, name)
         assert end["state"] == "crashed"
-        assert end["error"].startswith("rank 1 was killed by SIGKILL")
-        assert told.count("rank 1 was killed by SIGKILL") == 1
+        assert end["error"].startswith("rank 1 ") and "SIGKILL" in end["error"]
+        assert told.count(end["error"]) == 1
         assert "Traceback" not in told, "neither torchrun's"
     assert living_in(endless.parent) == []
 
@@ -133,6 +135,6 @@ def test_a_stop_is_saved_and_ends_both_machines(endless: Path) -> None:
     assert [one.returncode for one in machines] == [75, 75], told
     assert [record(package, name)["state"] for name in ("1", "1.node-1")] == ["stopped", "stopped"]
     newest = Package.open(package).store().line()[-1]
-    assert newest.reason == "signal" and f" at step {newest.step}\n" in told[0]
+    assert newest.reason == "signal" and re.search(rf" step {newest.step}$", told[0], re.MULTILINE)
     assert not any("Traceback" in text for text in told)
     assert living_in(endless.parent) == []

@@ -84,7 +84,7 @@ def test_the_lab_as_it_is_typed(tmp_path: Path) -> None:
         first, *sweep = lab.tasks()
         assert (first.name, first.state, len(sweep)) == ("first", "succeeded", 5), lab.log()
         assert {(task.state, task.after) for task in sweep} == {("pending", (first.id,))}
-        assert b"epoch 1/1" in done.stdout and b"a sweep of 5 tasks" in done.stdout
+        assert b"epoch 1/1" in done.stdout and b" 5 tasks" in done.stdout
     finally:
         lab.close()
 

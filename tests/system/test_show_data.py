@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.programs import Terminal, roost
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")
@@ -92,19 +94,20 @@ def test_each_set(config: Path) -> None:
     came = roost("show", "--data", config)
     assert came.returncode == 0, came.stdout + came.stderr
     train, clean, noisy, test = (part.splitlines() for part in came.stdout.split("\n\n"))
-    assert train[0] == "train  Images, map-style, 20 samples"
-    assert train[1] == "  plan     shuffled, 8 samples a batch, 3 batches an epoch"
-    assert train[2] == "  epoch    2 steps of 3 batches"
+    assert train[0].startswith("train  Images, ") and "20 samples" in train[0]
+    assert train[1].startswith("  plan     ") and "8 samples" in train[1] and "3 batches" in train[1]
+    assert train[2].startswith("  epoch    2 steps") and "3 batches" in train[2]
     assert train[3] == "  batch    8 samples, 6.21 kB"
     assert [line.split(maxsplit=1)[1] for line in train[4:6]] == ["float32 (8, 3, 8, 8)", "int64 (8)"]
-    assert train[6].startswith("  time     the first batch after ") and "batches drawn)" in train[6]
+    assert train[6].startswith("  time     ")
     assert train[7].startswith("  workers  ") and train[8].startswith("  seeds    followed: ")
-    assert train[9] == "  classes  2 of 10 to 10 samples: cat, dog"
-    assert clean[0] == "valid/clean  Speech, map-style, 5 samples" and "60 tokens with padding" in clean[1]
+    assert train[9].startswith("  classes  2 ") and train[9].endswith(": cat, dog")
+    assert clean[0].startswith("valid/clean  Speech, ") and "5 samples" in clean[0]
+    assert "60 tokens" in clean[1]
     at = clean.index("  lengths  min 10, median 20, mean 18, max 30")
     assert clean[at + 1].split() == ["10-12", "█" * 30, "2"] and len(clean) - at == 8
-    assert noisy[0].startswith("valid/noisy") and test[0].startswith("test  Endless, iterable, ")
-    assert "int64 (8)" in test[3] and "(2 batches drawn)" in test[4]
+    assert noisy[0].startswith("valid/noisy") and test[0].startswith("test  Endless, ")
+    assert "int64 (8)" in test[3] and "2 batches" in test[4]
     stages = [line.split()[0] for line in came.stderr.splitlines() if not line.startswith("num_workers")]
     assert stages == ["copy", "imports", "reading", "data", "train", "valid/clean", "valid/noisy", "test"]
     assert nothing_is_left(config)
@@ -114,9 +117,10 @@ def test_a_sample_that_raises_is_named_and_the_rest_is_json(config: Path) -> Non
     came = roost("show", "--data", config, "+mode=raises", "data.num_workers=1", "--json")
     assert came.returncode == 1
     assert "ValueError" in came.stderr and "no third picture" in came.stderr
-    assert "while reading sample 3 of the training set (Images)" in came.stderr
+    assert re.search(r"\bsample 3 .*\(Images\)", came.stderr)
     (line,) = (n for n, text in enumerate(DATASET.splitlines(), 1) if "raise ValueError" in text)
-    assert f"  Dataset.py:{line} in __getitem__" in came.stderr and "failed at train" in came.stderr
+    assert f"  Dataset.py:{line} in __getitem__" in came.stderr
+    assert re.search(r"^failed\b.* train\b", came.stderr, re.MULTILINE)
     found = json.loads(came.stdout)
     assert (found["state"], found["failed"], found["exit_code"]) == ("failed", "train", 1)
     (train,) = found["splits"]
@@ -124,11 +128,13 @@ def test_a_sample_that_raises_is_named_and_the_rest_is_json(config: Path) -> Non
     assert nothing_is_left(config)
 
 
-def test_an_empty_set(config: Path) -> None:
+def test_an_empty_set(config: Path, messages: Messages) -> None:
     came = roost("show", "--data", config, "+mode=empty")
     assert came.returncode == 1 and came.stdout == ""
-    assert "error: the train set is empty. To mend it: look at what Dataset.build() reads" in came.stderr
-    assert came.stderr.endswith("failed at data\n") and nothing_is_left(config)
+    (error,) = (one for one in came.stderr.splitlines() if one.startswith("error: "))
+    assert "train" in error and "Dataset.build()" in error
+    messages.check(error)
+    assert re.search(r"\nfailed\b.* data\n$", came.stderr) and nothing_is_left(config)
 
 
 def test_ctrl_c_ends_it(config: Path) -> None:
@@ -139,6 +145,6 @@ def test_ctrl_c_ends_it(config: Path) -> None:
         code, shown = terminal.end()
     finally:
         terminal.kill()
-    assert code == 130 and "at train: nothing of the look is left" in shown
-    assert "Images, map-style, 20 samples" in shown, "what was known already"
+    assert code == 130 and re.search(r"stopped\b.* train\b", shown)
+    assert "Images, " in shown and "20 samples" in shown, "what was known already"
     wait_for(lambda: nothing_is_left(config), 10)

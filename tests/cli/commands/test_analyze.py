@@ -12,6 +12,7 @@ from roost.cli.terminal import duration
 from roost.operations.show import show
 from roost.package.package import Package
 from tests.cli.programs import Terminal, roost
+from tests.messages import Messages
 from tests.project.trained import trained
 
 LOOK = """
@@ -51,12 +52,14 @@ def test_output_then_the_value_then_the_files(made: Package) -> None:
     lines = said.stdout.splitlines()
     assert sorted(lines[:2]) == ["a warning", "looking at 2"]
     assert lines[2].startswith("loss  0.") and lines[3:5] == ["bad   null", "weights"]
-    assert lines[-3:] == ["value.bad is nan", f"{place}/result.json", f"{place}/note.txt"]
+    assert lines[-2:] == [f"{place}/result.json", f"{place}/note.txt"]
+    assert "value.bad" in lines[-3] and "nan" in lines[-3]
     assert max(map(len, lines)) <= 120
     script, end = said.stderr.splitlines()
-    assert script == f"script: {made.path / 'AnalyzeScripts' / 'look.py'}"
+    assert script.endswith(f": {made.path / 'AnalyzeScripts' / 'look.py'}")
     seconds = show(made.path).analyses[-1].seconds
-    assert end == f"succeeded in {duration(seconds)}: checkpoint 2, step 6, cpu; {place}"
+    assert end.startswith("succeeded ") and end.endswith(f" checkpoint 2, step 6, cpu; {place}")
+    assert f" {duration(seconds)}" in end
 
 
 def test_an_error_is_told_once(made: Package) -> None:
@@ -64,19 +67,24 @@ def test_an_error_is_told_once(made: Package) -> None:
     assert said.returncode == 1 and (said.stdout + said.stderr).count("ValueError: no good") == 1
     found = show(made.path).analyses[-1]
     place = f"run/analysis/{found.number}"
-    assert said.stderr.splitlines()[-1] == f"failed after {duration(found.seconds)}; {place}"
+    last = said.stderr.splitlines()[-1]
+    assert last.startswith("failed ") and last.endswith(f" {duration(found.seconds)}; {place}")
 
 
 @pytest.mark.parametrize("out", ["run", "run/Checkpoints", "run/analysis/../records"])
 def test_not_among_the_packages_own_files(made: Package, out: str) -> None:
     said = roost("analyze", "run", "-s", "look", "-CPU", "-o", out, cwd=made.path.parent)
-    assert said.returncode == 5 and "among the package's own files" in said.stderr
+    assert said.returncode == 5 and "-o" in said.stderr
     assert not (made.path.parent / out / "1").exists()
 
 
-def test_help_of_the_device() -> None:
-    said = " ".join(roost("analyze", "--help").stdout.split())
-    assert "Where to look at it; auto: on the GPU" in said and "Where to train" not in said
+def test_help_of_the_device(messages: Messages) -> None:
+    looks, trains = (
+        " ".join(roost(name, "--help").stdout.partition("--device [")[2].partition("-CPU")[0].split())
+        for name in ("analyze", "run")
+    )
+    assert looks and trains and looks != trains
+    messages.check(looks)
 
 
 def test_json_alone_on_stdout(made: Package) -> None:
@@ -102,17 +110,18 @@ def test_ctrl_c_ends_it_at_once(made: Package) -> None:
     assert last.state == "stopped" and last.record is not None and last.record["exit_code"] == 130
 
 
-def test_what_is_wrong_with_the_command_line(made: Package) -> None:
+def test_what_is_wrong_with_the_command_line(made: Package, messages: Messages) -> None:
     for arguments, code, says in (
-        (["-s", "look"], 2, "name one package"),
-        (["a", "-r", "b", "-s", "look"], 2, "name one package"),
+        (["-s", "look"], 2, "roost analyze runs/NAME"),
+        (["a", "-r", "b", "-s", "look"], 2, "roost analyze runs/NAME"),
         ([made.path], 2, "--script"),
-        ([made.path, "-s", "look", "-c", "1", "--untrained"], 2, "untrained takes no checkpoint"),
-        ([made.path, "-s", "look", "-CPU", "--device", "cuda"], 2, "-CPU is short for"),
-        ([made.path, "-s", "loko"], 3, "did you mean 'look'"),
-        ([made.path, "-s", "look", "-c", "9"], 3, "there is no checkpoint 9; there are: 0, 1, 2"),
-        (["nowhere", "-s", "look"], 3, "there is no such task or package"),
+        ([made.path, "-s", "look", "-c", "1", "--untrained"], 2, "untrained"),
+        ([made.path, "-s", "look", "-CPU", "--device", "cuda"], 2, "-CPU"),
+        ([made.path, "-s", "loko"], 3, "'look'"),
+        ([made.path, "-s", "look", "-c", "9"], 3, " 0, 1, 2"),
+        (["nowhere", "-s", "look"], 3, "'nowhere'"),
     ):
         said = roost("analyze", *arguments)
         assert said.returncode == code and says in said.stderr, said.stderr
+        messages.check(said.stderr.replace(str(made.path.parent), "<folder>"))
         assert said.stdout == "" and "Traceback" not in said.stderr

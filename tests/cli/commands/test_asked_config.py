@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from roost.base.reading import read
 from roost.cli.commands.asked_config import dumped
 from tests.cli.programs import roost
+from tests.messages import Messages
 from tests.operations.packages import project
 
 TRICKY = [
@@ -63,12 +65,12 @@ def test_what_is_printed_is_a_config(tmp_path: Path) -> None:
     assert roost("run", tmp_path / "p" / "again.yaml", "--print-config").stdout == printed
 
 
-def test_explanations(tmp_path: Path) -> None:
+def test_explanations(tmp_path: Path, messages: Messages) -> None:
     config = project(tmp_path / "p")
-    assert "(not set)" in roost("run", config, "--explain", "max_steps").stdout
-    assert "(taken away)" in roost("run", config, "~model", "--explain", "model.features").stdout
+    messages.check(roost("run", config, "--explain", "max_steps").stdout)
+    messages.check(roost("run", config, "~model", "--explain", "model.features").stdout)
     told = roost("run", config, "--explain", "step_mode").stdout
-    assert "\n  values: 'eager' or 'compile' or 'dry' or 'no_optim'\n" in told
+    assert re.search("\n  .*'eager' .*'compile' .*'dry' .*'no_optim'\n", told)
     said = json.loads(roost("run", config, "seed=2", "--explain", "seed", "--json").stdout)
-    assert said["values"].startswith("a whole number >= 0")
+    assert " >= 0" in said["values"]
     assert said["key"] == "seed" and said["layers"][-1] == {"layer": "command line", "value": 2, "set": True}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.cli.programs import roost
+from tests.messages import Messages
 from tests.operations.packages import project
 
 OPTIONS = """{channels: {type: int, default: 32, min: 1, help: channels of the first convolution},
@@ -18,25 +20,30 @@ def config(folder: Path, options: str = OPTIONS) -> Path:
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
-def test_options_stand_beneath_the_help_of_the_command(command: str, tmp_path: Path) -> None:
+def test_options_stand_beneath_the_help_of_the_command(
+    command: str, tmp_path: Path, messages: Messages
+) -> None:
     path = config(tmp_path / "p")
     for arguments in ([path, "--help"], ["-h", path, "seed=3"], ["-CPU", "seed=3", "-c", path, "--help"]):
         said = roost(command, *arguments)
         assert said.returncode == 0 and said.stderr == ""
-        head, _, options = said.stdout.partition("Options of ")
-        assert head == roost(command, "--help").stdout + "\n"
-        words = " ".join(options.split())
-        assert words.startswith(f"{path}, as NAME=VALUE: channels channels of the first convolution")
-        assert "[a whole number >= 1; default 32]" in words and "act ['relu' or 'gelu'; needed]" in words
+        plain = roost(command, "--help").stdout + "\n"
+        assert said.stdout.startswith(plain)
+        words = " ".join(said.stdout.removeprefix(plain).split())
+        assert f"{path}, " in words and "NAME=VALUE: channels channels of the first convolution" in words
+        assert re.search(r"\[[^]]* >= 1; [^]]*\b32\]", words) and re.search(
+            r"act \['relu' \w+ 'gelu'; ", words
+        )
+        messages.check(words.partition(": ")[2])
 
 
 def test_a_tuning_file_and_overrides_count(tmp_path: Path) -> None:
     path = config(tmp_path / "p")
     (tmp_path / "tune.yaml").write_text("options: {channels: {default: 8}}\n")
     said = roost("run", path, "options.channels.min=2", "-f", tmp_path / "tune.yaml", "--help")
-    assert "[a whole number >= 2; default 8]" in " ".join(said.stdout.split())
+    assert re.search(r"\[[^]]* >= 2; [^]]* 8\]", " ".join(said.stdout.split()))
     said = roost("run", path, "channels=16", "--help")
-    assert "[a whole number >= 1; default 32; here 16]" in " ".join(said.stdout.split())
+    assert re.search(r"\[[^]]* >= 1; [^]]* 32; [^]]* 16\]", " ".join(said.stdout.split()))
 
 
 def test_a_config_without_options_adds_nothing(tmp_path: Path) -> None:
@@ -46,8 +53,8 @@ def test_a_config_without_options_adds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ("[", "cannot be shown: "),
-        ("{channels: {type: number}}", "options.channels.type: expected 'int' or 'float'"),
+        ("[", "config.yaml:"),
+        ("{channels: {type: number}}", "options.channels.type: "),
         ("3", "options"),
     ],
 )
@@ -56,15 +63,16 @@ def test_a_broken_config_gives_the_help_and_one_line(options: str, why: str, tmp
     plain = roost("run", "--help").stdout
     assert said.returncode == 0 and said.stdout.startswith(plain)
     _, line = said.stdout.removeprefix(plain).split("\n", 1)
-    assert line.count("\n") == 1 and "The options of " in line and why in line
+    assert line.count("\n") == 1 and str(tmp_path / "p") in line and why in line
 
 
-def test_one_that_is_missing(tmp_path: Path) -> None:
+def test_one_that_is_missing(tmp_path: Path, messages: Messages) -> None:
     said = roost("run", tmp_path / "nowhere.yaml", "--help")
-    assert said.returncode == 0 and "there is no file" in said.stdout.splitlines()[-1]
+    assert said.returncode == 0 and "nowhere.yaml" in said.stdout.splitlines()[-1]
+    messages.check(said.stdout.splitlines()[-1])
 
 
 def test_explain_tells_them(tmp_path: Path) -> None:
     head, values, *layers = roost("run", config(tmp_path / "p"), "--explain", "channels").stdout.splitlines()
-    assert head == "channels: channels of the first convolution" and values.endswith("a whole number >= 1")
+    assert head == "channels: channels of the first convolution" and values.endswith(" >= 1")
     assert [line.split() for line in layers] == [["option", "32"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.programs import roost
+from tests.messages import Messages
 from tests.operations.packages import package
 
 
@@ -16,7 +17,8 @@ def test_the_short_form_does_not_stick_for_ever(tmp_path: Path) -> None:
     assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto"]
 
 
-def test_a_package_must_be_named() -> None:
+def test_a_package_must_be_named(messages: Messages) -> None:
     for arguments in ([], ["max_epochs=3"], ["~model.features"]):
         said = roost("continue", *arguments)
-        assert said.returncode == 2 and "no package is named" in said.stderr
+        assert said.returncode == 2 and "roost continue runs/NAME" in said.stderr
+        messages.check(said.stderr)

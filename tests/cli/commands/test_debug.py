@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from roost.package.package import Package
 from tests.cli.commands.test_pdb import only, terminals, with_line
 from tests.cli.programs import Terminal, roost
+from tests.messages import Messages
 from tests.waiting import wait_for
 
 __all__ = ["terminals"]
@@ -22,7 +24,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
     """A run whose seventh step raised an error, in a place that it was moved to."""
     folder = tmp_path_factory.mktemp("failed")
     said = roost("run", with_line(folder / "p", ERROR), "checkpoint.every=4")
-    assert said.returncode == 1 and "step 7 is kept: roost debug" in said.stdout, said.stdout + said.stderr
+    assert said.returncode == 1 and re.search("step 7 .*roost debug", said.stdout), said.stdout + said.stderr
     moved = folder / "elsewhere"
     only(folder / "p").path.rename(moved)
     (folder / "p" / "runs").rmdir()
@@ -64,12 +66,10 @@ def test_it_stands_where_the_step_failed(untouchable: Package, terminals: list[T
     code, _ = terminal.end()
     assert code == 0
     lines = [line.strip() for line in shown.splitlines()]
-    assert lines[0] == "step 7 of session 1 failed: ZeroDivisionError: division by zero"
+    assert re.fullmatch(r"step 7 .*session 1 .*: ZeroDivisionError: division by zero", lines[0])
     assert lines[1].startswith("epoch 1, batch 7, samples ")
-    assert "its state and its batch: blackbox/state_0.ckpt" in lines
-    assert any(
-        line.startswith("pdb stands at Model/Runner.py:") and line.endswith("in loss") for line in lines
-    )
+    assert any(line.endswith(" blackbox/state_0.ckpt") for line in lines)
+    assert any(re.search(r" Model/Runner\.py:\d+ .*\bloss$", line) for line in lines)
     assert contents(failed.path) == before
 
 
@@ -79,8 +79,8 @@ def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[
     terminal.wait_for("(Pdb) ")
     terminal.seen = ""
     terminal.type("c")
-    assert "it fails: ZeroDivisionError" in terminal.wait_for("(Pdb) ")
-    assert "the step is over" in terminal.seen and "n, c and q leave" in terminal.seen
+    assert "ZeroDivisionError" in terminal.wait_for("(Pdb) ")
+    assert "n, c" in terminal.seen
     terminal.press_ctrl_c_until("--KeyboardInterrupt--")  # ends nothing at a prompt
     terminal.type("q")
     assert terminal.end()[0] == 0
@@ -110,7 +110,7 @@ def test_beside_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:
         scratch.mkdir()
         terminal = Terminal("debug", made.path, "6", "-CPU", TMPDIR=str(scratch))
         terminals.append(terminal)
-        assert "from checkpoint 0" in terminal.wait_for("(Pdb) ")
+        assert "checkpoint 0" in terminal.wait_for("(Pdb) ")
         terminal.type("p 'step', self.progress.step + 40")
         terminal.wait_for("('step', 45)")
         assert list(scratch.glob("roost-debug-*"))
@@ -127,24 +127,25 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, terminals: list[Terminal]) ->
     line = "batch = [batch[0], (batch[1] * 0 - 2).log()] if self.progress.step == 6 else batch"
     config = with_line(tmp_path / "p", line)
     said = roost("run", config, "checkpoint.every=4", "log_every=16")
-    assert said.returncode == 1 and "first in step 7" in said.stdout
+    assert said.returncode == 1 and "step 7" in said.stdout
     terminal = Terminal("debug", only(tmp_path / "p").path)
     terminals.append(terminal)
     shown = terminal.wait_for("(Pdb) ")
-    assert "step 7 of session 1 was not finite" in shown and "replaying 2 steps from checkpoint" in shown
-    assert "log makes nan of finite values" in shown and "in loss" in shown
+    assert re.search(r"step 7 .*session 1\b", shown) and re.search(r"\b2 steps .*checkpoint", shown)
+    assert re.search(r"\blog .*\bnan\b", shown) and re.search(r"\bin loss\b", shown)
     terminal.type("q")
     assert terminal.end()[0] == 0
 
 
-def test_it_needs_a_terminal(failed: Package) -> None:
+def test_it_needs_a_terminal(failed: Package, messages: Messages) -> None:
     said = roost("debug", failed.path)
-    assert said.returncode == 2 and "debug needs a terminal" in said.stderr
+    assert said.returncode == 2 and "debug" in said.stderr and said.stderr.count("\n") == 1
+    messages.check(said.stderr)
 
 
 def test_nothing_failed(tmp_path: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal("debug", tmp_path)
     terminals.append(terminal)
     code, shown = terminal.end()
-    assert code == 3 and "no package" in shown
+    assert code == 3 and "package" in shown
     assert not list(tmp_path.iterdir())

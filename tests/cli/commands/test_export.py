@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from roost.package.package import Package
 from tests.cli.programs import roost
+from tests.messages import Messages
 from tests.project.trained import trained
 
 
@@ -20,13 +22,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return trained(tmp_path_factory.mktemp("trained"), checkpoint={"every": "2", "fast": 9, "best": best})
 
 
-def test_the_file_on_stdout_and_the_rest_beside_it(made: Package, tmp_path: Path) -> None:
+def test_the_file_on_stdout_and_the_rest_beside_it(made: Package, tmp_path: Path, messages: Messages) -> None:
     said = roost("export", made.path, "--weights", "net.pt", "--prefix", "net.", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert said.stdout == "net.pt\n"
     told, prefix = said.stderr.splitlines()
-    assert told.startswith("checkpoint 2 (step 6): 4 tensors, 19 numbers, ")
-    assert prefix == "net. taken from the names; 0 weights left out"
+    assert told.startswith("checkpoint 2 (step 6): 4 tensors, 19 ")
+    assert prefix.startswith("net. ") and "0 weights" in prefix
+    messages.check(prefix)
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1))
     net.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True), strict=True)
 
@@ -37,7 +40,7 @@ def test_json(made: Package, tmp_path: Path) -> None:
     found = json.loads(said.stdout)
     assert sorted(one["step"] for one in found["checkpoints"]) == [4, 6] and found["state"] == "succeeded"
     assert found["path"] == str(tmp_path / "net.safetensors")
-    assert "best:9 asks for 9 checkpoints, and there are 2" in said.stderr
+    assert re.search(r"best:9 .*\b9 .*\b2\b", said.stderr)
 
 
 def test_records(made: Package, tmp_path: Path) -> None:
@@ -48,14 +51,15 @@ def test_records(made: Package, tmp_path: Path) -> None:
     assert json.loads(said.stdout)["rows"] == 6 and json.loads(said.stdout)["torn"] == 0
 
 
-def test_records_with_lines_that_cannot_be_read(made: Package, tmp_path: Path) -> None:
+def test_records_with_lines_that_cannot_be_read(made: Package, tmp_path: Path, messages: Messages) -> None:
     moved = shutil.copytree(made.path, tmp_path / "copy", symlinks=True)
     with (moved / "records" / "1.jsonl").open("ab") as file:
         file.write(b"garbage\n")
     options = ("--records", "csv", "-o", "curves.csv")
     said = roost("export", moved, *options, cwd=tmp_path)
     assert (said.returncode, said.stdout) == (0, "curves.csv\n")
-    assert said.stderr.startswith("1 line could not be read and is left out; a kill may leave one")
+    assert said.stderr.startswith("1 line ")
+    messages.check(said.stderr.splitlines()[0])
     assert roost("export", moved, *options, cwd=tmp_path).returncode == 5
     said = roost("export", moved, *options, "--overwrite", "--json", cwd=tmp_path)
     assert json.loads(said.stdout)["torn"] == 1 and said.stderr.count("\n") == 1
@@ -64,17 +68,20 @@ def test_records_with_lines_that_cannot_be_read(made: Package, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "give either --weights or --records"),
-        (["--weights", "a.pt", "--records", "csv"], 2, "give either"),
-        (["--weights", "a.pt", "-o", "b.pt"], 2, "-o is for --records"),
-        (["--records", "csv"], 2, "no file is named"),
-        (["--records", "csv", "-o", "x.csv", "--averaged", "ema"], 2, "--averaged: is for --weights"),
-        (["--weights", "a.pt", "-c", "1", "--average", "last:2"], 2, "leave out one"),
-        (["--weights", "a.pt", "--average", "last:0"], 2, "K of 1 or more"),
-        (["--weights", "no/a.pt"], 3, "there is no such folder"),
+        ([], 2, "--weights or --records"),
+        (["--weights", "a.pt", "--records", "csv"], 2, "--weights or --records"),
+        (["--weights", "a.pt", "-o", "b.pt"], 2, "--records"),
+        (["--records", "csv"], 2, "-o"),
+        (["--records", "csv", "-o", "x.csv", "--averaged", "ema"], 2, "--averaged: "),
+        (["--weights", "a.pt", "-c", "1", "--average", "last:2"], 2, "average"),
+        (["--weights", "a.pt", "--average", "last:0"], 2, "'last:0'"),
+        (["--weights", "no/a.pt"], 3, "no"),
     ],
 )
-def test_what_is_refused(arguments: list[str], code: int, says: str, made: Package, tmp_path: Path) -> None:
+def test_what_is_refused(
+    arguments: list[str], code: int, says: str, made: Package, tmp_path: Path, messages: Messages
+) -> None:
     said = roost("export", made.path, *arguments, cwd=tmp_path)
     assert said.returncode == code and says in said.stderr, said.stderr
     assert said.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []
+    messages.check(said.stderr.replace(str(made.path), "<package>"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,19 +20,16 @@ def test_it_is_shown(tmp_path: Path) -> None:
     runs = tmp_path / "p" / "runs"
     steps = [info.step for info in Package.open(runs / "a").store().line()]
     said = roost("fork", "runs/a", "--at", steps[0], "--name", "b", "max_epochs=3", cwd=runs.parent)
-    assert said.returncode == 0 and f"at step {steps[0]} (checkpoint 0)" in said.stderr, said.stderr
-    assert f"going on from step {steps[0]}" in said.stdout
+    assert said.returncode == 0 and f"step {steps[0]} (checkpoint 0)" in said.stderr, said.stderr
+    assert f" step {steps[0]}" in said.stdout
     rows = {row["name"]: row for row in json.loads(roost("ls", runs, "--json").stdout)}
     assert (rows["b"]["parent"], rows["b"]["parent_step"], rows["a"]["parent"]) == ("a", steps[0], None)
     assert f"a@{steps[0]}" in roost("ls", runs).stdout
     shown = json.loads(roost("show", runs / "b", "--json").stdout)
     assert shown["parent"]["package"] == "a" and shown["parent"]["changed"][0]["key"] == "max_epochs"
-    assert f"forks: b at step {steps[0]}" in roost("show", runs / "a").stdout
+    assert re.search(rf"^ *forks: b .*step {steps[0]}\b", roost("show", runs / "a").stdout, re.MULTILINE)
     text = roost("show", "runs/b", cwd=runs.parent).stdout
-    assert (
-        f"forked from runs/a at step {steps[0]} (checkpoint 0)" in text
-        and "changed: max_epochs: 2 -> 3" in text
-    )
+    assert re.search(rf" runs/a .*step {steps[0]} \(checkpoint 0\)", text) and "max_epochs: 2 -> 3" in text
     assert roost("verify", runs / "b").returncode == 0
     assert roost("fork", runs / "a", "--at", steps[0], "--name", "b").returncode == 5
 

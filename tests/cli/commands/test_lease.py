@@ -25,7 +25,8 @@ def shell() -> Iterator[Terminal]:
 
 def test_the_command_is_run_with_its_own_options() -> None:
     done = roost("lease", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $1; exit 7", "sh", "--wait")
-    assert (done.returncode, done.stdout, done.stderr) == (7, "SIM-0 --wait\n", "with GPU 0 (simulated)\n")
+    assert (done.returncode, done.stdout) == (7, "SIM-0 --wait\n")
+    assert "GPU 0 (simulated)" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_an_option_that_is_none_is_no_command() -> None:
@@ -38,12 +39,12 @@ def test_an_option_that_is_none_is_no_command() -> None:
     [
         (("--gpus", "0"), 2, "--gpus"),
         (("-m", "-5"), 2, "-m"),
-        (("--time-limit", "soon"), 2, "write 90s, 10min, 11h30m"),
-        (("--time-limit", "0.1s", "sleep", "60"), 143, "its time (0.1s) is over: it was asked to end"),
-        (("-m", "8"), 2, "write 8GB if you mean gigabytes"),
-        (("-m", "99GiB", "true"), 5, "99.0 GB of 1 GPU are asked for"),
-        (("--gpus", "3"), 5, "3 GPUs are asked for, and there are 2 here"),
-        (("no-such-program",), 3, "there is no such program; received 'no-such-program'"),
+        (("--time-limit", "soon"), 2, "90s, 10min, 11h30m"),
+        (("--time-limit", "0.1s", "sleep", "60"), 143, "0.1s"),
+        (("-m", "8"), 2, "8GB"),
+        (("-m", "99GiB", "true"), 5, "99.0 GB"),
+        (("--gpus", "3"), 5, "3 GPUs"),
+        (("no-such-program",), 3, "'no-such-program'"),
     ],
 )
 def test_what_cannot_be_is_refused(options: tuple[str, ...], code: int, said: str) -> None:
@@ -57,7 +58,7 @@ def test_a_shell_has_the_terminal_and_the_cards_until_it_ends(shell: Terminal) -
     shell.wait_for("cards: SIM-0,SIM-1\r\n")
     done = roost("lease", "true")
     assert done.returncode == 5
-    assert "none of 2 is free" in done.stderr and "GPU 1: " in done.stderr and "--wait" in done.stderr
+    assert "GPU 0, GPU 1: " in done.stderr and "--wait" in done.stderr
     shell.type("sh -c 'echo be\"\"gun; exec sleep 600'")
     shell.wait_for("begun")
     shell.press_ctrl_c()  # to what runs in the foreground, and not to the shell or to us
@@ -70,7 +71,7 @@ def test_a_shell_has_the_terminal_and_the_cards_until_it_ends(shell: Terminal) -
 def test_who_waits_gets_the_cards_when_the_shell_has_ended(shell: Terminal) -> None:
     shell.wait_for("ready> ")
     waits = Terminal("lease", "--wait", "--", "sh", "-c", "echo has $CUDA_VISIBLE_DEVICES")
-    waits.wait_for("none of 2 is free")
+    waits.wait_for("waiting")
     shell.type("exit")
     shell.end()
     code, seen = waits.end()

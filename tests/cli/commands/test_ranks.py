@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from roost.base.errors import UsageError
 from roost.cli.commands.ranks import asked_ranks, limit_seconds, time_limit
 from roost.operations.ranks import Asked
 from tests.cli.programs import roost
+from tests.messages import Messages
 from tests.operations.packages import package, project
 
 NOTHING: dict[str, Any] = {
@@ -47,25 +49,24 @@ def test_what_was_asked(given: dict[str, Any], asked: Asked) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"ddp": True, "several_cards": True}, "-DDP and -mc are several strategies: ddp, single"),
+        ({"ddp": True, "several_cards": True}, "-DDP and -mc"),
         ({"ddp": True, "strategy": "fsdp"}, "-DDP and --strategy"),
-        ({"several_cards": True}, "-mc gives one process several GPUs, and -CPU none"),
-        (
-            {"devices": "0"},
-            "--devices: is a number of them, and none is too few; received '0'. To mend it: write 0,",
-        ),
-        ({"devices": "x"}, "neither a number of devices nor a list"),
-        ({"devices": "0,x"}, "received '0,x'"),
-        ({"devices": "-1"}, "--devices: is neither"),
-        ({"devices": ","}, "--devices: is neither"),
-        ({"devices": "1025"}, "--devices: are too many; received 1025"),
+        ({"several_cards": True}, "-CPU"),
+        ({"devices": "0"}, "'0'"),
+        ({"devices": "x"}, "'x'"),
+        ({"devices": "0,x"}, "'0,x'"),
+        ({"devices": "-1"}, "'-1'"),
+        ({"devices": ","}, "','"),
+        ({"devices": "1025"}, "1025"),
     ],
     ids=str,
 )
-def test_a_contradiction(given: dict[str, Any], says: str) -> None:
+def test_a_contradiction(given: dict[str, Any], says: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as caught:
         asked_ranks({**NOTHING, **given}, device="cpu")
     assert says in str(caught.value)
+    assert caught.value.setting == ("--devices" if "devices" in given else None)
+    messages.check(caught.value)
 
 
 def test_a_time_limit_is_an_override() -> None:
@@ -74,13 +75,13 @@ def test_a_time_limit_is_an_override() -> None:
     assert time_limit({"time_limit": None}) == ()
 
 
-def test_nothing_is_made_where_it_cannot_be(tmp_path: Path) -> None:
+def test_nothing_is_made_where_it_cannot_be(tmp_path: Path, messages: Messages) -> None:
     """The real program: each answers before there is a package."""
     config, made = project(tmp_path / "p"), package(tmp_path / "runs", state="stopped")
     sessions = sorted(path.name for path in (made.path / "sessions").iterdir())
     for arguments in (["run", config], ["continue", made.path], ["fork", made.path, "--name", "f"]):
         said = roost(*arguments, "-CPU", "-DDP")
-        assert said.returncode == 2 and "say how many: -CPU --devices 2" in said.stderr
+        assert said.returncode == 2 and "-CPU --devices 2" in said.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -90,17 +91,20 @@ def test_nothing_is_made_where_it_cannot_be(tmp_path: Path) -> None:
             assert said.returncode == 5 and "Address already in use" in said.stderr
     assert not (made.path / "_desc: x").exists() and list(made.path.parent.iterdir()) == [made.path]
     said = roost("run", config, "-CPU", "--devices", "2", "+backend=nccl")
-    assert said.returncode == 4 and "ranks on the CPU by gloo, as NCCL has none" in said.stderr
+    assert said.returncode == 4 and "gloo" in said.stderr and "NCCL" in said.stderr
     said = roost("run", config, "--device", "2")
-    assert said.returncode == 2 and "--device: is auto, cpu or cuda; received '2'" in said.stderr
-    assert "write --devices 2" in said.stderr
+    assert said.returncode == 2 and re.search("--device: .*'2'", said.stderr)
+    assert "--devices 2" in said.stderr
+    messages.check(said.stderr)
     said = roost("run", config, "--time-limit", "soon", "-CPU")
-    assert said.returncode == 4 and "limits.wall_time: is no duration; received 'soon'" in said.stderr
+    assert said.returncode == 4 and re.search("limits.wall_time: .*'soon'", said.stderr)
     assert not (tmp_path / "p" / "runs").exists() and not (made.path.parent / "f").exists()
     assert sessions == sorted(path.name for path in (made.path / "sessions").iterdir())
 
 
-def test_a_time_limit_in_seconds() -> None:
+def test_a_time_limit_in_seconds(messages: Messages) -> None:
     assert limit_seconds("1h30m") == 5400.0
-    with pytest.raises(UsageError, match="--time-limit: is no duration; received 'soon'"):
+    with pytest.raises(UsageError, match="'soon'") as refused:
         limit_seconds("soon")
+    assert refused.value.setting == "--time-limit"
+    messages.check(refused.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.cli.programs import Terminal, roost
@@ -33,8 +34,8 @@ def test_verify(tmp_path: Path) -> None:
     said = roost("verify", made.path)
     assert (
         said.returncode == 1
-        and "BAD   checkpoint state_1.ckpt" in said.stdout
-        and "error: 1 damaged" in said.stderr
+        and re.search(r"^BAD .* state_1\.ckpt", said.stdout, re.MULTILINE)
+        and "error: 1 " in said.stderr
     )
     body = json.loads(roost("verify", made.path, "--json").stdout)
     assert [finding["name"] for finding in body if not finding["good"]] == ["state_1.ckpt"]
@@ -49,14 +50,14 @@ def test_plot(tmp_path: Path) -> None:
 
 def test_new(tmp_path: Path) -> None:
     said = roost("new", "mine", "--template", "clean", cwd=tmp_path)
-    assert said.returncode == 0 and "next:\n  cd mine\n  roost check" in said.stdout
+    assert said.returncode == 0 and "\n  cd mine\n  roost check" in said.stdout
     assert roost("new", "-d", "other", cwd=tmp_path).returncode == 0
     assert (tmp_path / "other" / "Model" / "Net.py").is_file()
 
 
 def test_stop_of_what_does_not_run(tmp_path: Path) -> None:
     said = roost("stop", package(tmp_path / "runs").path)
-    assert said.returncode == 0 and "does not run: succeeded" in said.stderr
+    assert said.returncode == 0 and "succeeded" in said.stderr and "roost continue" not in said.stderr
 
 
 def test_continue_of_what_is_finished(tmp_path: Path) -> None:
@@ -65,6 +66,6 @@ def test_continue_of_what_is_finished(tmp_path: Path) -> None:
         said = roost("continue", *arguments)
         assert said.returncode == 0 and "finished" in said.stderr
     said = roost("continue", made.path, "-c", "9")
-    assert said.returncode == 3 and "there are: 0, 1, 2" in said.stderr
+    assert said.returncode == 3 and " 0, 1, 2" in said.stderr
     said = roost("continue", made.path, "model.features=9")
     assert said.returncode == 5 and "model.features: 8 -> 9" in said.stderr

@@ -28,8 +28,8 @@ def test_prints_and_explains_but_makes_nothing(tmp_path: Path) -> None:
     (tmp_path / "tune.yaml").write_text("max_epochs: 4\n")
     said = roost("run", config, "-f", tmp_path / "tune.yaml", "max_epochs=5", "--explain", "max_epochs")
     head, values, *layers = said.stdout.splitlines()
-    assert said.returncode == 0 and head.startswith("max_epochs: epochs")
-    assert "whole number >= 1" in values
+    assert said.returncode == 0 and head.startswith("max_epochs: ")
+    assert " >= 1" in values
     assert [line.split()[-1] for line in layers] == ["10", "4", "5"]
     assert not (tmp_path / "p" / "runs").exists()
 

@@ -14,6 +14,7 @@ from roost.lab import presence as lab_presence
 from roost.serve import presence
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -25,9 +26,10 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     own.close()
 
 
-def test_from_start_to_stop(here: Lab) -> None:
+def test_from_start_to_stop(here: Lab, messages: Messages) -> None:
     none = roost("server", "status")
-    assert (none.returncode, none.stdout) == (3, "no server runs; `roost server --detach` starts one\n")
+    assert none.returncode == 3 and "`roost server --detach`" in none.stdout
+    messages.check(none.stdout)
     none = roost("server", "status", "--json")
     assert none.returncode == 3 and json.loads(none.stdout) == {"running": False}
     started = roost("server", "--detach")
@@ -37,10 +39,9 @@ def test_from_start_to_stop(here: Lab) -> None:
     assert status.returncode == 0 and found["running"]
     url = f"http://localhost:{found['port']}/api/v1"
     assert (found["url"], found["socket"]) == (url, str(here.state / "server.sock"))
-    assert started.stderr == f"the server runs: {url} (pid {found['pid']})\n"
-    assert roost("server", "status").stdout.startswith(
-        f"{url}  pid {found['pid']}, roost {__version__}, since 20"
-    )
+    assert f" {url} " in started.stderr and f"pid {found['pid']}" in started.stderr
+    assert started.stderr.count("\n") == 1
+    assert roost("server", "status").stdout.startswith(f"{url}  pid {found['pid']}, roost {__version__}, ")
     token = roost("server", "token").stdout.strip()
     with httpx.Client(trust_env=False) as client:
 
@@ -51,9 +52,11 @@ def test_from_start_to_stop(here: Lab) -> None:
         renewed = roost("server", "token", "--renew").stdout.strip()
         assert (answer(token), answer(renewed)) == (401, 200)
     again = roost("server", "--detach")
-    assert again.returncode == 5 and "a server runs already" in again.stderr
-    assert roost("server", "stop").stderr == f"the server (pid {found['pid']}) has ended\n"
-    assert roost("server", "stop").stderr == "no server runs\n"
+    assert again.returncode == 5 and f"pid {found['pid']}, port {found['port']}" in again.stderr
+    stopped, none = roost("server", "stop").stderr, roost("server", "stop").stderr
+    assert f"pid {found['pid']}" in stopped and "pid" not in none
+    messages.check(stopped)
+    messages.check(none)
 
 
 def test_a_port_that_is_taken(here: Lab) -> None:
@@ -62,7 +65,8 @@ def test_a_port_that_is_taken(here: Lab) -> None:
         for more in ([], ["--detach"]):
             found = roost("server", "--port", port, *more)
             assert found.returncode == 5 and "Traceback" not in found.stderr
-            assert found.stderr.startswith("error: --port: this port is in use"), "and nothing before that"
+            assert found.stderr.startswith("error: --port: "), "and nothing before that"
+            assert str(port) in found.stderr
             assert found.stderr.count(" (at ") == 0 and found.stderr.count("\n") == 1
     assert lab_presence.about(here.state) is None, "what is refused leaves nothing behind"
     for wrong in ("0", "65536", "x"):
@@ -75,7 +79,7 @@ def test_without_its_lab_there_is_no_server(here: Lab) -> None:
         msgspec.json.encode(msgspec.structs.replace(about, version="0.0.1"))
     )
     found = roost("server", "--detach")
-    assert found.returncode == 5 and found.stderr.startswith("error: the lab's daemon (pid")
+    assert found.returncode == 5 and found.stderr.startswith("error: ") and "0.0.1" in found.stderr
     assert presence.about(here.state) is None
     (here.state / "daemon.json").write_bytes(msgspec.json.encode(about))
 
@@ -83,7 +87,7 @@ def test_without_its_lab_there_is_no_server(here: Lab) -> None:
 def test_at_a_terminal_ctrl_c_ends_it(here: Lab) -> None:
     terminal = Terminal("server", cwd=here.folder)
     try:
-        terminal.wait_for("serving http://localhost:")
+        terminal.wait_for("http://localhost:")
         terminal.wait_for("\n")
         from tests.waiting import wait_for
 

@@ -6,6 +6,7 @@ import pytest
 
 from roost.cli.commands.stop import _tell
 from roost.operations.stop import Ended
+from tests.messages import Messages
 
 
 @pytest.mark.parametrize(
@@ -22,14 +23,20 @@ def test_only_what_is_not_finished_can_go_on(
 ) -> None:
     _tell(Ended(1, state, 30, was_running), "runs/one")
     said = capsys.readouterr().err
-    assert state in said and ("to go on: roost continue runs/one" in said) == goes_on
+    assert state in said and ("roost continue runs/one" in said) == goes_on
 
 
-def test_a_run_that_was_stopped_before_it_could_begin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_was_stopped_before_it_could_begin(
+    capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     _tell(Ended(1, "stopped", None, True), "runs/one")
-    assert capsys.readouterr().err == "stopped; to go on: roost continue runs/one\n"
+    said = capsys.readouterr().err
+    assert said.startswith("stopped; ") and said.endswith(" roost continue runs/one\n")
+    messages.check(said)
 
 
-def test_a_task_that_was_to_go_on_later(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_was_to_go_on_later(capsys: pytest.CaptureFixture[str], messages: Messages) -> None:
     _tell(Ended(2, "stopped", 30, False), "runs/one", "one: ", is_task=True)
-    assert capsys.readouterr().err == "one: stopped while it waited to go on\n"
+    said = capsys.readouterr().err
+    assert said.startswith("one: stopped") and "roost continue" not in said
+    messages.check(said)

@@ -61,7 +61,7 @@ def check(file: Path, changed: str, path: Path) -> None:
         code, out, err = said(name, path, *options)
         about = f"{command} with {file.name} = {changed[:300]!r}: {code} {out[-300:]} {err}"
         assert code in (0, 1, 3), about
-        assert "defect of roost" not in err and "Traceback" not in err and len(err.splitlines()) <= 1, about
+        assert "--debug" not in err and "Traceback" not in err and len(err.splitlines()) <= 1, about
         if name == "ls":
             assert code == 0 and "one" in out, about
     assert b"".join(logs(path)) == b"printed\n"
@@ -105,7 +105,7 @@ def test_plot_and_a_log_that_is_followed(
     request.write_text(request.read_text().replace('"boot_id": "', '"boot_id": "an earlier one '))
     (made.path / name).write_text(value)
     code, out, err = said("plot", made.path, "-o", tmp_path / "a.png")
-    assert code in (0, 1) and "defect of roost" not in err and len(err.splitlines()) == 1, (code, out, err)
+    assert code in (0, 1) and "--debug" not in err and len(err.splitlines()) == 1, (code, out, err)
     with contextlib.suppress(DamagedPackage):
         assert list(logs(made.path, follow=True)) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from roost.cli.commands import submit as submitting
 from roost.cli.commands.submit import command
 from tests.cli.programs import Terminal
 from tests.lab.labs import Lab
+from tests.messages import Messages
 from tests.operations.packages import package, project
 
 
@@ -40,7 +42,7 @@ def test_one_task_is_one_line(here: Lab, capsys: pytest.CaptureFixture[str]) -> 
     told = capsys.readouterr()
     assert told.out == f"{task.id}  p/runs/one\n"
     when = time.strftime("%A %Y-%m-%d %H:%M:%S", time.localtime(task.begin))
-    assert f"begins not before {when}, in " in told.err
+    assert when in told.err
     need = task.need
     assert (need.cards, need.memory_mb, need.whole, need.opportunistic) == (1, 4096, True, True)
     assert (need.time_limit, task.priority, task.retries) == (5400.0, -3, 2)
@@ -52,23 +54,28 @@ def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.Capture
     assert submit("-c", "p/config.yaml", "seed=0..6", "-CPU", "--max-parallel", "2") == 0
     tasks = here.tasks()
     first, *lines, last = capsys.readouterr().out.splitlines()
-    assert first == f"{tasks[0].sweep}  a sweep of 7 tasks" and last == "and 2 more: roost tasks"
+    assert first.startswith(f"{tasks[0].sweep}  ") and "7 tasks" in first
+    assert " 2 " in last and "roost tasks" in last
     assert lines == [f"{task.id}  p/runs/seed-{seed}" for seed, task in enumerate(tasks[:5])]
     assert {(task.need.cards, task.most_parallel) for task in tasks} == {(0, 2)}
 
 
-def test_so_many_tasks_are_asked_about(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_tasks_are_asked_about(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.setattr(submitting, "_MANY", 3)
     project(here.folder / "p")
     typed = ["p/config.yaml", "seed=0..3", "-CPU"]
-    with pytest.raises(Refused, match=r"a sweep of 4 tasks, each with a package.*add --yes"):
+    with pytest.raises(Refused, match=r"4 tasks.*--yes") as refused:
         submit(*typed)
+    messages.check(refused.value)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(click, "confirm", lambda text, err: asked.append(text))
     asked: list[str] = []
     assert submit(*typed) == 1 and here.tasks() == []
-    assert asked == ["this is a sweep of 4 tasks, each with a package of its own. Queue them?"]
+    assert len(asked) == 1 and "4 tasks" in asked[0]
+    messages.check(asked[0])
     assert submit(*typed[:1], "seed=0..2", "-CPU") == 0 and submit(*typed, "--yes") == 0
     assert len(asked) == 1 and len(here.tasks()) == 7
 
@@ -82,7 +89,7 @@ def test_at_a_terminal_no_means_no(here: Lab) -> None:
         code, shown = typing.end()
     finally:
         typing.kill()
-    assert code == 1 and "1,001 tasks" in shown and "nothing was queued" in shown
+    assert code == 1 and "1,001 tasks" in shown and here.tasks() == []
 
 
 def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,17 +102,20 @@ def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert here.one(task.id).plan["argv"] == ["sh", "-c", "true", "--json"]
 
 
-def test_cores_and_the_end_of_others(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cores_and_the_end_of_others(
+    here: Lab, capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
     assert submit("--name", "first", "-CPU", "--", "true") == 0
     assert submit("--name", "second", "-CPU", "--cpus", "1", "--after-any", "first", "--", "true") == 0
     first, second = here.tasks()
     assert (second.after, second.after_any) == ((), (first.id,))
     assert (first.need.cores, second.need.cores) == (None, 1)
-    with pytest.raises(NotFound, match=r"no such task.*nowhere"):
+    with pytest.raises(NotFound, match="nowhere"):
         submit("-CPU", "--after-any", "nowhere", "--", "true")
-    with pytest.raises(UsageError, match=r"--cpus: counts for tasks without a card.*add -CPU"):
+    with pytest.raises(UsageError, match=r"--cpus: .*-CPU") as misused:
         submit("--cpus", "1", "--", "true")
-    with pytest.raises(Refused, match="could never start: it needs 100000 cores, and tasks may have"):
+    messages.check(misused.value)
+    with pytest.raises(Refused, match="100000 cores"):
         submit("-CPU", "--cpus", "100000", "--", "true")
     assert len(here.tasks()) == 2
 
@@ -130,11 +140,12 @@ def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFi
     assert here.tasks() == [] and not (config.parent / "runs").exists()
 
 
-def test_an_option_of_a_command_without_its_dashes_tells_of_them(here: Lab) -> None:
+def test_an_option_of_a_command_without_its_dashes_tells_of_them(here: Lab, messages: Messages) -> None:
     with pytest.raises(click.UsageError) as caught:
         submit("python", "train.py", "--epochs", "3")
     assert "--epochs" in caught.value.format_message()
-    assert "A command is written after --" in caught.value.format_message()
+    assert "roost submit -- python" in caught.value.format_message()
+    messages.check(caught.value.format_message())
 
 
 def test_each_value_of_a_sweep_is_checked(here: Lab, capfd: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +153,7 @@ def test_each_value_of_a_sweep_is_checked(here: Lab, capfd: pytest.CaptureFixtur
     sweep = ["max_epochs=1", "seed=0..1", "optimizers.main.class=torch.optim.SGD,torch.optim.Nope"]
     assert submit("p/config.yaml", *sweep, "--check") not in (0, None)
     said = capfd.readouterr().err
-    assert "check 2 of 2: max_epochs=1 seed=0 optimizers.main.class=torch.optim.Nope" in said
+    assert re.search(r"2 .*2: max_epochs=1 seed=0 optimizers\.main\.class=torch\.optim\.Nope", said)
     assert here.tasks() == []
 
 
@@ -155,35 +166,36 @@ def test_a_package_whose_name_looks_like_a_setting_goes_on(here: Lab) -> None:
 @pytest.mark.parametrize(
     ("typed", "error", "said"),
     [
-        ([], UsageError, "no config is named.*roost submit config.yaml"),
-        (["continue"], UsageError, "no package is named"),
-        (["continue", "max_epochs=2"], UsageError, "no package is named"),
-        (["continue", "nowhere"], NotFound, "no such task or package"),
-        (["continue", "x", "--check", "--name", "y"], UsageError, "--name and --check is not for continue"),
-        (["--"], UsageError, "no command is named"),
-        (["a=1", "--", "true"], UsageError, "before -- stands 'a=1'"),
-        (["-f", "x.yaml", "--check", "--", "true"], UsageError, "-f and --check is not for a command"),
-        (["-DDP", "--", "true"], UsageError, "for trainings"),
-        (["c.yaml", "--force"], UsageError, "--force is not for a new run"),
-        (["c.yaml"], NotFound, "c.yaml.*roost new my-project"),
+        ([], UsageError, "roost submit config.yaml"),
+        (["continue"], UsageError, "roost submit continue"),
+        (["continue", "max_epochs=2"], UsageError, "roost submit continue"),
+        (["continue", "nowhere"], NotFound, "'nowhere'"),
+        (["continue", "x", "--check", "--name", "y"], UsageError, "--name and --check"),
+        (["--"], UsageError, "--"),
+        (["a=1", "--", "true"], UsageError, "'a=1'"),
+        (["-f", "x.yaml", "--check", "--", "true"], UsageError, "-f and --check"),
+        (["-DDP", "--", "true"], UsageError, "--max-parallel"),
+        (["c.yaml", "--force"], UsageError, "--force"),
+        (["c.yaml"], NotFound, r"c\.yaml.*roost new my-project"),
         (["c.yaml", "--begin", "tomorrow", "08:00"], UsageError, '--begin "tomorrow 08:00"'),
-        (["c.yaml", "-CPU", "--gpus", "1"], UsageError, "-CPU is short for --gpus 0"),
-        (["c.yaml", "-DDP", "-FSDP"], UsageError, "several strategies"),
-        (["c.yaml", "-CPU", "-mc"], UsageError, "-mc gives one process"),
-        (["python", "fail.py"], UsageError, r"command is written after --.*submit -- python fail\.py"),
+        (["c.yaml", "-CPU", "--gpus", "1"], UsageError, "-CPU .*--gpus 0"),
+        (["c.yaml", "-DDP", "-FSDP"], UsageError, "-DDP and -FSDP"),
+        (["c.yaml", "-CPU", "-mc"], UsageError, "-mc .*-CPU"),
+        (["python", "fail.py"], UsageError, r"roost submit -- python fail\.py"),
         (["fail.py", "a b"], UsageError, r"roost submit -- python fail\.py 'a b'"),
-        (["c.yaml", "--devices", "2"], UsageError, "--devices: .*write --gpus N"),
-        (["c.yaml", "-m", "20"], UsageError, "-m: is 20 MB, too little.*write 20GB"),
-        (["--", "no-such-program", "x"], NotFound, "there is no such program; received 'no-such-program'"),
-        (["c.yaml", "-m", "0GB"], UsageError, "-m: is no memory"),
-        (["c.yaml", "--time-limit", "1h,2h"], UsageError, "--time-limit: is no duration"),
-        (["c.yaml", "--begin", "noon"], UsageError, "--begin: is no moment"),
+        (["c.yaml", "--devices", "2"], UsageError, "--devices: .*--gpus N"),
+        (["c.yaml", "-m", "20"], UsageError, "-m: .*20 MB.*20GB"),
+        (["--", "no-such-program", "x"], NotFound, "'no-such-program'"),
+        (["c.yaml", "-m", "0GB"], UsageError, "-m: "),
+        (["c.yaml", "--time-limit", "1h,2h"], UsageError, "--time-limit: .*'1h,2h'"),
+        (["c.yaml", "--begin", "noon"], UsageError, "--begin: .*'noon'"),
         (["c.yaml", "--after", "nobody"], NotFound, "nobody"),
-        (["--priority", "9999999", "--", "true"], UsageError, "is no priority"),
-        (["--gpus", "3", "--", "true"], Refused, "needs 3 cards, and tasks may have 2 here"),
+        (["--priority", "9999999", "--", "true"], UsageError, "9999999"),
+        (["--gpus", "3", "--", "true"], Refused, "3 cards.* 2 "),
     ],
 )
-def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_misuse(here: Lab, typed: list[str], error: type[RoostError], said: str, messages: Messages) -> None:
+    with pytest.raises(error, match=said) as refused:
         submit(*typed)
+    messages.check(refused.value)
     assert here.tasks() == [] and not (here.folder / "runs").exists()

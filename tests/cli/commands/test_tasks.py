@@ -17,6 +17,7 @@ from roost.package import progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
 from tests.lab.queued import task
+from tests.messages import Messages
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def cells(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line) for line in text.splitlines()]
 
 
-def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
+def test_what_waits_is_told_with_what_for(lab: Lab, messages: Messages) -> None:
     sweep = [
         task(name=f"try_lr-1e-{n}_seed-0", sweep="7sweep", need=Need(cards=1), reason="cards: none")
         for n in (1, 2, 3)
@@ -41,7 +42,8 @@ def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
         store.move(store.start(store.task(sweep[0].id), [], None), SUCCEEDED)
     said = roost("tasks")
     assert said.returncode == 0 and "\x1b" not in said.stdout
-    assert said.stderr == "nobody looks after them: roost lab start\n"
+    assert "roost lab start" in said.stderr and said.stderr.count("\n") == 1
+    messages.check(said.stderr)
     header, folded, other = cells(said.stdout)
     assert header == ["ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PRIORITY", "REASON"]
     assert folded[:5] == ["7sweep", "try_lr (3 tasks)", "2 pending, 1 succeeded", "1 card", "whole"]
@@ -53,7 +55,7 @@ def test_what_waits_is_told_with_what_for(lab: Lab) -> None:
         one.id for one in (*sweep, gang)
     ]
     assert len(json.loads(roost("tasks", "--state", "succeeded", "--json").stdout)) == 1
-    assert cells(roost("tasks", "--state", "pending").stdout)[1][1] == "try_lr (2 of 3 tasks)"
+    assert re.fullmatch(r"try_lr \(2 \w+ 3 tasks\)", cells(roost("tasks", "--state", "pending").stdout)[1][1])
 
 
 @pytest.mark.parametrize(
@@ -85,10 +87,10 @@ def test_which_tasks_make_room_for_others(lab: Lab) -> None:
     assert "yields" not in rows[2]
 
 
-def test_nothing_to_tell_of(lab: Lab) -> None:
-    assert roost("tasks").stderr == "no tasks\n"
+def test_nothing_to_tell_of(lab: Lab, messages: Messages) -> None:
+    messages.check(roost("tasks").stderr)
     assert roost("tasks", "--json").stdout == "[]\n"
-    assert "--all lists all" in roost("tasks", "--user", "nobody").stderr
+    assert "--all" in roost("tasks", "--user", "nobody").stderr
     said = roost("tasks", "--state", "odd")
     assert said.returncode == 2 and "'odd' is not one of 'pending'" in said.stderr
 
@@ -101,7 +103,7 @@ def test_of_many_that_wait_the_first_are_shown(lab: Lab) -> None:
     with lab.store() as store:
         store.submit([task() for _ in range(60)])
     said = roost("tasks")
-    assert len(said.stdout.splitlines()) == 51 and "… and 10 more that wait: --all\n" in said.stderr
+    assert len(said.stdout.splitlines()) == 51 and re.search(r"… .*\b10 .*--all\n", said.stderr)
     assert len(roost("tasks", "--all").stdout.splitlines()) == 61
     assert len(json.loads(roost("tasks", "--json").stdout)) == 60
 
@@ -115,13 +117,15 @@ def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None
     assert cells(roost("tasks").stdout)[1][3] == "GPU 1,GPU-01234567"
 
 
-def test_that_more_have_ended_is_told(lab: Lab) -> None:
+def test_that_more_have_ended_is_told(lab: Lab, messages: Messages) -> None:
     with lab.store() as store:
         tasks = [task() for _ in range(57)]
         store.submit(tasks)
         for one in tasks[:6]:
             store.move(store.start(store.task(one.id), [], None), SUCCEEDED)
-    assert "… and 1 more that wait and 1 more that have ended: --all\n" in roost("tasks").stderr
+    said = roost("tasks").stderr
+    assert re.search(r"… .*\b1 .*\b1 .*--all\n", said)
+    messages.check(said)
 
 
 def test_where_what_runs_is(lab: Lab, tmp_path: Path) -> None:
@@ -131,4 +135,4 @@ def test_where_what_runs_is(lab: Lab, tmp_path: Path) -> None:
         store.submit([one])
         store.move(store.start(store.task(one.id), [], None), RUNNING, started=1.0)
     header, row = cells(roost("tasks").stdout)
-    assert row[header.index("PROGRESS")] == "30/120 (25%), 45m 00s left"
+    assert row[header.index("PROGRESS")].startswith("30/120 (25%), 45m 00s ")

@@ -9,6 +9,7 @@ from roost.lab.task import CRASHED, RUNNING
 from tests.cli.programs import roost
 from tests.lab.labs import Lab
 from tests.lab.queued import task
+from tests.messages import Messages
 from tests.operations.packages import package
 
 
@@ -22,7 +23,7 @@ def crashed(lab: Lab) -> str:
     return "runs/k1"
 
 
-def test_one_line_and_what_happened(tmp_path: Path) -> None:
+def test_one_line_and_what_happened(tmp_path: Path, messages: Messages) -> None:
     lab = Lab(tmp_path)
     with lab.here():
         with lab.store() as store:
@@ -30,15 +31,17 @@ def test_one_line_and_what_happened(tmp_path: Path) -> None:
         said = roost("why", "01abc")
         first, package, event = said.stdout.splitlines()
         assert said.returncode == 0 and "\x1b" not in said.stdout
-        assert first.endswith("ne: cards: none; nobody looks after it: `roost lab start`")
+        assert "ne: cards: none" in first and "`roost lab start`" in first
         assert package == "  package  /nowhere/p"
+        messages.check(first)
         assert event.startswith("  20") and event.endswith("pending")
         (body,) = json.loads(roost("why", "01abc", "--json").stdout)
         assert body["state"] == "pending" and body["events"][0]["kind"] == "pending"
         assert roost("why", "02").returncode == 3
         made = crashed(lab)
-        go_on = f"  go on    roost continue {made}, or roost submit continue {made}"
-        assert go_on in roost("why", made).stdout.splitlines()
+        asked = (f" roost continue {made}", f" roost submit continue {made}")
+        lines = roost("why", made).stdout.splitlines()
+        assert any(all(one in line for one in asked) for line in lines)
         command = lab.queue("echo a b")
         lines = roost("why", command.id).stdout.splitlines()
         assert (
