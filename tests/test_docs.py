@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import runpy
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +20,53 @@ import roost
 from roost.cli.__main__ import COMMANDS
 from roost.cli.__main__ import roost as program
 from roost.config import layers
-from roost.config.build import forget
+from roost.config.objects import forget
 from roost.config.settings import typed
-from roost.package import initial_weights, performance
-from roost.package.prepared import prepare_training
-from roost.project import assemble, loading, native
-from roost.project.inside import inside
-from roost.train.optimizers import build_optimizers, describe
-from roost.worker.predicted import Predicted
+from roost.package.package_draft import prepare_training
+from roost.package.results import initial_weights, time_breakdown
+from roost.project import data_loaders, native_project, trainer_assembly
+from roost.project.package_context import inside
+from roost.train.optim.optimizer_config import build_optimizers, describe
+from roost.worker.results.prediction_writer import Predicted
 from tests.project.trained import trained
 
 ROOT = Path(__file__).parents[1]
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
+PAGES = {
+    page.relative_to(ROOT).as_posix(): page.read_text() for page in sorted((ROOT / "docs").rglob("*.md"))
+}
+PAGES |= {name: (ROOT / name).read_text() for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")}
+API = PAGES["docs/python-api.md"]
+GUIDES = {name: text for name, text in PAGES.items() if name.startswith("docs/guide/")}
+GUIDE = "\n".join(GUIDES.values())
+
+
+def blocks_of(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
+    return blocks_of(GUIDE, language)
 
 
-def run_block(holds: str) -> dict[str, Any]:
-    """Runs the one Python block that holds a text; gives what it defines."""
-    (text,) = (block for block in blocks("python") if holds in block)
+def executed(text: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    exec(compile(text, "guide.md", "exec"), names)  # noqa: S102  - our own guide: that its blocks run is the test
+    exec(compile(text, "docs/guide", "exec"), names)  # noqa: S102  - our own guide: that its blocks run is the test
     return names
 
 
+def run_block(holds: str) -> dict[str, Any]:
+    """Runs the one Python block that holds a text; returns what it defines."""
+    (text,) = (block for block in blocks("python") if holds in block)
+    return executed(text)
+
+
+@pytest.mark.parametrize("text", [*blocks("python"), *blocks_of(API, "python")])
+def test_every_python_block_runs(text: str) -> None:
+    assert "roost" in executed(text)
+
+
 def test_the_config_is_understood(tmp_path: Path) -> None:
-    config, *_ = blocks("yaml")
+    (config,) = (block for block in blocks("yaml") if "include: [model.yaml]" in block)
     (tmp_path / "config.yaml").write_text(config)
     (tmp_path / "model.yaml").write_text("width: 32\n")
     loaded = layers.load(tmp_path / "config.yaml")
@@ -63,15 +86,8 @@ def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
 
 COMMAND_LINES = [
     line
-    for page in (
-        "README.md",
-        "docs/guide.md",
-        "docs/lab.md",
-        "docs/notices.md",
-        "docs/ranks.md",
-        "docs/server.md",
-    )
-    for block in re.findall(r"```bash\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    for text in PAGES.values()
+    for block in blocks_of(text, "bash")
     for line in re.findall(r"roost [a-z][^\n)]*", block)
 ]
 
@@ -116,8 +132,8 @@ def test_the_data_is_read(tmp_path: Path) -> None:
     (section,) = (block for block in blocks("yaml") if "sort_by_length" in block)
     (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
     settings = typed(layers.load(tmp_path / "config.yaml").values)
-    data = native.checked(run_block("class Speech")["Dataset"]({}).build(), roost.Dataset)
-    made = loading.loaders(data, settings, device=torch.device("cpu"), batches_per_step=2)
+    data = native_project.checked(run_block("class Speech")["Dataset"]({}).build(), roost.Dataset)
+    made = data_loaders.loaders(data, settings, device=torch.device("cpu"), batches_per_step=2)
     assert {name: len(one) for name, one in made.items()} == {
         "train": 1000,
         "valid/clean": 1,
@@ -134,8 +150,8 @@ def test_what_has_no_index_is_read() -> None:
     names = run_block("class Endless")
     for name, own in lengths.items():
         settings = typed({**asked, "data": {"batch_size": 4, **own}})
-        made = loading.loaders(
-            native.checked(names[name], roost.Dataset), settings, device=torch.device("cpu")
+        made = data_loaders.loaders(
+            native_project.checked(names[name], roost.Dataset), settings, device=torch.device("cpu")
         )
         batch = next(made["train"].epochs())
         assert (len(made["train"]), batch.value.shape) == (own.get("steps_per_epoch", 8), (4, 2))
@@ -152,14 +168,11 @@ def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
     assert gan.evaluate(torch.zeros(3, 2, device="meta"))["gap"].shape == (3,)
 
 
-def test_the_averages_are_understood_and_the_loop_averages(tmp_path: Path) -> None:
+def test_the_averages_are_understood(tmp_path: Path) -> None:
     (section,) = (block for block in blocks("yaml") if "averages:" in block)
     (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
     settings = typed(layers.load(tmp_path / "config.yaml").values)
     assert list(settings.averages) == ["ema", "swa"] and settings.averages["swa"].start == "5ep"
-    names = run_block("average.swapped(model)")
-    assert names["average"].count == 3
-    assert names["measured"] > float(names["model"](torch.ones(4, 2)).detach().square().mean())
 
 
 def test_the_run_that_is_yaml_alone(tmp_path: Path) -> None:
@@ -170,37 +183,145 @@ def test_the_run_that_is_yaml_alone(tmp_path: Path) -> None:
     config = layers.load(tmp_path / "config.yaml", overrides=["channels=3", "max_epochs=1"])
     made = prepare_training(config).create("one")
     with inside(made):
-        experiment = native.load(made, project=str(tmp_path), device="cpu")
-        trainer = assemble.assemble(experiment, made, session=made.new_session({}))
+        experiment = native_project.load(made, project=str(tmp_path), device="cpu")
+        trainer = trainer_assembly.assemble(experiment, made, session=made.new_session({}))
         assert trainer.fit() == "finished"
     assert {"valid/loss", "valid/label", "valid/size", "valid/hits", "valid/f1"} <= trainer.results.keys()
     assert experiment.runner.state_dict()["model.0.weight"].shape == (3, 1, 3, 3)
 
 
-LINKS = re.compile(r"\]\(([^)#:]+)\)")
+LINKS = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
 
 
-def test_the_contents_name_every_section() -> None:
-    sections = re.findall(r"(?m)^## (.*)$", GUIDE)
-    anchors = [re.sub(r"[^a-z0-9 -]", "", section.lower()).replace(" ", "-") for section in sections]
-    assert re.findall(r"\]\(#(.*?)\)", GUIDE) == anchors
+def anchors(text: str, level: str = "#+") -> list[str]:
+    headings = re.findall(rf"(?m)^{level} (.*)$", re.sub(r"(?s)```.*?```", "", text))
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-def test_what_is_linked_is_there() -> None:
-    for page in (
-        "README.md",
-        "SECURITY.md",
-        "CONTRIBUTING.md",
-        "docs/guide.md",
-        "docs/lab.md",
-        "docs/notices.md",
-        "docs/ranks.md",
-        "docs/server.md",
-    ):
-        file = ROOT / page
-        missing = [link for link in LINKS.findall(file.read_text()) if not (file.parent / link).exists()]
-        assert not missing, page
-    assert {"docs/guide.md", "examples/plain_loop.py"} <= set(LINKS.findall((ROOT / "README.md").read_text()))
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_linked_exists(name: str) -> None:
+    folder = (ROOT / name).parent
+    for link, anchor in LINKS.findall(PAGES[name]):
+        target = folder / link if link else ROOT / name
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), (link, anchor)
+
+
+@pytest.mark.parametrize("name", [*GUIDES, "docs/python-api.md"])
+def test_a_page_begins_with_what_the_reader_can_do_and_its_contents(name: str) -> None:
+    head, *_ = PAGES[name].split("\n## ")
+    assert head.split("\n\n")[1].startswith("After this page you can ")
+    contents = [anchor for link, anchor in LINKS.findall(head) if not link]
+    assert contents in ([], anchors(PAGES[name], "##"))
+
+
+def test_readme_is_short_and_links_every_page() -> None:
+    linked = {link for link, _ in LINKS.findall(PAGES["README.md"])}
+    pages = {name for name in PAGES if not name.startswith("docs/decisions/")} - {"README.md"}
+    assert pages | {"docs/decisions/README.md", "examples/plain_loop.py", "docs/curves.png"} <= linked
+    assert len(PAGES["README.md"].splitlines()) <= 120
+
+
+@pytest.mark.parametrize("name", [*GUIDES, "docs/python-api.md", "README.md"])
+def test_the_prose_keeps_to_the_glossary(name: str) -> None:
+    idiom = (
+        "tells?|told|whoever|nobody|somebody|whom|goes on|going on|stands|anew|beside|by itself|came of it"
+    )
+    assert not re.findall(rf"(?i)\b(?:{idiom})\b", re.sub("`.*?`", "", PAGES[name]))
+    assert not re.findall(r"\broost\.(?!api\b)[a-z]\w*\.\w+", PAGES[name]), "only public names"
+
+
+CLASSES = (roost.Runner, roost.Dataset, roost.Data, roost.Hook, roost.Phase, roost.Trainer, roost.Package)
+
+
+def on_the_page(name: str) -> dict[str, str | None]:
+    """The entries of a class on the page: the arguments of a method, None for an attribute."""
+    section = API.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    entries = re.findall(r"(?m)^- `(\w+)(\(.*?\))?`", section)
+    return {entry: arguments or None for entry, arguments in entries}
+
+
+def parameters(function: Any) -> list[str]:
+    """Names with their stars, as Python writes them in a definition; no self."""
+    given = list(inspect.signature(function).parameters.values())
+    marks: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return [marks.get(one.kind, "") + one.name for one in given if one.name not in ("self", "cls")]
+
+
+def written(arguments: str) -> list[str]:
+    args = ast.parse(f"def f({arguments}): ...").body[0].args  # type: ignore[attr-defined]
+    stars = [*(["*" + args.vararg.arg] if args.vararg else [])]
+    names = [one.arg for one in args.args] + stars + [one.arg for one in args.kwonlyargs]
+    return names + (["**" + args.kwarg.arg] if args.kwarg else [])
+
+
+def public(kind: type) -> dict[str, Any]:
+    own = [base for base in kind.__mro__ if base.__module__.startswith("roost")]
+    return {name: value for base in reversed(own) for name, value in vars(base).items() if name[0] != "_"}
+
+
+def instance(kind: type, folder: Path) -> Any:
+    if kind is roost.Trainer:
+        runner = torch.nn.Linear(1, 1)
+        loader = roost.Loader([1], plan=roost.BatchPlan(1, 1))
+        runner.attach = lambda trainer: None  # type: ignore[assignment]
+        return roost.Trainer(
+            runner, {"train": loader}, roost.Stepper(torch.optim.SGD(runner.parameters())), until=1
+        )
+    given: dict[type, Iterable[Any]] = {roost.Dataset: [{}], roost.Data: [[]], roost.Package: [folder]}
+    return roost.Phase if kind is roost.Phase else kind(*given.get(kind, []))
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_the_page_of_the_python_api_is_whole_and_true(kind: type, tmp_path: Path) -> None:
+    entries, members = on_the_page(kind.__name__), public(kind)
+    assert set(members) - set(entries) == set(), "missing on docs/python-api.md"
+    one = instance(kind, tmp_path)
+    for name, arguments in entries.items():
+        member = members.get(name)
+        function = getattr(member, "__func__", member)
+        assert inspect.isfunction(function) == (arguments is not None), name
+        if arguments is not None:
+            assert written(arguments[1:-1]) == parameters(function), name
+        elif kind is not roost.Phase:
+            assert member is not None or name in vars(one) or name in members, name
+
+
+def test_the_page_of_the_python_api_has_every_exported_name() -> None:
+    rows = re.findall(r"(?m)^\| `(\w+)(?:\((.*?)\))?` \|", API.split("\n## Other names\n")[1])
+    assert {name for name, _ in rows} | {kind.__name__ for kind in CLASSES} == set(dir(roost)) - {
+        "__version__"
+    }
+    for name, arguments in rows:
+        expected = parameters(getattr(roost, name))
+        shown = written(re.sub(r"(, |^)\.\.\.$", "", arguments.replace("=...", "=None")))
+        assert shown == expected if "..." not in arguments else set(shown) <= set(expected), name
+
+
+def test_the_examples_in_files_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "averaged_weights.py"), run_name="__main__")
+    assert capsys.readouterr().out.startswith("updates 3  ")
+    main = runpy.run_path(str(ROOT / "examples" / "own_trainer.py"))["main"]
+    assert [main(tmp_path), main(tmp_path)] == ["finished", "finished"]
+    assert (tmp_path / "checkpoints").is_dir()
+
+
+def test_the_error_of_the_guide_is_the_real_one(tmp_path: Path) -> None:
+    (shown,) = (block for block in blocks("text") if block.startswith("error: "))
+    (tmp_path / "config.yaml").write_text("runner: a.py:A\ndataset: b.py:B\nmax_epoch: 5\n")
+    loaded = layers.load(tmp_path / "config.yaml")
+    with pytest.raises(roost.RoostError) as raised:
+        typed(loaded.values, where=loaded.where)
+    assert raised.value.what in shown and f"fix: {raised.value.fix}" in shown
+
+
+def test_the_first_project_computes() -> None:
+    names = run_block("points.sum(1) > 1")
+    data = names["Dataset"]({}).build()
+    runner = names["Runner"]({}, data.info)
+    runner.build()
+    batch = torch.utils.data.default_collate(data.train[:8])
+    assert runner.loss(batch)["loss"].shape == () and runner.evaluate(batch)["loss"].shape == (8,)
 
 
 WITHOUT_JSON = {
@@ -226,7 +347,7 @@ def test_every_command_that_reads_takes_json_and_the_pages_say_so() -> None:
     reads = set(COMMANDS) - set(WITHOUT_JSON)
     assert taking - {"run"} == reads, "give it --json, or the reason in WITHOUT_JSON"
     shown = {name: f"`{name}`" for name in COMMANDS} | {"lab": "`lab status`", "server": "`server status`"}
-    for page in ("README.md", "CONTRIBUTING.md", "docs/guide.md"):
+    for page in ("CONTRIBUTING.md", "docs/guide/comparing.md"):
         lines = (ROOT / page).read_text().splitlines()
         (line,) = (one for one in lines if "--json`" in one and "`verify`" in one)
         assert {name for name in COMMANDS if shown[name] in line} >= reads, page
@@ -257,7 +378,7 @@ def test_the_hook_and_the_gan_train(tmp_path: Path) -> None:
 
 def test_the_line_about_the_time_names_all_its_parts() -> None:
     (line,) = (block for block in blocks("text") if " samples/s  " in block)
-    parts = "  ".join(rf"{part} \d+%" for part in (*performance.PARTS, performance.OTHER))
+    parts = "  ".join(rf"{part} \d+%" for part in (*time_breakdown.PARTS, time_breakdown.OTHER))
     assert re.fullmatch(rf"[\w ]+: [\d.]+s, [\d,]+ samples/s  {parts}  [\w ]+ \d+ MB\n", line)
 
 

@@ -1,4 +1,4 @@
-"""What README promises, typed as it stands there."""
+"""What README and the first page of the guide promise, typed as they say."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import yaml
 
 from roost.config import layers
 from roost.config.settings import typed
-from roost.operations.run import RunRequest, run
+from roost.operations.lifecycle.run import RunRequest, run
 from roost.package.package import Package
 from tests.cli.programs import Terminal
 from tests.lab.labs import Lab
 from tests.operations.packages import project
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
 
 
-def blocks(language: str, section: str) -> str:
-    """All code blocks of a language in one section of README."""
-    body = README.split(f"## {section}\n")[1].split("\n## ")[0]
+def blocks(language: str, section: str, page: str = "README.md") -> str:
+    """All code blocks of a language in one section of a page."""
+    body = (ROOT / page).read_text().split(f"## {section}\n")[1].split("\n## ")[0]
     return "\n".join(re.findall(rf"```{language}\n(.*?)```", body, re.DOTALL))
 
 
@@ -38,7 +38,7 @@ def shell(folder: Path) -> Terminal:
 
 @pytest.mark.timeout(300)
 def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
-    lines = [line for line in blocks("bash", "A walk").splitlines() if line]
+    lines = [line for line in blocks("bash", "A walk", "docs/guide/start.md").splitlines() if line]
     assert lines.pop(0) == "source .venv/bin/activate" and len(lines) >= 15
     terminal = shell(tmp_path)
     try:
