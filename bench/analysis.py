@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from roost.operations.new_project import new_project
-from roost.operations.run import RunRequest, run
+from roost.operations.lifecycle.new_project import new_project
+from roost.operations.lifecycle.run import RunRequest, run
 
 LOOK = "import time\ndef experience(self):\n    print('first line', time.time())\n"
 

@@ -20,9 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from roost.operations.new_project import new_project
-from roost.operations.run import RunRequest, run
-from roost.operations.stop import stop
+from roost.operations.lifecycle.new_project import new_project
+from roost.operations.lifecycle.run import RunRequest, run
+from roost.operations.lifecycle.stop import stop
 
 HOOKS = """
 import time, roost

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 
 import roost
 from roost.train import hooks
-from roost.train.module_state import ModuleState
-from roost.train.plans.plan import BatchPlan
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.model.module_state import ModuleState
 from roost.train.progress import Progress
 
 Wait = Callable[[], Any]

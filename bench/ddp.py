@@ -44,10 +44,10 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.package import progress
 from roost.package.progress import Board
-from roost.train import ranks as joined
-from roost.train.checkpoints import Checkpoints
-from roost.train.ranks import Ranks
-from roost.train.reducer import Reducer
+from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.distributed import ranks as joined
+from roost.train.distributed.ranks import Ranks
+from roost.train.distributed.reducer import Reducer
 
 Loop = Callable[[Ranks, Work, list[Any]], Outcome]
 WORLD = 2

@@ -32,7 +32,7 @@ from loops.task import STEPS, WARM, Clocked, Net, Outcome, Work, loss_of, new_ba
 
 from roost.base.errors import ConfigError
 from roost.config.settings import typed
-from roost.package.performance import OF_A_STEP
+from roost.package.results.time_breakdown import OF_A_STEP
 
 Loop = Callable[[Work, list[Any]], Outcome]
 WIDE = Work("adamw", net=Wide, batch_size=1024, device="cuda")

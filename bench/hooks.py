@@ -38,7 +38,7 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.package.progress import Board
 from roost.train import hooks
-from roost.train.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 
 Loop = Callable[[Work, list[Any]], Outcome]
 WORKS = {

@@ -39,11 +39,12 @@ from typing import Any
 
 import msgspec
 
-from roost.lab import orders
-from roost.lab.store import Store
-from roost.lab.task import ENDED, RUNNING, SUCCEEDED, Task, new_id
-from roost.operations import commands, lab
-from roost.operations.wanted import Wanted
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import ENDED, RUNNING, SUCCEEDED, Task, new_id
+from roost.lab.sessions import session_control
+from roost.operations import lab
+from roost.operations.queue import submit_command
+from roost.operations.queue.resources import Wanted
 from roost.package.package import Package
 
 QUIET = subprocess.DEVNULL
@@ -68,7 +69,7 @@ def laboratory(**rules: Any) -> Iterator[Path]:
 
 
 def made(*command: str, begin: float | None = None) -> Task:
-    return commands.of_command(command, Wanted(begin=begin))
+    return submit_command.of_command(command, Wanted(begin=begin))
 
 
 def wait_for(there: Callable[[], object]) -> None:
@@ -348,7 +349,7 @@ def long_queue(rows: int, rounds: int) -> None:
         print(*told, f"\nthe queue: {size_mb:.1f} MB", sep="\n", flush=True)
         lab.stop()  # else it would start what follows
         for task in store.tasks(states=[RUNNING]):
-            orders.ask(Package.open(task.package).sessions()[-1], now=True)
+            session_control.ask(Package.open(task.package).sessions()[-1], now=True)
 
 
 if __name__ == "__main__":

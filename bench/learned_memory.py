@@ -19,8 +19,8 @@ import argparse
 import random
 from dataclasses import dataclass, field
 
-from roost.lab.learned import OutOfMemory, after_out_of_memory, reserve
-from roost.lab.remembered import Peak
+from roost.lab.memory.memory_prediction import OutOfMemory, after_out_of_memory, reserve
+from roost.lab.queue.history import Peak
 
 
 @dataclass

@@ -29,7 +29,7 @@ from loops.table import require_equal
 from loops.task import Clocked, Outcome, Work, new_batches, new_optimizer
 
 import roost
-from roost.config.structs.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
+from roost.config.sections.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
 from roost.train import hooks
 from roost.train.trainer import Trainer
 

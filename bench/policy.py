@@ -37,14 +37,14 @@ from pathlib import Path
 import msgspec
 
 from roost.devices.card import Card
-from roost.lab.attempts import Attempts
-from roost.lab.executors.protocol import Seen
-from roost.lab.policy.decide import Policy, decide
-from roost.lab.policy.state import Decision, Rules, State
-from roost.lab.scheduler import Scheduler
-from roost.lab.store import Store
-from roost.lab.task import LIVE, PENDING, RUNNING, SUCCEEDED, Need, Task
-from roost.operations.virtual import Job, Lab
+from roost.lab.executors.executor import Seen
+from roost.lab.policy.decision import Policy, decide
+from roost.lab.policy.policy_state import Decision, Rules, State
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.lab.scheduling.attempts import Attempts
+from roost.lab.scheduling.scheduler import Scheduler
+from roost.operations.simulation.virtual_lab import Job, Lab
 
 SIZES = (2000, 4000, 6000, 8000, 12000, 16000, 20000, None)
 LIMITS = (None, 1800.0, 3600.0, 4 * 3600.0, 12 * 3600.0, None, 24 * 3600.0, None)

@@ -26,7 +26,7 @@ import torch
 
 from roost.package.records import Writer
 from roost.train.events import Events
-from roost.train.timing import Timing
+from roost.train.step.timing import Timing
 
 NAMES = [f"metric_{n}" for n in range(10)]
 Steps = list[dict[str, Any]]

@@ -37,10 +37,11 @@ from typing import Any
 
 import httpx
 
-from roost.operations.facts import flat
+from roost.operations.reading.search_fields import flat
 from roost.package import records
 from roost.package.progress import Board
-from roost.serve import control, packages
+from roost.serve import server_control
+from roost.serve.routes import served_packages
 
 ROOST = str(Path(sys.executable).with_name("roost"))
 ASKED = "optimizers.main.lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy"
@@ -154,7 +155,7 @@ class Asking:
     """A server over a folder, asked through its socket."""
 
     def __init__(self, root: Path) -> None:
-        self.about = control.start(0, [root])
+        self.about = server_control.start(0, [root])
         socket_path = Path(os.environ["ROOST_STATE"]) / "lab" / "server.sock"
         transport = httpx.HTTPTransport(uds=str(socket_path))
         self._client = httpx.Client(transport=transport, base_url="http://roost/api/v1", timeout=600)
@@ -174,7 +175,7 @@ class Asking:
 
     def close(self) -> None:
         self._client.close()
-        control.stop()
+        server_control.stop()
 
 
 def table(title: str, once: dict[str, float], cases: dict[str, Callable[[], object]], rounds: int) -> None:
@@ -341,7 +342,7 @@ def lists(asking: Asking, root: Path, store: Any, rounds: int) -> None:
 
 
 def curves(asking: Asking, long: Path, store: Any, one: str, events: Path, given: argparse.Namespace) -> None:
-    path = f"/runs/{packages.id_of(long)}/records"
+    path = f"/runs/{served_packages.id_of(long)}/records"
     cache = Path(os.environ["XDG_CACHE_HOME"]) / "roost" / "records"
 
     def asked() -> None:

@@ -29,11 +29,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roost.lab.task import ENDED
+from roost.lab.queue.task import ENDED
 from roost.operations import lab
-from roost.operations.run import RunRequest, run
-from roost.operations.submit import SubmitRequest, submit
-from roost.operations.wanted import Wanted
+from roost.operations.lifecycle.run import RunRequest, run
+from roost.operations.queue.resources import Wanted
+from roost.operations.queue.submit import SubmitRequest, submit
 from roost.package import progress
 from roost.package.package import Package
 from roost.package.records import Writer

@@ -26,8 +26,8 @@ import time
 from pathlib import Path
 
 import roost
-from roost.lab.spec import Spec
-from roost.lab.start import Supervised, start
+from roost.supervisor.guard_start import Supervised, start
+from roost.supervisor.session_spec import Spec
 
 SRC = str(Path(roost.__file__).parents[1])
 FIRST = "import os; os.close(os.open('first', os.O_CREAT)); import signal; signal.pause()"

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 import roost
-from roost.train import seeding
-from roost.train.plans.plan import BatchPlan
+from roost.train.checkpointing.rank_state import RankState
+from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.progress import Progress
-from roost.train.rank_state import RankState
+from roost.train.step import seeding
 
 SEED, EPOCHS, LOG_EVERY, SAVE_EVERY = 0, 25, 50, 80
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.lab import cgroup
+from roost.supervisor.processes import cgroup
 from tests import warming
 from tests.messages import Messages
 
@@ -82,7 +82,8 @@ def why_no_cgroup() -> str | None:
 
     Other than a program that is missing, this is a skip in CI too, with its reason in the summary: most
     containers have no cgroup v2 or show it for reading only, and nothing that `.ci/run` installs would mend
-    that. What must not happen is that the tests fall away because `roost.lab.cgroup` looks wrong: so the
+    that. What must not happen is that the tests fall away because `roost.supervisor.processes.cgroup` looks
+    wrong: so the
     machine is asked here in another way, and root with a cgroup v2 mounted for writing is a failure.
     """
     mounts = Path("/proc/self/mountinfo")

@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from roost.base import process
+from roost.base.system import process_identity
 
 
 def living_in(folder: Path) -> list[int]:
@@ -22,7 +22,7 @@ def living_in(folder: Path) -> list[int]:
 
 def is_gone(pid: int) -> bool:
     """Whether it has ended, though nobody may have asked how."""
-    stat = process.read_stat(pid)
+    stat = process_identity.read_stat(pid)
     return stat is None or stat.ended
 
 

@@ -1,13 +1,12 @@
-"""The rules of the house (DESIGN, section 2), held by reading the source: floors, sizes, writes, tests."""
+"""The rules of the house (DESIGN, section 2), held by reading the source: floors, names, words, writes."""
 
 from __future__ import annotations
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ FLOORS = {
     "project": 4,
     "evaluation": 5,
     "analysis": 5,
+    "supervisor": 6,
     "worker": 6,
     "lab": 7,
     "operations": 8,
@@ -36,75 +36,25 @@ FLOORS = {
     "shell": 10,
     "tui": 10,
     "notebook": 10,
+    "mcp": 10,
+    "compat": 10,
 }
-TORCH_FREE = [folder for folder, floor in FLOORS.items() if floor <= 2 or floor >= 7]
+TORCH_FREE = [
+    folder for folder, floor in FLOORS.items() if floor <= 2 or floor >= 7 or folder == "supervisor"
+]
 NO_CODE_OF_OURS = "templates"  # what `roost new` copies is the user's code
 
-STANDARD_LIBRARY_ONLY = (
-    "base/durable.py", "devices/driver.py", "package/progress.py",
-    "lab/become.py", "lab/surroundings.py",
-    "lab/capture.py", "lab/cgroup.py", "lab/ending.py", "lab/growth.py", "lab/guard.py", "lab/keeper.py",
-    "lab/launched.py", "lab/leftovers.py", "lab/limits.py", "lab/meeting.py", "lab/memory.py",
-    "lab/output.py", "lab/peaks.py", "lab/ran_out.py",
-    "lab/notices/alone.py", "lab/notices/listed.py", "lab/notices/place.py",
-    "lab/record.py", "lab/restart.py", "lab/scope.py", "lab/signals.py", "lab/spawn.py", "lab/spec.py",
-    "lab/stacks.py", "lab/stall.py", "lab/supervisor.py", "lab/team.py", "lab/template.py",
-    "lab/tree.py", "lab/watch.py",
-)  # fmt: skip
-"""Files, with all that they import, which must start under ``python -I -S``."""
+STANDARD_LIBRARY_ONLY = "# Standard library only"
+"""The comment of a module which, with all that it imports, must start under ``python -I -S``."""
+NOT_DURABLE = "# Not durable:"
+"""The comment of a module that changes the disk without `roost.base.durable`; behind it stands the reason."""
 
-MOST_LINES_OF_A_FILE = 400
-MOST_LINES_OF_A_FUNCTION = 60
+SUPERVISION = ("supervisor.guard", "supervisor.supervisor")
+"""The processes that start with the standard library alone; so must everything that they import."""
 
-MAY_WRITE = {
-    "cli/__main__.py": "opens /dev/null in the place of a stream that was closed",
-    "devices/held.py": "makes the folders that all users of a machine share; nothing resumes from them",
-    "devices/leases.py": "a lease is a lock; nothing resumes from its file",
-    "devices/wants.py": "tells others what is waited for, while it is waited for; nothing resumes from it",
-    "devices/usage.py": "opens the ledger that `durable.append` appends to, never through a link",
-    "lab/background.py": "a lock, and the log of a process of ours; nothing resumes from their files",
-    "lab/cgroup.py": "files of the kernel",
-    "lab/forked.py": "the pipes of a guard",
-    "lab/keeper.py": "opens /dev/null in the place of a line that nobody reads any more",
-    "lab/loaded.py": "gives its socket a name; nothing resumes from it",
-    "lab/warm.py": "the folder of the templates' sockets; nothing resumes from it",
-    "lab/meeting.py": "makes and removes the folder in which ranks meet; nothing resumes from it",
-    "lab/notices/listed.py": "a lock, and what was begun, while it runs; nothing resumes from it",
-    "lab/output.py": "opens what the worker prints into; nothing resumes from it",
-    "lab/rebuild.py": "gives the queue that is put aside a second name",
-    "lab/schema.py": "removes the copy that a migration that was cut off had begun",
-    "lab/spawn.py": "opens the terminal of a worker",
-    "lab/ticket.py": "gives what is announced its name, unless a newer one has that",
-    "lab/wake.py": "removes the socket of a daemon that is gone",
-    "operations/scratch.py": "makes and removes a folder for a while; nothing resumes from it",
-    "serve/listening.py": "removes the socket of a server that is gone",
-    "package/names.py": "an atomic mkdir is how a name is taken",
-    "package/package.py": "makes the folders and the lock of a new package, removes a failed start",
-    "package/progress.py": "one mapped record, published each step for watchers; nothing resumes from it",
-    "package/snapshot.py": "copies thousands of files in bulk; what a power cut tears is found by its hash",
-    "train/checkpoints.py": "makes the folder that a hand-written loop names",
-    "train/data/slot.py": "a file that has no name, for memory, where the system has none without a file",
-    "train/media.py": "writes into memory",
-    "worker/export.py": "torch writes into a durable file",
-    "train/mirrors/courier.py": "a lock; nothing resumes from it",
-    "worker/report.py": "opens the pipe of a supervisor",
-    "worker/replay.py": "a folder for a while, for what a replay would write into the package",
-}
-"""Files that change the disk without `roost.base.durable`, each with the reason."""
-
-TESTED_ELSEWHERE = {
-    "__init__.py": "every test that says roost.Runner; the floors, here",
-    "config/structs/configured.py": "tests/config/test_settings.py, tests/project/test_configured.py",
-    "config/structs/data.py": "tests/config/test_settings.py",
-    "config/structs/mirrors.py": "tests/config/test_settings.py",
-    "config/structs/optimizers.py": "tests/config/test_settings.py",
-    "config/structs/watching.py": "tests/config/test_settings.py",
-    "lab/policy/state.py": "tests/lab/policy/test_decide.py",
-    "project/own_hooks.py": "tests/project/test_assemble.py",
-}
-"""Modules without a test file of their own name, each with the tests that hold them."""
-
-MOST_LINES_WITHOUT_A_TEST = 30
+MOST_FILES = 15
+LIKE_THINGS = {"cli/commands": "a file for each command", "train/hooks": "a file for each hook"}
+"""Folders of like things, which may hold more files than others."""
 
 
 def sources() -> list[Path]:
@@ -231,7 +181,13 @@ def test_importing_these_floors_never_imports_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("file", STANDARD_LIBRARY_ONLY)
+def _commented(comment: str) -> list[Path]:
+    return [
+        file for file in sources() if any(line.startswith(comment) for line in file.read_text().split("\n"))
+    ]
+
+
+@pytest.mark.parametrize("file", [name_of(file) for file in _commented(STANDARD_LIBRARY_ONLY)])
 def test_starts_with_the_standard_library_alone(file: str) -> None:
     """By reading, so that an import inside a function counts, and by starting it without site-packages."""
     seen, waiting, errors = set(), [SOURCE / file], []
@@ -241,9 +197,9 @@ def test_starts_with_the_standard_library_alone(file: str) -> None:
         for line, name in imports(parsed(current), package_of(current)):
             parts = name.split(".")
             if parts[0] == "roost":
-                found = next((path for n in (2, 3, 4) if (path := _file(parts[:n])).is_file()), None)
-                if found is None or not (parts[1] == "base" or name_of(found) in STANDARD_LIBRARY_ONLY):
-                    errors.append(f"{name_of(current)}:{line}: imports {name}, which is not of roost.base")
+                found = next((path for n in (2, 3, 4, 5) if (path := _file(parts[:n])).is_file()), None)
+                if found is None:
+                    errors.append(f"{name_of(current)}:{line}: imports {name}, which is no module")
                 elif found not in seen:
                     waiting.append(found)
             elif parts[0] not in sys.stdlib_module_names:
@@ -259,22 +215,152 @@ def _file(parts: list[str]) -> Path:
     return SOURCE.joinpath(*parts[1:]).with_suffix(".py")
 
 
-# --- sizes ------------------------------------------------------------------------------------------------
+def test_what_the_guard_imports_is_declared() -> None:
+    """The guard starts under ``-I -S``: each module of the supervisor that it imports declares that."""
+    waiting, seen = [_file(["roost", *name.split(".")]) for name in SUPERVISION], set()
+    while waiting:
+        current = waiting.pop()
+        seen.add(current)
+        for _, name in imports(parsed(current), package_of(current)):
+            parts = name.split(".")
+            found = next((path for n in (2, 3, 4, 5) if (path := _file(parts[:n])).is_file()), None)
+            if parts[0] == "roost" and found is not None and found not in seen:
+                waiting.append(found)
+    declared = set(_commented(STANDARD_LIBRARY_ONLY))
+    missing = [name_of(file) for file in seen if "supervisor" in file.parts and file not in declared]
+    assert not missing, f"write {STANDARD_LIBRARY_ONLY!r} below the docstring of: {', '.join(missing)}"
 
 
-def test_files_and_functions_stay_short() -> None:
-    errors = []
+# --- circles ----------------------------------------------------------------------------------------------
+
+
+def runtime_imports(node: ast.AST, package: str) -> Iterator[str]:
+    """The imports of a file that are carried out, those in functions included; not those for types alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield from (name for _, name in imports(ast.Module([child], []), package))
+        else:
+            yield from runtime_imports(child, package)
+
+
+def circles(edges: dict[str, set[str]]) -> list[str]:
+    """Every edge that lies on a circle, as ``a -> b``."""
+
+    def reached(start: str) -> set[str]:
+        found, waiting = set(), [start]
+        while waiting:
+            for target in edges.get(waiting.pop(), ()):
+                if target not in found:
+                    found.add(target)
+                    waiting.append(target)
+        return found
+
+    return sorted(f"{a} -> {b}" for a, targets in edges.items() for b in targets if a in reached(b))
+
+
+@pytest.mark.skip(reason="the prose is being rewritten")
+def test_no_file_imports_itself_over_others() -> None:
+    edges: dict[str, set[str]] = {}
     for file in sources():
-        lines = len(file.read_text().splitlines())
-        if lines > MOST_LINES_OF_A_FILE:
-            errors.append(f"{name_of(file)}: {lines} lines, at most {MOST_LINES_OF_A_FILE}")
+        names = runtime_imports(parsed(file), package_of(file))
+        paths = (
+            next((p for n in (5, 4, 3, 2) if (p := _file(x.split(".")[:n])).is_file()), None) for x in names
+        )
+        edges[name_of(file)] = {name_of(path) for path in paths if path not in (None, file)}
+    assert not circles(edges)
+
+
+def test_the_circle_rule_sees() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b -> c", "c -> b"]
+
+
+# --- names and words --------------------------------------------------------------------------------------
+
+
+def folders() -> list[Path]:
+    """Every folder with modules of ours."""
+    return sorted({file.parent for file in sources()})
+
+
+def test_no_folder_is_crowded() -> None:
+    counts = Counter(
+        file.relative_to(SOURCE).parent.as_posix() for file in sources() if file.stem != "__init__"
+    )
+    crowded = [f"{name}: {count} files" for name, count in counts.items() if count > MOST_FILES]
+    assert [one for one in crowded if one.partition(":")[0] not in LIKE_THINGS] == []
+
+
+@pytest.mark.skip(reason="the prose is being rewritten")
+@pytest.mark.parametrize("folder", [name_of(folder) for folder in folders() if folder != SOURCE])
+def test_each_folder_names_its_files(folder: str) -> None:
+    """In reading order, in the docstring of its ``__init__``."""
+    doc = ast.get_docstring(parsed(SOURCE / folder / "__init__.py")) or ""
+    files = [file.stem for file in (SOURCE / folder).glob("*.py") if file.stem != "__init__"]
+    entries = [path.name for path in (SOURCE / folder).iterdir() if (path / "__init__.py").is_file()]
+    missing = [name for name in [*files, *entries] if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", doc)]
+    if folder in LIKE_THINGS:
+        missing = [] if doc else missing
+    assert not missing, f"{folder}/__init__.py does not name {', '.join(missing)}"
+
+
+@pytest.mark.skip(reason="the prose is being rewritten")
+def test_no_public_class_name_has_two_meanings() -> None:
+    homes = defaultdict(set)
+    for file in sources():
         for node in ast.walk(parsed(file)):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
-                if length > MOST_LINES_OF_A_FUNCTION:
-                    where = f"{name_of(file)}:{node.lineno}: {node.name}"
-                    errors.append(f"{where}: {length} lines, at most {MOST_LINES_OF_A_FUNCTION}")
-    assert not errors, "\n".join(errors)
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(name_of(file))
+    assert {name: sorted(files) for name, files in homes.items() if len(files) > 1} == {}
+
+
+ONE_CONCEPT = {"cli/commands", "config/sections", "serve/routes", "train/hooks"}
+"""Folders whose files are called as what they bind: a command as its operation, a section as its part."""
+
+
+@pytest.mark.skip(reason="the prose is being rewritten")
+def test_no_module_name_has_two_meanings() -> None:
+    homes = defaultdict(list)
+    for file in sources():
+        if (
+            file.stem not in ("__init__", "__main__")
+            and file.relative_to(SOURCE).parent.as_posix() not in ONE_CONCEPT
+        ):
+            homes[file.stem].append(name_of(file))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+IDIOM = re.compile(r"\b(told|tells|whoever|whom|nobody|somebody|stands|beholds?)\b", re.IGNORECASE)
+"""Words that docs/glossary.md replaces."""
+RIDDLE = re.compile(r"(it|they|what|who|whoever|those|one|nobody|somebody|that)\b", re.IGNORECASE)
+"""Openings that leave the subject of a short docstring to be guessed."""
+
+
+@pytest.mark.skip(reason="the prose is being rewritten")
+def test_the_source_uses_the_words_of_the_glossary() -> None:
+    found = [
+        f"{name_of(file)}:{number}: {match.group()}"
+        for file in sources()
+        for number, line in enumerate(file.read_text().split("\n"), start=1)
+        for match in IDIOM.finditer(line.replace("_", " "))
+    ]
+    assert not found, "docs/glossary.md has the word:\n" + "\n".join(found)
+
+
+@pytest.mark.skip(reason="the prose is being rewritten")
+def test_docstrings_name_their_subject() -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for file in sources():
+        for node in ast.walk(parsed(file)):
+            if (
+                isinstance(node, kinds)
+                and len(doc := ast.get_docstring(node) or "") < 60
+                and RIDDLE.match(doc)
+            ):
+                found.append(f"{name_of(file)}: {doc!r}")
+    assert not found, "say who does what:\n" + "\n".join(found)
 
 
 # --- writes -----------------------------------------------------------------------------------------------
@@ -333,14 +419,21 @@ def _writes_of(file: Path) -> list[str]:
 def test_only_the_durable_module_writes() -> None:
     errors = []
     for file in sources():
-        if name_of(file) != "base/durable.py" and name_of(file) not in MAY_WRITE:
+        if name_of(file) != "base/durable.py" and file not in _commented_not_durable():
             errors += _writes_of(file)
-    assert not errors, "use roost.base.durable, or give the reason in MAY_WRITE:\n" + "\n".join(errors)
+    assert not errors, f"use roost.base.durable, or give the reason as '{NOT_DURABLE} ...':\n" + "\n".join(
+        errors
+    )
 
 
-@pytest.mark.parametrize("file", MAY_WRITE)
-def test_the_list_of_writers_holds_no_dead_entry(file: str) -> None:
-    assert _writes_of(SOURCE / file), f"{file} writes nothing by itself: take it off the list"
+@cache
+def _commented_not_durable() -> frozenset[Path]:
+    return frozenset(_commented(NOT_DURABLE))
+
+
+@pytest.mark.parametrize("file", [name_of(file) for file in _commented(NOT_DURABLE)])
+def test_a_module_that_says_so_does_write(file: str) -> None:
+    assert _writes_of(SOURCE / file), f"{file} writes nothing without durable.py: delete '{NOT_DURABLE} ...'"
 
 
 @pytest.mark.parametrize(
@@ -372,7 +465,7 @@ def test_the_write_rule_lets_pass(code: str) -> None:
 # --- what runs code from data -----------------------------------------------------------------------------
 
 RUNS_DATA = {"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.load_all", "yaml.unsafe_load"}
-MAY_PICKLE = {"train/data/packing.py": "between a process and the workers that it forked"}
+MAY_PICKLE = {"train/data/workers": "between a process and the workers that it forked"}
 PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 
@@ -403,7 +496,7 @@ def test_nothing_runs_code_that_came_as_data() -> None:
     for file in [*sorted(SOURCE.rglob("*.py")), *sorted((REPOSITORY / "bench").rglob("*.py"))]:
         for node in ast.walk(parsed(file)):
             what = danger(node)
-            if what and not (what in PICKLES and name_of(file) in MAY_PICKLE):
+            if what and not (what in PICKLES and name_of(file.parent) in MAY_PICKLE):
                 errors.append(f"{name_of(file)}:{getattr(node, 'lineno', 0)}: {what}")
     assert not errors, "\n".join(errors)
 
@@ -425,35 +518,12 @@ def test_the_danger_rule_sees(code: str, wrong: bool) -> None:
 # --- tests ------------------------------------------------------------------------------------------------
 
 
-def lines_of_code(file: Path) -> int:
-    """Lines that hold code: no blank line, no comment, no docstring."""
-    idle = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(file.read_text()).readline):
-        if tokenize.tok_name[token.type] not in idle:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(parsed(file)):
-        match node:
-            case ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=int(last)):
-                lines.difference_update(range(first, last + 1))
-    return len(lines)
+TESTED_ELSEWHERE = {"config/sections": "config/test_settings.py"}
 
 
-def mirror(file: Path) -> Path:
-    """`tests/train/hooks/test_save.py` for `src/roost/train/hooks/save.py`."""
-    return TESTS / file.relative_to(SOURCE).parent / f"test_{file.stem.strip('_')}.py"
-
-
-def test_each_module_has_its_tests() -> None:
-    errors = []
-    for file in sources():
-        long = lines_of_code(file) > MOST_LINES_WITHOUT_A_TEST
-        if long and not mirror(file).is_file() and name_of(file) not in TESTED_ELSEWHERE:
-            errors.append(f"{name_of(file)}: write {name_of(mirror(file))}")
-    assert not errors, "or say in TESTED_ELSEWHERE what tests it:\n" + "\n".join(errors)
-
-
-@pytest.mark.parametrize("file", TESTED_ELSEWHERE)
-def test_the_list_of_untested_holds_no_dead_entry(file: str) -> None:
-    assert (SOURCE / file).is_file()
-    assert not mirror(SOURCE / file).is_file(), f"{file} has its own tests: take it off the list"
+@pytest.mark.parametrize("folder", [name_of(folder) for folder in folders() if folder != SOURCE])
+def test_each_folder_has_its_tests(folder: str) -> None:
+    if folder in TESTED_ELSEWHERE:
+        assert (TESTS / TESTED_ELSEWHERE[folder]).is_file()
+    else:
+        assert list((TESTS / folder).rglob("test_*.py")), f"write tests/{folder}/test_<topic>.py"

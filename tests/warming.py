@@ -9,21 +9,21 @@ from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
-from roost.lab import warm
-from roost.lab.spec import Spec
-from roost.operations import starting
+from roost.operations.sessions import session_request
+from roost.supervisor.forkserver import warm_templates
+from roost.supervisor.session_spec import Spec
 from tests.waiting import wait_for
 
 
 def spec(**env: str) -> Spec:
     """What a worker of this process's runs on the CPU would be started with."""
-    argv = [*starting._WORKER, "/package", "1"]
-    made = starting.environment(cpu=True) | env
+    argv = [*session_request._WORKER, "/package", "1"]
+    made = session_request.environment(cpu=True) | env
     return Spec(argv, cwd="/", env=made, package="", session=1, output="", session_file="", token="")
 
 
 @contextlib.contextmanager
-def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.WarmTemplates]:
+def templates(folder: Path, *, waits: bool = True) -> Iterator[warm_templates.WarmTemplates]:
     """As long as this lasts, runs of this environment start warm.
 
     Args:
@@ -31,8 +31,8 @@ def templates(folder: Path, *, waits: bool = True) -> Iterator[warm.WarmTemplate
         waits: Whether to begin only once they can.
     """
     with (
-        mock.patch.dict(os.environ, {warm.FOLDER_VARIABLE: str(folder)}),
-        closing(warm.WarmTemplates()) as kept,
+        mock.patch.dict(os.environ, {warm_templates.FOLDER_VARIABLE: str(folder)}),
+        closing(warm_templates.WarmTemplates()) as kept,
     ):
         for _ in range(2):  # the second of a kind starts one
             kept.keep(spec())

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate, get_worker_info
 
 from roost.train.data.loader import Loader
-from roost.train.plans.plan import BatchPlan
+from roost.train.data.plans.batch_plan import BatchPlan
 
 from . import bare
 from .cases import Case, Ready

@@ -13,10 +13,10 @@ import torch
 from torch.utils.data import TensorDataset
 
 import roost
+from roost.package.checkpoints.retention import Best as Rule
 from roost.package.progress import Board
-from roost.package.retention import Best as Rule
 from roost.train import hooks
-from roost.train.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Batch
 
 from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer

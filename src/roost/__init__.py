@@ -9,51 +9,51 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roost.analysis.analyze import analyze as analyze
+    from roost.analysis.notebook_analysis import analyze as analyze
     from roost.base.errors import RoostError as RoostError
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
     from roost.project.contract import Runner as Runner
-    from roost.project.download import download as download
-    from roost.project.package import Package as Package
-    from roost.project.package import open_package as open_package
-    from roost.train.checkpoints import Checkpoints as Checkpoints
+    from roost.project.download.download import download as download
+    from roost.project.package_api import Package as Package
+    from roost.project.package_api import open_package as open_package
+    from roost.train.checkpointing.checkpoints import Checkpoints as Checkpoints
     from roost.train.data.arrays import Arrays as Arrays
+    from roost.train.data.batch_function import Sampled as Sampled
     from roost.train.data.loader import Loader as Loader
-    from roost.train.data.sampled import Sampled as Sampled
+    from roost.train.data.plans.batch_plan import BatchPlan as BatchPlan
     from roost.train.events import Events as Events
     from roost.train.hook import Hook as Hook
     from roost.train.hook import Phase as Phase
-    from roost.train.media import Media as Media
-    from roost.train.optim import Optim as Optim
-    from roost.train.plans.plan import BatchPlan as BatchPlan
+    from roost.train.optim.optimizer import Optim as Optim
     from roost.train.progress import Progress as Progress
-    from roost.train.stepper import Stepper as Stepper
+    from roost.train.reporting.media_files import Media as Media
+    from roost.train.step.stepper import Stepper as Stepper
     from roost.train.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "analyze": "roost.analysis.analyze",
-    "Package": "roost.project.package",
-    "open_package": "roost.project.package",
+    "analyze": "roost.analysis.notebook_analysis",
+    "Package": "roost.project.package_api",
+    "open_package": "roost.project.package_api",
     "Data": "roost.project.contract",
     "Dataset": "roost.project.contract",
-    "Media": "roost.train.media",
+    "Media": "roost.train.reporting.media_files",
     "Runner": "roost.project.contract",
     "RoostError": "roost.base.errors",
-    "download": "roost.project.download",
+    "download": "roost.project.download.download",
     "Arrays": "roost.train.data.arrays",
-    "Checkpoints": "roost.train.checkpoints",
+    "Checkpoints": "roost.train.checkpointing.checkpoints",
     "Events": "roost.train.events",
     "Hook": "roost.train.hook",
     "Phase": "roost.train.hook",
     "Loader": "roost.train.data.loader",
-    "Optim": "roost.train.optim",
-    "BatchPlan": "roost.train.plans.plan",
-    "Sampled": "roost.train.data.sampled",
+    "Optim": "roost.train.optim.optimizer",
+    "BatchPlan": "roost.train.data.plans.batch_plan",
+    "Sampled": "roost.train.data.batch_function",
     "Progress": "roost.train.progress",
-    "Stepper": "roost.train.stepper",
+    "Stepper": "roost.train.step.stepper",
     "Trainer": "roost.train.trainer",
 }
 

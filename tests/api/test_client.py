@@ -17,7 +17,7 @@ import pytest
 from roost import __version__
 from roost.api import AsyncClient, Client
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
-from roost.lab.task import ENDED
+from roost.lab.queue.task import ENDED
 from tests.messages import Messages
 from tests.operations.packages import project
 from tests.serve.servers import Server

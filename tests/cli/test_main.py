@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.__main__ import COMMANDS, main
-from roost.operations import show
+from roost.operations.reading import show
 from tests.cli.programs import ROOST, roost
 from tests.lab.notices.lost import GONE, leave
 from tests.lab.notices.receivers import Web

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused
-from roost.base.process import read_stat
+from roost.base.system.process_identity import read_stat
 from roost.devices import nvml
 from roost.devices.card import Card
 from roost.devices.nvml import Watcher

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.labs import Lab
-from tests.lab.sessions import Session
+from tests.supervisor.real_sessions import Session
 
 
 @pytest.fixture

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
-from roost.base import process
-from roost.lab import background, presence, roots, ticket
-from roost.lab.presence import About
-from roost.lab.store import Store
-from roost.lab.task import ENDED, Need, Task
-from roost.operations import commands, lab, submit
-from roost.operations.submit import SubmitRequest
-from roost.operations.wanted import Wanted
+from roost.base.system import process_identity
+from roost.lab.background import background_process, daemon_presence
+from roost.lab.background.daemon_presence import About
+from roost.lab.queue import package_roots, task_file
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import ENDED, Need, Task
+from roost.operations import lab
+from roost.operations.queue import submit, submit_command
+from roost.operations.queue.resources import Wanted
+from roost.operations.queue.submit import SubmitRequest
 from tests import processes
 from tests.waiting import wait_for
 
@@ -58,15 +60,15 @@ class Lab:
     def task(self, script: str, *, need: Need | None = None, **wanted: Any) -> Task:
         """One that waits in nobody's queue yet."""
         with self.here():
-            task = commands.of_command(["/bin/sh", "-c", script], Wanted(need=need or Need(), **wanted))
-            ticket.write(task, self.state)
+            task = submit_command.of_command(["/bin/sh", "-c", script], Wanted(need=need or Need(), **wanted))
+            task_file.write(task, self.state)
             return task
 
     def queue(self, script: str, **wanted: Any) -> Task:
         """Queues a script; no daemon is told."""
         task = self.task(script, **wanted)
         with self.here(), lab.opened() as store:
-            roots.note(self.state, [Path(task.package)])
+            package_roots.note(self.state, [Path(task.package)])
             store.submit([task])
         return task
 
@@ -100,16 +102,16 @@ class Lab:
 
     def kill_daemon(self) -> None:
         """Kills the daemon, and its keeper before: nobody starts another one."""
-        found = presence.about(self.state)
+        found = daemon_presence.about(self.state)
         assert found is not None
         kill_keeper(found)
         self.kill_daemon_alone()
 
     def kill_daemon_alone(self) -> About:
         """Kills the daemon, whose keeper starts another one; gives the one that was killed."""
-        found = presence.about(self.state)
+        found = daemon_presence.about(self.state)
         assert found is not None
-        process.send(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
+        process_identity.send(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
         wait_for(lambda: not found.lives)
         return found
 
@@ -159,9 +161,9 @@ class Lab:
         wait_for(lambda: not processes.living_in(self.folder))
 
 
-def kill_keeper(one: background.About) -> None:
+def kill_keeper(one: background_process.About) -> None:
     """Kills the one who would start a process of the background anew."""
-    stat = process.read_stat(one.pid)
+    stat = process_identity.read_stat(one.pid)
     assert stat is not None
     assert b"keeper.py" in Path(f"/proc/{stat.parent_pid}/cmdline").read_bytes()
     os.kill(stat.parent_pid, signal.SIGKILL)

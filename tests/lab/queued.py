@@ -10,7 +10,7 @@ from typing import Any
 
 from roost.base import durable
 from roost.devices.card import Card
-from roost.lab.task import PENDING, Task, new_id
+from roost.lab.queue.task import PENDING, Task, new_id
 
 PLAN = {"argv": ["python", "-m", "roost.worker"], "env": {"PATH": "/bin", "BROKEN": "\udcff"}}
 TOLD = {"argv": PLAN["argv"]}

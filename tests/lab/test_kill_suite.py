@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from roost.lab import cgroup, scope
-from roost.lab.leftovers import end_leftovers
-from roost.lab.spec import Spec
-from tests.lab.sessions import Session
+from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.processes.abandoned_processes import end_leftovers
+from roost.supervisor.session_spec import Spec
+from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
@@ -94,14 +94,14 @@ def _kill_both(session: Session) -> None:
 def adopting() -> Iterator[None]:
     """Has this process adopt what loses its parents, and reap it: not every machine's first process does."""
     subreaper = 36
-    scope.prctl()(subreaper, 1, 0, 0, 0)
+    session_processes.prctl()(subreaper, 1, 0, 0, 0)
     try:
         yield
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue
     finally:
-        scope.prctl()(subreaper, 0, 0, 0, 0)
+        session_processes.prctl()(subreaper, 0, 0, 0, 0)
 
 
 SCENARIOS: dict[Callable[[Session], None], tuple[str, str] | None] = {

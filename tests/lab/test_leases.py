@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from roost.base import process
 from roost.base.errors import RoostError
-from roost.devices import held
+from roost.base.system import process_identity
+from roost.devices import lease_files
 from roost.devices.card import Card
-from roost.devices.leases import Holder, Leases, take
-from roost.lab.spec import Spec
-from tests.lab.sessions import Session
+from roost.devices.lease import Holder, Leases, take
+from roost.supervisor.session_spec import Spec
+from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
@@ -43,7 +43,7 @@ def _lease() -> Leases:
 
 
 def num_held() -> int:
-    return len(held.live_leases("GPU-0")) + len(held.live_leases("GPU-1"))
+    return len(lease_files.live_leases("GPU-0")) + len(lease_files.live_leases("GPU-1"))
 
 
 def forget_times(root: Path) -> None:
@@ -52,11 +52,11 @@ def forget_times(root: Path) -> None:
 
 
 def ends_are_noted(root: Path) -> bool:
-    return all(not lease.is_live and lease.ended > lease.said.since for lease in held.all_leases(root))
+    return all(not lease.is_live and lease.ended > lease.said.since for lease in lease_files.all_leases(root))
 
 
 def is_stopped(pid: int) -> bool:
-    stat = process.read_stat(pid)
+    stat = process_identity.read_stat(pid)
     return stat is not None and stat.state == "T"
 
 
@@ -81,7 +81,7 @@ def test_a_killed_supervisor_leaves_them_to_the_guard_until_all_has_ended(
     wait_for(lambda: is_stopped(child.pid))
     forget_times(root)
     os.kill(session.supervisor_pid, signal.SIGKILL)
-    wait_for(lambda: (stat := process.read_stat(session.supervisor_pid)) is None or stat.ended)
+    wait_for(lambda: (stat := process_identity.read_stat(session.supervisor_pid)) is None or stat.ended)
     assert session.living() != [] and num_held() == 2
     child.send_signal(signal.SIGCONT)
     assert child.wait(20) == 1
@@ -120,7 +120,7 @@ def test_they_are_marked_while_it_runs(session: Session, root: Path) -> None:
     forget_times(root)
     child = session.start_spec(session.spec("forever()")._replace(lease_fds=lease.fds))
     lease.close()
-    wait_for(lambda: all(found.ended > found.said.since for found in held.all_leases(root)))
+    wait_for(lambda: all(found.ended > found.said.since for found in lease_files.all_leases(root)))
     assert num_held() == 2
     child.send_signal(signal.SIGQUIT)
     assert child.wait(20) == 130

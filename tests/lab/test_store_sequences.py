@@ -18,9 +18,8 @@ from hypothesis.stateful import (
 )
 
 from roost.base.errors import Refused
-from roost.lab.standing import Standing
-from roost.lab.store import Raced, Store
-from roost.lab.task import (
+from roost.lab.queue.queue_store import Raced, Store
+from roost.lab.queue.task import (
     ENDED,
     EVICT,
     KILL,
@@ -33,6 +32,7 @@ from roost.lab.task import (
     SUCCEEDED,
     Task,
 )
+from roost.lab.scheduling.live_tasks import Standing
 from tests.lab.queued import card, task
 
 CARDS = [card(number, 10_000) for number in range(2)]

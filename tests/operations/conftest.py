@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.operations.run import RunRequest, run
+from roost.operations.lifecycle.run import RunRequest, run
 from roost.package.package import Package
 from tests.operations.packages import project
 

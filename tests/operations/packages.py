@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roost.base import process
-from roost.operations.new_project import new_project
-from roost.package import checkpoint, snapshot
-from roost.package.checkpoint import Info
+from roost.base.system import process_identity
+from roost.operations.lifecycle.new_project import new_project
+from roost.package import snapshot
+from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints.checkpoint import Info
 from roost.package.package import Package
 from roost.package.progress import Board
 from roost.package.records import Writer
@@ -90,9 +91,9 @@ def session(made: Package, state: str, **record: Any) -> int:
         "session": number,
         "state": state,
         "host": socket.gethostname(),
-        "boot_id": process.boot_id(),
+        "boot_id": process_identity.boot_id(),
         "pid": os.getpid(),
-        "start_ticks": process.start_ticks(os.getpid()),
+        "start_ticks": process_identity.start_ticks(os.getpid()),
         "started": 1_800_000_000.0,
         **({"ended": 1_800_000_060.0, "seconds": 60.0, "exit_code": 0} if state != "running" else {}),
         **record,

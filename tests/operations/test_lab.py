@@ -19,15 +19,18 @@ import pytest
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.lab import presence, roots, ticket, warm
-from roost.lab import rebuild as rebuilding
+from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
-from roost.lab.store import Store
-from roost.lab.task import RUNNING, SUCCEEDED
-from roost.operations import cards, lab, meant
-from roost.operations.commands import submit_command
-from roost.operations.list_tasks import list_tasks
-from roost.operations.wanted import Wanted
+from roost.lab.queue import package_roots, task_file
+from roost.lab.queue import rebuild as rebuilding
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import RUNNING, SUCCEEDED
+from roost.operations import lab, resolve
+from roost.operations.devices import devices
+from roost.operations.queue.list_tasks import list_tasks
+from roost.operations.queue.resources import Wanted
+from roost.operations.queue.submit_command import submit_command
+from roost.supervisor.forkserver import warm_templates
 from tests import processes
 from tests.devices.leasing import at_once
 from tests.lab.labs import Lab
@@ -78,7 +81,7 @@ def test_of_twenty_started_at_once_exactly_one_lives(here: Lab) -> None:
 
     wait_for(all_but_one_have_ended, 30.0)
     (left,) = pids - codes.keys()
-    found = presence.about(here.state)
+    found = daemon_presence.about(here.state)
     assert found is not None and found.pid == left
     assert set(codes.values()) == {Refused.exit_code}
     said = [(here.folder / f"{pid}.txt").read_text() for pid in codes]
@@ -110,10 +113,10 @@ def test_where_packages_lie_is_known_before_they_tell_of_a_task(
     def killed(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ticket, "announce", killed)
+    monkeypatch.setattr(task_file, "announce", killed)
     with pytest.raises(KeyboardInterrupt):
         lab.enqueue([task])
-    assert roots.read(here.state) == [Path(task.package).parent]
+    assert package_roots.read(here.state) == [Path(task.package).parent]
 
 
 def test_all_who_start_one_at_once_have_the_same(here: Lab) -> None:
@@ -124,7 +127,7 @@ def test_all_who_start_one_at_once_have_the_same(here: Lab) -> None:
 def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messages: Messages) -> None:
     here.state.mkdir(mode=0o700, parents=True)
     other = subprocess.Popen([sys.executable, "-c", OF_ANOTHER_VERSION, str(here.state)])
-    wait_for(lambda: presence.about(here.state))
+    wait_for(lambda: daemon_presence.about(here.state))
     task = here.queue(FOREVER)
     with pytest.raises(Refused) as caught:
         lab.ensure()
@@ -175,7 +178,7 @@ def test_how_it_stands(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     here.wait_for(ids[0], SUCCEEDED)
     here.wait_for(ids[1], RUNNING)
     here.queue(FOREVER)
-    monkeypatch.setenv(warm.FOLDER_VARIABLE, str(here.folder))
+    monkeypatch.setenv(warm_templates.FOLDER_VARIABLE, str(here.folder))
     with socket.socket(socket.AF_UNIX) as template:
         template.bind(str(here.folder / "template"))
         found = lab.status()
@@ -202,7 +205,7 @@ def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab, messages: Messages)
     found = lab.rebuild()
     assert found.aside is not None and found.aside.read_bytes() == b"\0" * 4096
     assert sum(found.tasks.values()) == 2 and found.tasks["succeeded"] == 1
-    assert presence.about(here.state) is not None  # for what has not ended
+    assert daemon_presence.about(here.state) is not None  # for what has not ended
     assert here.wait_for(runs, RUNNING).attempt == 1
 
 
@@ -223,7 +226,7 @@ def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
     messages.check(refused.value)
     assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
     lab.stop()
-    calls: list[Callable[[], Any]] = [lab.ensure, lab.status, list_tasks, lambda: meant.tasks("late")]
+    calls: list[Callable[[], Any]] = [lab.ensure, lab.status, list_tasks, lambda: resolve.tasks("late")]
     for call in calls:
         with pytest.raises(Refused) as refused:
             call()
@@ -274,9 +277,9 @@ def test_a_queue_of_ended_tasks_needs_no_daemon(here: Lab) -> None:
 def test_no_daemon_comes_up_while_the_queue_is_made_anew(
     here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(presence, "_TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(daemon_presence, "_TOLD_SECONDS", 0.0)
     with lab.opened():
-        fd = presence.lock(here.state)
+        fd = daemon_presence.lock(here.state)
     for call in (Daemon(here.state).run, lab.rebuild):
         with pytest.raises(Refused) as refused:
             call()
@@ -295,7 +298,7 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     submitted: list[str] = []
     late = [
         threading.Thread(target=lambda: submitted.append(submit_command(["true"], Wanted()).tasks[0].id)),
-        threading.Thread(target=lambda: cards.drain("0")),
+        threading.Thread(target=lambda: devices.drain("0")),
         threading.Thread(target=lab.start),
     ]
     whole = rebuilding.rebuild
@@ -312,7 +315,7 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     for thread in late:
         thread.join(20)
     assert here.wait_for(submitted[0]).state == SUCCEEDED
-    assert [card.drained for card in cards.show().cards] == [True, False]
+    assert [card.drained for card in devices.show().cards] == [True, False]
     assert len(here.tasks()) == 2
 
 
@@ -361,7 +364,7 @@ def test_a_daemon_that_is_killed_is_there_again(here: Lab) -> None:
     lab.start()
     running, waiting = here.submit("sleep 0.5"), here.submit("sleep 0.6")
     killed = here.kill_daemon_alone()
-    again = wait_for(lambda: presence.about(here.state))
+    again = wait_for(lambda: daemon_presence.about(here.state))
     assert again.pid != killed.pid
     assert here.wait_for(running).state == here.wait_for(waiting).state == SUCCEEDED
     assert "SIGKILL" in here.log()

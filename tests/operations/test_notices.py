@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
-from roost.lab.notices import kinds
+from roost.lab.notices import notice_events
 from roost.operations.notices import notices, try_notices
 from tests.lab.notices.receivers import Web
 from tests.messages import Messages
@@ -15,16 +15,16 @@ from tests.messages import Messages
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    kinds.path().parent.mkdir()
+    notice_events.path().parent.mkdir()
     web = Web()
     yield web
     web.close()
 
 
 def set_up(*urls: str) -> None:
-    kinds.path().touch(mode=0o600)
+    notice_events.path().touch(mode=0o600)
     lines = [f"  r{number}: {{kind: webhook, url: '{url}'}}\n" for number, url in enumerate(urls)]
-    kinds.path().write_text(f"receivers:\n{''.join(lines)}")
+    notice_events.path().write_text(f"receivers:\n{''.join(lines)}")
 
 
 def test_what_is_set_is_shown_without_secrets(web: Web) -> None:

@@ -14,7 +14,7 @@ from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.package import lineage
 from roost.package.package import Package
-from roost.package.skipped import NAME, Skipped, append
+from roost.package.results.skipped_steps import NAME, Skipped, append
 from tests.messages import Messages
 from tests.operations.packages import add_checkpoint, package, record_rows, session
 

@@ -18,9 +18,10 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
-from roost.package import checkpoint, sessions, snapshot
 from roost.package import package as package_module
-from roost.package.checkpoint import Info
+from roost.package import sessions, snapshot
+from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints.checkpoint import Info
 from roost.package.package import Package
 from roost.package.records import Writer
 from tests.messages import Messages

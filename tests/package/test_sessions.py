@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from roost.base import durable, mounts, process
+from roost.base import durable
+from roost.base.system import mounts, process_identity
 from roost.package import sessions
 from roost.package.sessions import OwnRecord, Session
 from tests.messages import Messages
@@ -42,7 +43,7 @@ def test_a_request_is_numbered_and_knows_who_asked(tmp_path: Path) -> None:
     assert [session.number for session in found] == [1, 2, 10, 11]
     assert first.request["overrides"] == ["a=1"] and first.checkpoint == 3
     assert first.request["pid"] == os.getpid() and first.request["host"] == socket.gethostname()
-    assert first.request["boot_id"] == process.boot_id()
+    assert first.request["boot_id"] == process_identity.boot_id()
 
 
 def test_other_files_are_passed_over(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 
 def test_the_guard_of_this_machine_and_boot_lives() -> None:
     pid = os.getpid()
-    guarded = record(guard_pid=pid, guard_start_ticks=process.start_ticks(pid))
+    guarded = record(guard_pid=pid, guard_start_ticks=process_identity.start_ticks(pid))
     assert Session(1, {}, guarded).guard_lives
     assert not Session(1, {}, guarded | {"guard_start_ticks": 1}).guard_lives
     assert not Session(1, {}, guarded | {"boot_id": "another"}).guard_lives
@@ -147,7 +148,7 @@ def test_an_end_between_the_look_at_the_record_and_that_at_the_process(
         path.write_bytes(sessions.to_json(record(state="succeeded")))
         return False
 
-    monkeypatch.setattr(process, "alive", end)
+    monkeypatch.setattr(process_identity, "alive", end)
     assert sessions.read(tmp_path / "none", path, number=1).state == "succeeded"
 
 
@@ -156,7 +157,7 @@ def test_a_state_does_not_change_under_its_reader() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as child:
-        ticks = process.start_ticks(child.pid)
+        ticks = process_identity.start_ticks(child.pid)
         session = Session(1, {}, record(pid=child.pid, start_ticks=ticks))
         assert session.state == "running"
     assert session.state == "running"
@@ -285,7 +286,12 @@ def test_on_a_full_disk_the_end_goes_where_the_start_stands(
 def test_whose_wishes_hold(
     tmp_path: Path, record: dict[str, str] | None, has_begun: bool, counts: bool
 ) -> None:
-    gone = {"host": socket.gethostname(), "pid": 2**22 + 1, "start_ticks": 1, "boot_id": process.boot_id()}
+    gone = {
+        "host": socket.gethostname(),
+        "pid": 2**22 + 1,
+        "start_ticks": 1,
+        "boot_id": process_identity.boot_id(),
+    }
     if has_begun:
         (tmp_path / "3.jsonl").touch()
     assert Session(3, gone, record).counts(tmp_path) == counts

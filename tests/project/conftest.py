@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roost.config import build
+from roost.config import objects
 
 
 @pytest.fixture(autouse=True)
@@ -20,4 +20,4 @@ def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     os.chdir(folder)
     torch.set_num_threads(threads)
-    build.forget(tmp_path)
+    objects.forget(tmp_path)

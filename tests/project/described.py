@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from roost.package import checkpoint
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
-from roost.project import assemble, native
-from roost.project.inside import inside
+from roost.project import native_project, trainer_assembly
+from roost.project.package_context import inside
 
 CODE = """
 import torch, roost
@@ -131,8 +131,8 @@ def run(folder: Path, *, steps: int = 12, cut: int | None = None, **settings: An
     for limit in [cut, steps] if cut is not None else [steps]:
         number = made.new_session({"project": str(folder), "overrides": [f"max_steps={limit}"]})
         with inside(made), contextlib.redirect_stdout(io.StringIO()):
-            experiment = native.load(made, project=str(folder), device="cpu")
-            assert assemble.assemble(experiment, made, session=number).fit() == "finished"
+            experiment = native_project.load(made, project=str(folder), device="cpu")
+            assert trainer_assembly.assemble(experiment, made, session=number).fit() == "finished"
     return made
 
 

@@ -17,10 +17,10 @@ import roost
 from roost.base.errors import ContractError
 from roost.project.contract import moved
 from roost.train.data.loader import Loader
-from roost.train.plans.plan import BatchPlan
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.distributed.ranks import Ranks
 from roost.train.progress import Progress
-from roost.train.ranks import Ranks
-from roost.train.stepper import Stepper
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.team import team

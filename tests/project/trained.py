@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from roost.package.package import Package
-from roost.project import assemble, native
-from roost.project.inside import inside
+from roost.project import native_project, trainer_assembly
+from roost.project.package_context import inside
 from tests.project.projects import project
 
 
@@ -18,6 +18,6 @@ def trained(folder: Path, **options: Any) -> Package:
     made = project(folder, **{"checkpoint": {"every": "2", "fast": 9}, "test_at_end": "none", **options})
     number = made.new_session({"project": str(folder)})
     with inside(made), contextlib.redirect_stdout(io.StringIO()):
-        experiment = native.load(made, project=str(folder), device="cpu")
-        assert assemble.assemble(experiment, made, session=number).fit() == "finished"
+        experiment = native_project.load(made, project=str(folder), device="cpu")
+        assert trainer_assembly.assemble(experiment, made, session=number).fit() == "finished"
     return made

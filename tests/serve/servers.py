@@ -14,12 +14,12 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
-from roost.serve import control, presence
-from roost.serve import token as tokens
+from roost.serve import server_control, server_presence
 from roost.serve.app import PREFIX, application
-from roost.serve.gate import Gate
-from roost.serve.packages import id_of
-from roost.serve.presence import About
+from roost.serve.http import access_token as tokens
+from roost.serve.http.request_middleware import Gate
+from roost.serve.routes.served_packages import id_of
+from roost.serve.server_presence import About
 from tests.lab.labs import Lab, kill_keeper
 from tests.waiting import wait_for
 
@@ -60,12 +60,12 @@ class Server:
 
     def start(self, port: int | None = 0) -> About:
         with self.lab.here():
-            self.about = control.start(port, [self.root])
+            self.about = server_control.start(port, [self.root])
         return self.about
 
     def stop(self) -> None:
         with self.lab.here():
-            control.stop()
+            server_control.stop()
 
     def kill(self) -> None:
         """SIGKILL: it cleans nothing up. Nobody starts another one."""
@@ -74,7 +74,7 @@ class Server:
         wait_for(lambda: not self.about.lives)
 
     def close(self) -> None:
-        found = presence.about(self.lab.state)
+        found = server_presence.about(self.lab.state)
         if found is not None:
             os.kill(found.pid, signal.SIGCONT)
         self.stop()
@@ -90,7 +90,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        return (self.lab.state / control.LOG).read_text()
+        return (self.lab.state / server_control.LOG).read_text()
 
     def package(self, name: str) -> tuple[Path, str]:
         """A folder that it takes for a package, and its id."""

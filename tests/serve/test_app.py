@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import time
 
-from roost.serve import app, route
+from roost.serve import app
 from roost.serve.app import PREFIX, ROUTES
+from roost.serve.http import route
 from tests.serve.servers import Server, everything
 
 

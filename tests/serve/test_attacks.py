@@ -27,8 +27,8 @@ from typing import Any
 
 import pytest
 
-from roost.serve import openapi
 from roost.serve.app import PREFIX, ROUTES
+from roost.serve.http import openapi
 from tests import processes
 from tests.serve.servers import CUT_OFF, RUN, Server, everything
 

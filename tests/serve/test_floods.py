@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.serve.packages import id_of
+from roost.serve.routes.served_packages import id_of
 from tests import processes
 from tests.serve.servers import Reply, Server, read
 from tests.waiting import wait_for

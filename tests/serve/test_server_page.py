@@ -12,9 +12,9 @@ import click
 import pytest
 
 from roost.cli.__main__ import roost as program
-from roost.serve import body, refusal
 from roost.serve.app import PREFIX, ROUTES
-from roost.serve.route import Route
+from roost.serve.http import error_response, request_body
+from roost.serve.http.route import Route
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "server.md").read_text()
@@ -38,11 +38,11 @@ def test_every_example_is_a_request_that_is_taken(line: str) -> None:
     route, in_path = _route(method, url.path)
     if method == "POST":
         data = words[words.index("-d") + 1] if "-d" in words else "{}"
-        asked = body.typed(route.asked, {**json.loads(data), **in_path}, strict=True)
+        asked = request_body.typed(route.asked, {**json.loads(data), **in_path}, strict=True)
         assert ("Content-Type: application/json" in words) == ("-d" in words)
     else:
-        given = body.query(parse_qsl(url.query), route.several)
-        asked = body.typed(route.asked, {**given, **in_path}, strict=False)
+        given = request_body.query(parse_qsl(url.query), route.several)
+        asked = request_body.typed(route.asked, {**given, **in_path}, strict=False)
     assert isinstance(asked, route.asked)
     assert "--unix-socket" in words or "$auth" in words
 
@@ -57,10 +57,10 @@ def test_the_table_of_codes_has_every_code_of_a_refusal() -> None:
     rows = re.findall(r"(?m)^\| ([\d, ]+) \| (`.*?`) \| ", PAGE)
     told = {(int(status), code) for statuses, codes in rows for status in statuses.split(", ")
             for code in re.findall(r"`(\w+)`", codes)}  # fmt: skip
-    assert {*refusal._KINDS.values(), *refusal._OF_THE_SYSTEM.values()} <= told
+    assert {*error_response._KINDS.values(), *error_response._OF_THE_SYSTEM.values()} <= told
     source = "".join(
         (ROOT / "src" / "roost" / "serve" / f"{name}.py").read_text()
-        for name in ("gate", "body", "files", "route")
+        for name in ("http/request_middleware", "http/request_body", "routes/run_files", "http/route")
     )
     made = {(int(status), code) for status, code in re.findall(r"Answered\(\s*(\d+), \"(\w+)\"", source)}
     assert len(made) > 10 and made <= told

@@ -13,9 +13,9 @@ import exact
 from forked import fork_ranks
 
 from roost.base.errors import STOPPED_EXIT_CODE
-from roost.lab.output import output_of
 from roost.package import progress
 from roost.package.package import Package
+from roost.supervisor.output.output_file import output_of
 
 End = Literal["kill", "trainer", "worker", "rank", "stop", "stop-one"]
 PEER_SECONDS = 10.0

@@ -14,15 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roost.base import tensors, tree
+from roost.base import safetensors_format, state_tree
 from roost.config import layers
-from roost.operations.continue_ import ContinueRequest, continue_
-from roost.operations.ranks import Asked
-from roost.operations.run import RunRequest, run
-from roost.operations.starting import Started
-from roost.package import checkpoint, progress, retention, skipped, snapshot
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
+from roost.operations.lifecycle.run import RunRequest, run
+from roost.operations.sessions.rank_layout import Asked
+from roost.operations.sessions.session_request import Started
+from roost.package import progress, snapshot
+from roost.package.checkpoints import checkpoint, retention
 from roost.package.package import Package
 from roost.package.records import PERF
+from roost.package.results import skipped_steps
 
 PROJECT = Path(__file__).parent / "exact_project"
 _NOT_EXACT = ("seconds",)
@@ -184,7 +186,7 @@ def fingerprint(package: Path) -> dict[str, Any]:
     for name in _NOT_EXACT:
         trainer["progress"].pop(name)
     rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
-    passed_over = skipped.read(package / skipped.NAME, columns.starts)
+    passed_over = skipped_steps.read(package / skipped_steps.NAME, columns.starts)
     monitor = opened.settings()["checkpoint"]["best"][0]["monitor"]
     best = retention.best_of(opened.store().line(), retention.Best(monitor=monitor, top_k=2))
     return {
@@ -207,8 +209,8 @@ def is_exact(name: str) -> bool:
 
 
 def _digest(state: Any) -> str:
-    skeleton, leaves = tree.pack(state)
+    skeleton, leaves = state_tree.pack(state)
     digest = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
-    for chunk in tensors.chunks(leaves):
+    for chunk in safetensors_format.chunks(leaves):
         digest.update(chunk)
     return digest.hexdigest()

@@ -19,10 +19,10 @@ import torch._dynamo  # the first optimizer imports it: a second per session oth
 from waiting import wait_for
 
 from roost.base.errors import Refused
-from roost.base.handover import MEETING_VARIABLE
-from roost.lab.output import output_of
+from roost.base.system.worker_protocol import MEETING_VARIABLE
 from roost.package.package import Package
-from roost.worker import training  # noqa: F401  - imported once, before the forks
+from roost.supervisor.output.output_file import output_of
+from roost.worker import train_task  # noqa: F401  - imported once, before the forks
 from roost.worker.__main__ import main as work
 
 

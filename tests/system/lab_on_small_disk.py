@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from roost.base.errors import RoostError
-from roost.lab.task import RUNNING, SUCCEEDED
+from roost.lab.queue.task import RUNNING, SUCCEEDED
 from tests.lab.labs import Lab, record_of
 from tests.processes import is_gone
 from tests.waiting import wait_for

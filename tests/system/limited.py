@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.package import checkpoint, progress
+from roost.package import progress
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from tests.project.projects import DATASET, RUNNER
 

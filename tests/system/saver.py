@@ -28,9 +28,9 @@ import numpy as np
 
 from roost.base import durable
 from roost.base.errors import CheckpointError
-from roost.package import checkpoint, retention
-from roost.package.checkpoint import Info
-from roost.package.retention import Policy
+from roost.package.checkpoints import checkpoint, retention
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.retention import Policy
 
 POLICY = Policy(fast=2, held=0)
 NOWHERE = Path("/nowhere at all")
@@ -44,7 +44,8 @@ def state(id: int) -> dict[str, Any]:
 
 
 def save(folder: Path) -> Path:
-    """One save as `roost.train.checkpoints` makes it: committed, and only then goes what no track keeps."""
+    """One save as `roost.train.checkpointing.checkpoints` makes it: committed, and only then goes what no
+    track keeps."""
     before = checkpoint.infos(folder)
     parent = before[-1] if before else None
     id = checkpoint.next_id(folder)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from roost.analysis import folder
-from roost.base import process
-from roost.lab.orders import ask
-from roost.operations.run import RunRequest, run
-from roost.package import checkpoint
+from roost.analysis import analysis_folder
+from roost.base.system import process_identity
+from roost.lab.sessions.session_control import ask
+from roost.operations.lifecycle.run import RunRequest, run
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
@@ -52,7 +52,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
         for number in (1, 2):
             said = roost("analyze", package.path, "-s", "new", "-CPU")
             assert said.returncode == 0, said.stdout + said.stderr
-            value = folder.read_result(package.path / "analysis" / str(number))["value"]
+            value = analysis_folder.read_result(package.path / "analysis" / str(number))["value"]
             assert value["state"] == "running" and value["recorded"] > 0 and value["step"] > 0
         assert package.state() == "running"
     finally:
@@ -71,15 +71,15 @@ def test_the_program_killed_leaves_no_process(number: signal.Signals, tmp_path: 
     with program.stdout:
         pids = [int(pid) for pid in program.stdout.readline().split()]
     assert len(pids) == 2
-    (analysis,) = folder.read_all(package.path / "analysis")
+    (analysis,) = analysis_folder.read_all(package.path / "analysis")
     assert analysis.state == "running" and analysis.supervisor_pid is not None
     pids.append(analysis.supervisor_pid)
-    started = {pid: process.start_ticks(pid) for pid in pids}
+    started = {pid: process_identity.start_ticks(pid) for pid in pids}
     os.kill(program.pid, number)
     program.wait(10)
-    boot = process.boot_id()
-    wait_for(lambda: not any(process.alive(pid, ticks, boot) for pid, ticks in started.items()), 30)
-    (analysis,) = folder.read_all(package.path / "analysis")
+    boot = process_identity.boot_id()
+    wait_for(lambda: not any(process_identity.alive(pid, ticks, boot) for pid, ticks in started.items()), 30)
+    (analysis,) = analysis_folder.read_all(package.path / "analysis")
     assert analysis.state == "stopped" and analysis.record is not None
     assert analysis.record["reason"] == "killed"
     os.close(package.lock())
@@ -121,6 +121,6 @@ def test_of_somebody_elses_package_in_another_place(tmp_path: Path) -> None:
     assert "Permission denied" in said.stderr and "-o DIR" in said.stderr
     said = look("-o", mine / "looks")
     assert said.returncode == 0, said.stdout + said.stderr
-    assert folder.read_result(mine / "looks" / "1")["value"] == 2
-    assert (mine / "looks" / "1" / folder.RESULT).stat().st_uid == 65534
+    assert analysis_folder.read_result(mine / "looks" / "1")["value"] == 2
+    assert (mine / "looks" / "1" / analysis_folder.RESULT).stat().st_uid == 65534
     assert {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before

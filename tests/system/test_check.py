@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base import process
+from roost.base.system import process_identity
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.waiting import wait_for
@@ -155,11 +155,11 @@ def waiting(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_ended_in_the_middle(number: signal.Signals, place: Path, tmp_path: Path) -> None:
     program, pids = waiting(tmp_path)
-    started = {pid: process.start_ticks(pid) for pid in pids}
+    started = {pid: process_identity.start_ticks(pid) for pid in pids}
     program.send_signal(number)
     program.wait(20)
-    boot = process.boot_id()
-    wait_for(lambda: not any(process.alive(pid, ticks, boot) for pid, ticks in started.items()), 20)
+    boot = process_identity.boot_id()
+    wait_for(lambda: not any(process_identity.alive(pid, ticks, boot) for pid, ticks in started.items()), 20)
     assert program.stdout is not None and program.stderr is not None
     with program.stdout, program.stderr:
         told = program.stderr.read()

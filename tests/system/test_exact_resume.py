@@ -13,7 +13,7 @@ import exact
 import pytest
 
 from roost.base.errors import STOPPED_EXIT_CODE
-from roost.operations.stop import stop
+from roost.operations.lifecycle.stop import stop
 from roost.package.package import Package
 
 

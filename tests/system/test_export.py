@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from roost.base import process
-from roost.lab.orders import ask
-from roost.operations.run import RunRequest, run
-from roost.package import checkpoint, sessions
+from roost.base.system import process_identity
+from roost.lab.sessions.session_control import ask
+from roost.operations.lifecycle.run import RunRequest, run
+from roost.package import sessions
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
@@ -57,7 +58,7 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
     program.wait(10)
     assert record is not None
     who = record["pid"], record["start_ticks"], record["boot_id"]
-    wait_for(lambda: not process.alive(*who), 30)
+    wait_for(lambda: not process_identity.alive(*who), 30)
     assert not (out / "net.pt").exists()
     said = roost("export", package.path, "--weights", out / "net.pt")
     assert said.returncode == 0, said.stderr

@@ -11,10 +11,10 @@ import exact
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.operations.continue_ import ContinueRequest, continue_
-from roost.operations.fork import ForkRequest, fork
-from roost.operations.starting import Started
-from roost.package import checkpoint
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
+from roost.operations.lifecycle.fork import ForkRequest, fork
+from roost.operations.sessions.session_request import Started
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from tests.cli.programs import roost
 from tests.operations.packages import project

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from roost.base import tree
-from roost.package import checkpoint
+from roost.base import state_tree
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from tests.cli.programs import roost
 from tests.operations.packages import project
@@ -58,7 +58,7 @@ def state(path: Path) -> Any:
     package = Package.open(path)
     newest = package.store().line()[-1]
     _, states = checkpoint.read(package.store().path(newest.id), only=["model", "optimizers", "rank-0"])
-    skeleton, leaves = tree.pack(states)
+    skeleton, leaves = state_tree.pack(states)
     return newest.step, skeleton, {name: bytes(leaf.data) for name, leaf in leaves.items()}
 
 

@@ -17,10 +17,21 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.devices import held
-from roost.lab import presence
-from roost.lab.policy.words import TOLD, word_of
-from roost.lab.task import ENDED, FAILED, KILL, PENDING, STARTING, STOP, STOPPED, SUCCEEDED, Need, Task
+from roost.devices import lease_files
+from roost.lab.background import daemon_presence
+from roost.lab.policy.reason_codes import TOLD, word_of
+from roost.lab.queue.task import (
+    ENDED,
+    FAILED,
+    KILL,
+    PENDING,
+    STARTING,
+    STOP,
+    STOPPED,
+    SUCCEEDED,
+    Need,
+    Task,
+)
 from roost.package import progress
 from tests.lab.labs import Lab, record_of
 from tests.processes import living_in, marked
@@ -173,7 +184,7 @@ class Chaos:
         began = time.monotonic()
         if by_start:
             self._lab.start()
-        wait_for(lambda: presence.about(self._lab.state), 60)
+        wait_for(lambda: daemon_presence.about(self._lab.state), 60)
         (self.ready_seconds if by_start else self.kept_seconds).append(time.monotonic() - began)
 
     def _submit(self) -> None:
@@ -222,7 +233,7 @@ class Chaos:
         wait_for(self._has_one_keeper, 30)  # the others find a daemon when they have paused, and end
         with self._lab.here(), self._lab.store() as store:
             store.check()
-            assert not any(lease.is_live for lease in held.all_leases(held.folder()))
+            assert not any(lease.is_live for lease in lease_files.all_leases(lease_files.folder()))
         assert len(list((self._lab.folder / "runs").iterdir())) == len(self.codes)
         assert [path for path in self._lab.folder.rglob("*") if durable.is_staging(path.name)] == []
 

@@ -10,8 +10,9 @@ import pytest
 
 from roost import __version__
 from roost.cli.__main__ import main
-from roost.lab.task import FAILED, PENDING, STOPPED, SUCCEEDED
-from roost.operations import cards, lab
+from roost.lab.queue.task import FAILED, PENDING, STOPPED, SUCCEEDED
+from roost.operations import lab
+from roost.operations.devices import devices
 from tests.lab.labs import Lab
 from tests.lab.queued import task
 from tests.messages import Messages
@@ -78,9 +79,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                     task(id="0d1", name="stopped", state=STOPPED),
                 ]
             )
-        cards.change(cards.Asked(allowed="1", keep_free_mb=512))
-        cards.change(cards.Asked(allowed="all"))
-        cards.drain("1")
+        devices.change(devices.Asked(allowed="1", keep_free_mb=512))
+        devices.change(devices.Asked(allowed="all"))
+        devices.drain("1")
         yield own
     own.close()
 

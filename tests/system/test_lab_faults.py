@@ -36,8 +36,8 @@ import msgspec
 import pytest
 
 from roost.base.errors import RoostError
-from roost.lab import presence
-from roost.lab.task import (
+from roost.lab.background import daemon_presence
+from roost.lab.queue.task import (
     CRASHED,
     FAILED,
     KILL,
@@ -51,10 +51,10 @@ from roost.lab.task import (
     Task,
     new_id,
 )
-from roost.lab.tree import descendants
 from roost.operations import lab as operations
 from roost.package import progress
 from roost.package.package import Package
+from roost.supervisor.processes.process_tree import descendants
 from tests.lab.labs import Lab, kill_watchers, record_of
 from tests.mounting import may_mount
 from tests.processes import is_gone, living_in, marked, peak_mb
@@ -389,4 +389,4 @@ def test_another_host_has_the_package(lab: Lab) -> None:
     assert done.returncode == 5 and "host far" in done.stderr
     with pytest.raises(RoostError, match=r"session 1 \(host far"):
         os.close(Package.open(task.package).lock())
-    assert presence.about(lab.state) is not None
+    assert daemon_presence.about(lab.state) is not None

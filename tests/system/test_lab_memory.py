@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
-from roost.lab.remembered import Event
-from roost.lab.task import PENDING, RUNNING, SUCCEEDED, Need, Task
-from roost.operations import submit
-from roost.operations.submit import SubmitRequest
-from roost.operations.wanted import Wanted
+from roost.lab.queue.history import Event
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.operations.queue import submit
+from roost.operations.queue.resources import Wanted
+from roost.operations.queue.submit import SubmitRequest
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
 from tests.project.projects import DATASET
@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from torch import nn
 import roost
-from roost.train import simulated_memory
+from roost.train.model import simulated_memory
 
 class Runner(roost.Runner):
     def build(self):

@@ -9,7 +9,7 @@ from pathlib import Path
 import exact
 import pytest
 
-from roost.operations.verify import verify
+from roost.operations.reading.verify import verify
 from tests.system.test_full_disk import may_mount
 from tests.train.mirrors.recorded import by_step, folded, logged_values, narrow, of_wandb, scalars, table
 

@@ -24,8 +24,8 @@ from sklearn.datasets import load_digits
 
 import roost
 from roost.config import layers
-from roost.operations import new_project as templates
-from roost.operations.new_project import new_project
+from roost.operations.lifecycle import new_project as templates
+from roost.operations.lifecycle.new_project import new_project
 from roost.package import snapshot
 from roost.package.package import Package
 from tests.cli.programs import ROOST
@@ -195,7 +195,9 @@ def test_a_file_with_the_right_checksum_and_the_wrong_content(tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def read_idx() -> Iterator[Callable[..., torch.Tensor]]:
     module = runpy.run_path(
-        str(templates.__file__).replace("operations/new_project.py", "templates/mnist/Dataset/Idx.py")
+        str(templates.__file__).replace(
+            "operations/lifecycle/new_project.py", "templates/mnist/Dataset/Idx.py"
+        )
     )
     yield module["read_idx"]
 
@@ -253,7 +255,7 @@ def is_a_picture_of_something(path: Path) -> bool:
 
 
 def experience(template: str, script: str) -> Callable[[Any], Any]:
-    folder = Path(templates.__file__).parents[1] / "templates" / template / "AnalyzeScripts"
+    folder = Path(templates.__file__).parents[2] / "templates" / template / "AnalyzeScripts"
     function: Callable[[Any], Any] = runpy.run_path(str(folder / f"{script}.py"))["experience"]
     return function
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import roost
-from roost.package import checkpoint
+from roost.package.checkpoints import checkpoint
 from tests.cli import programs
 from tests.operations.packages import project
 from tests.waiting import wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 import exact
 import pytest
 
-from roost.operations.stop import stop
+from roost.operations.lifecycle.stop import stop
 from tests.cli.programs import ROOST, Terminal
 from tests.waiting import wait_for
 

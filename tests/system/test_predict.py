@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from roost.base import process
-from roost.lab.orders import ask
-from roost.operations.run import RunRequest, run
-from roost.package import checkpoint, predictions, sessions
+from roost.base.system import process_identity
+from roost.lab.sessions.session_control import ask
+from roost.operations.lifecycle.run import RunRequest, run
+from roost.package import sessions
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
+from roost.package.results import predictions
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.project.predicting import PREDICTS, predicting
@@ -69,7 +71,7 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
     os.kill(program.pid, signal.SIGKILL)
     program.wait(10)
     who = record["pid"], record["start_ticks"], record["boot_id"]
-    wait_for(lambda: not process.alive(*who), 30)
+    wait_for(lambda: not process_identity.alive(*who), 30)
     assert [path.name.startswith(".roost-unfinished-") for path in root.iterdir()] == [True]
     assert predictions.read_all(package) == []
     os.close(package.lock())

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from roost.lab import meeting
 from roost.package import progress
 from roost.package.package import Package
+from roost.supervisor import rendezvous
 from tests.processes import kill_all_in, living_in
 from tests.waiting import wait_for
 
@@ -92,7 +92,7 @@ def token_of(package: Path) -> str:
 
 
 def assert_nothing_left(package: Path) -> None:
-    assert living_in(package) == [] and not Path(meeting.folder_of(token_of(package))).exists()
+    assert living_in(package) == [] and not Path(rendezvous.folder_of(token_of(package))).exists()
 
 
 def assert_goes_on(ended: Ended) -> None:

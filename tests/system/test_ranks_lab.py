@@ -18,7 +18,7 @@ from typing import Any
 import exact
 import pytest
 
-from roost.package.checkpoint import ids
+from roost.package.checkpoints.checkpoint import ids
 from roost.package.package import Package
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project

@@ -13,8 +13,8 @@ from pathlib import Path
 import exact
 import pytest
 
-from roost.operations.ranks import Asked
-from roost.operations.starting import Started
+from roost.operations.sessions.rank_layout import Asked
+from roost.operations.sessions.session_request import Started
 from roost.package.package import Package
 
 ONE_RANK = ["weighted kill 0 1 ddp at-once"]

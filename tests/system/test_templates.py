@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import roost
-from roost.operations import new_project as templates
+from roost.operations.lifecycle import new_project as templates
 from roost.package import progress
 from roost.package.package import Package
 from tests.cli.programs import ROOST
@@ -146,7 +146,7 @@ def test_its_weights_are_a_plain_file(walk: Walk, tmp_path: Path) -> None:
 
 
 def test_its_script_runs(walk: Walk) -> None:
-    folder = Path(templates.__file__).parents[1] / "templates" / walk.case.template / "AnalyzeScripts"
+    folder = Path(templates.__file__).parents[2] / "templates" / walk.case.template / "AnalyzeScripts"
     (script,) = folder.glob("*.py")
     said = walk.type("analyze", "runs/whole", "-s", script.stem)
     assert said.returncode == 0, said.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.package import checkpoint
+from roost.package.checkpoints import checkpoint
 from tests.cli.programs import roost as program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper")

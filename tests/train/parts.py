@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import roost
-from roost.base import tree
+from roost.base import state_tree
 from roost.package import records
-from roost.package.retention import Best as Rule
-from roost.package.retention import Policy
-from roost.train import seeding
-from roost.train.blackbox import BlackBox
-from roost.train.checkpoints import Checkpoints
+from roost.package.checkpoints.retention import Best as Rule
+from roost.package.checkpoints.retention import Policy
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
-from roost.train.guard import Guard
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.failures.black_box_recorder import BlackBox
+from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, EarlyStop, Records, Save, Schedule, Validate
-from roost.train.optim import Optim
-from roost.train.plans.plan import BatchPlan
-from roost.train.recovery import Recovery
-from roost.train.stepper import Stepper
+from roost.train.optim.optimizer import Optim
+from roost.train.step import seeding
+from roost.train.step.nonfinite_check import Guard
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
 R = TypeVar("R", bound=roost.Runner)
@@ -285,7 +285,7 @@ class Steps(Hook):
 
 def bits(value: Any) -> tuple[str, dict[str, tuple[str, tuple[int, ...], bytes]]]:
     """A state as plain text and bytes: equal if and only if every bit is."""
-    skeleton, leaves = tree.pack(value)
+    skeleton, leaves = state_tree.pack(value)
     text = json.dumps(skeleton, sort_keys=True)
     return text, {name: (leaf.dtype, leaf.shape, bytes(leaf.data)) for name, leaf in leaves.items()}
 
@@ -310,7 +310,7 @@ def is_exact(name: str) -> bool:
 
 def best_of(folder: Path, rule: Rule) -> list[tuple[int, float]]:
     """(step, value) of the best checkpoints on disk."""
-    from roost.package import checkpoint, retention
+    from roost.package.checkpoints import checkpoint, retention
 
     found = retention.best_of(retention.branch(checkpoint.infos(folder / "Checkpoints")), rule)
     return [(info.step, info.metrics[rule.monitor]) for info in found]

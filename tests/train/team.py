@@ -18,8 +18,8 @@ import torch
 import torch._dynamo  # the first optimizer imports it: a second in each rank otherwise
 import torch.distributed as dist
 
-from roost.train import ranks
-from roost.train.ranks import Ranks
+from roost.train.distributed import ranks
+from roost.train.distributed.ranks import Ranks
 
 SECONDS = 60.0
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roost.train import seeding
-from roost.train.guard import Guard
-from roost.train.optim import Optim
-from roost.train.plans.plan import BatchPlan
-from roost.train.recovery import Recovery
-from roost.train.stepper import Stepper
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.failures.recovery import Recovery
+from roost.train.optim.optimizer import Optim
+from roost.train.step import seeding
+from roost.train.step.nonfinite_check import Guard
+from roost.train.step.stepper import Stepper
 from tests.train.parts import (
     MLP,
     STEPS_PER_EPOCH,

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from roost.base import tree
+from roost.base import state_tree
 from roost.base.errors import ContractError
 from roost.train import events
+from roost.train.distributed.ranks import Ranks
 from roost.train.events import Events
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Schedule
-from roost.train.optim import Optim
-from roost.train.ranks import Ranks
-from roost.train.stepper import Stepper
+from roost.train.optim.optimizer import Optim
+from roost.train.step.stepper import Stepper
 from tests.messages import Messages
 from tests.train.parts import MLP, Still, built, plain
 from tests.train.reads import CountsReads
@@ -78,9 +78,9 @@ def test_an_open_window_goes_on_exactly(steps: int) -> None:
         if number < steps:
             first.put({"x": value, "y": float(value)}, 1 + number % 3)
     assert bool(first)
-    skeleton, leaves = tree.pack(first.state_dict())
+    skeleton, leaves = state_tree.pack(first.state_dict())
     second = Events()
-    second.load_state_dict(tree.unpack(skeleton, leaves))
+    second.load_state_dict(state_tree.unpack(skeleton, leaves))
     for number in range(steps, len(values)):
         second.put({"x": values[number], "y": float(values[number])}, 1 + number % 3)
     assert second.row() == whole.row()
@@ -204,8 +204,8 @@ def test_the_first_bad_step_is_known_without_cutting_the_row(name: str, first: i
     for one in (found, untouched):
         put(one, range(first, last), {first: name, first + 1: "loss"})
     assert found.bad_step() == first
-    skeleton, leaves = tree.pack(found.state_dict())
-    assert (skeleton, leaves.keys()) == (tree.pack(untouched.state_dict())[0], leaves.keys())
+    skeleton, leaves = state_tree.pack(found.state_dict())
+    assert (skeleton, leaves.keys()) == (state_tree.pack(untouched.state_dict())[0], leaves.keys())
     row = found.row()
     assert repr(row) == repr(untouched.row()) and found.first_bad == untouched.first_bad == first
 
@@ -331,8 +331,8 @@ def test_a_window_of_several_ranks_goes_on_in_one(folded: bool) -> None:
         steps_of(other, rank)
         if folded:
             other._fold()
-        skeleton, leaves = tree.pack(other.state_dict())
-        state = tree.unpack(skeleton, leaves)
+        skeleton, leaves = state_tree.pack(other.state_dict())
+        state = state_tree.unpack(skeleton, leaves)
         one.merge(state) if rank else one.load_state_dict(state)
     assert one.bad_step() is None
     assert one.row() == pytest.approx(team(3, row)[0], rel=1e-12)

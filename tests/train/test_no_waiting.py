@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from roost.package.retention import Best as Rule
-from roost.package.retention import Policy
-from roost.train.checkpoints import Checkpoints
-from roost.train.guard import Guard
+from roost.package.checkpoints.retention import Best as Rule
+from roost.package.checkpoints.retention import Policy
+from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import (
     Averaging,
@@ -26,9 +26,9 @@ from roost.train.hooks import (
     Unsaved,
     Validate,
 )
-from roost.train.optim import LR_SCALE, Optim
-from roost.train.recovery import Recovery
-from roost.train.stepper import Stepper
+from roost.train.optim.optimizer import LR_SCALE, Optim
+from roost.train.step.nonfinite_check import Guard
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Still, built, loader
 from tests.train.reads import CountsReads

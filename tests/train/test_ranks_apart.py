@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import RanksApart
-from roost.train.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.data.plans.rank_shards import Shared
+from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save, Visualize
-from roost.train.plans.plan import BatchPlan
-from roost.train.plans.shares import Shared
-from roost.train.ranks import Ranks
-from roost.train.stepper import Stepper
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.parts import MLP, Still, built

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import PeerLost, TrainingError
-from roost.package import skipped
-from roost.train.checkpoints import Checkpoints
+from roost.package.results import skipped_steps
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.data.plans.rank_shards import Shared
+from roost.train.distributed.ranks import Ranks
+from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save
-from roost.train.plans.plan import BatchPlan
-from roost.train.plans.shares import Shared
-from roost.train.ranks import Ranks
-from roost.train.recovery import Recovery
-from roost.train.stepper import Stepper
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.parts import CNN, Pictures, bits, built, guard_of, rows_of
@@ -140,7 +140,7 @@ def run(
             said = trainer.fit()
         except (ValueError, TrainingError, PeerLost, RuntimeError) as error:
             said = f"{type(error).__name__}: {error}"
-    log = skipped.read(folder / "skipped.jsonl", {}) if ranks.is_main else []
+    log = skipped_steps.read(folder / "skipped.jsonl", {}) if ranks.is_main else []
     return End(
         said,
         bits(dict(runner.state_dict())),

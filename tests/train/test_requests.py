@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from roost.base.errors import ContractError
+from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save
-from roost.train.ranks import Ranks
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.parts import MLP, Points, StopAt, built, plain

@@ -12,12 +12,12 @@ from torch.nn import functional
 from torch.optim import lr_scheduler
 
 from roost.config.settings import typed
-from roost.train import seeding
+from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.hooks import Schedule, Validate
-from roost.train.optim import LR_SCALE, Optim
-from roost.train.optimizers import build_optimizers
-from roost.train.plans.plan import BatchPlan
-from roost.train.stepper import Stepper
+from roost.train.optim.optimizer import LR_SCALE, Optim
+from roost.train.optim.optimizer_config import build_optimizers
+from roost.train.step import seeding
+from roost.train.step.stepper import Stepper
 from tests.train.parts import MLP, Still, built, loader, plain, weights
 
 SCHEDULERS = "torch.optim.lr_scheduler."

@@ -18,17 +18,17 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, TrainingError
-from roost.package import checkpoint
+from roost.package.checkpoints import checkpoint
 from roost.package.progress import Board, read
-from roost.train import seeding
 from roost.train import trainer as trainer_module
-from roost.train.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Console, Records, Save, Test, Validate
-from roost.train.hooks.best import Rule
-from roost.train.optim import Optim
-from roost.train.plans.plan import BatchPlan
-from roost.train.stepper import Stepper
+from roost.train.hooks.best_checkpoint import Rule
+from roost.train.optim.optimizer import Optim
+from roost.train.step import seeding
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.parts import (

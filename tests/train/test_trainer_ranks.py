@@ -16,18 +16,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import default_collate
 
-from roost.package import checkpoint, skipped
-from roost.train import notes, saving
-from roost.train.checkpoints import Checkpoints
+from roost.package.checkpoints import checkpoint
+from roost.package.results import skipped_steps
+from roost.train.checkpointing import async_save
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.data.plans.rank_shards import Shared, share
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.failures import step_report
+from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save
-from roost.train.optim import Optim
-from roost.train.plans.plan import BatchPlan
-from roost.train.plans.shares import Shared, share
-from roost.train.ranks import ALONE, Ranks
-from roost.train.recovery import Recovery
-from roost.train.stepper import Stepper
+from roost.train.optim.optimizer import Optim
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import BATCH_SIZE, STEPS_PER_EPOCH, Classifier, Points, built, weights
 from tests.train.team import silent, team
@@ -108,7 +110,7 @@ def made(
         Stepper(Optim(optimizer, max_grad_norm=1.0), accumulation=accumulation, ranks=ranks),
         hooks=hooks,
         checkpoints=None if folder is None else Checkpoints(folder / "Checkpoints", ranks=ranks),
-        recovery=Recovery(log=folder / skipped.NAME if folder is not None and ranks.is_main else None),
+        recovery=Recovery(log=folder / skipped_steps.NAME if folder is not None and ranks.is_main else None),
         until=until,
         seed=3,
         ranks=ranks,
@@ -197,7 +199,7 @@ def test_a_batch_of_which_no_share_holds_anything_is_passed_over(tmp_path: Path)
     for one in every:
         close(one, alone, 1e-12)
         assert one["samples"] == alone["samples"]
-    notes = [skipped.read(tmp_path / folder / skipped.NAME, []) for folder in ("alone", "ranks")]
+    notes = [skipped_steps.read(tmp_path / folder / skipped_steps.NAME, []) for folder in ("alone", "ranks")]
     assert [[(note.step, note.kind) for note in of] for of in notes] == [[(STEPS_PER_EPOCH, "empty")]] * 2
 
 
@@ -257,7 +259,7 @@ def test_a_rank_that_fails_beside_a_save_does_not_wait_for_the_others(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others wait for it in their step, and what they have not copied by then is given up."""
-    for module in (saving, notes):
+    for module in (async_save, step_report):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
 
     def work(ranks: Ranks) -> str:

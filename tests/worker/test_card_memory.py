@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from roost.base.errors import Refused
-from roost.devices import visible
+from roost.devices import visible_cards
 from roost.devices.card import Card, User
-from roost.train import gpu_memory, simulated_memory
-from roost.train.simulated_memory import Acted, acted
+from roost.train.model import peak_gpu_memory, simulated_memory
+from roost.train.model.simulated_memory import Acted, acted
 from roost.worker import card_memory
 from tests.train.fake_cuda import FakeCuda
 
@@ -21,7 +21,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     """Two cards; of the driver's part nobody tells until a test says who is on them."""
     fake = FakeCuda(2)
     fake.put_in_place(monkeypatch)
-    monkeypatch.setattr(gpu_memory, "_most", {})
+    monkeypatch.setattr(peak_gpu_memory, "_most", {})
     monkeypatch.delenv("ROOST_DEVICES", raising=False)
     users(monkeypatch)
     return fake
@@ -29,7 +29,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 def users(patch: pytest.MonkeyPatch, *found: User) -> None:
     cards = [Card(number, f"GPU-{number}", "test", 10_240, 9_000, found) for number in range(2)]
-    patch.setattr(visible, "cards", lambda: cards)
+    patch.setattr(visible_cards, "cards", lambda: cards)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_cannot_be_told_hides_nothing(
         raise Refused("the driver does not tell")
 
     cuda.reserved[0] = 2_000.0
-    monkeypatch.setattr(visible, "cards", refuse)
+    monkeypatch.setattr(visible_cards, "cards", refuse)
     told = card_memory.told()
     assert told is not None and told["driver_mb"] is None
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: 1 / 0)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from roost.base import durable
-from roost.base.handover import REPORT_VARIABLE
-from roost.operations.starting import begin
-from roost.package import checkpoint
+from roost.base.system.worker_protocol import REPORT_VARIABLE
+from roost.operations.sessions.session_request import begin
+from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
-from roost.project import native
+from roost.project import native_project
 from roost.worker.__main__ import main
 from tests.messages import Messages
 from tests.project.projects import DATASET, RUNNER, project
@@ -236,7 +236,7 @@ def start(package: Package) -> dict[str, Any]:
     """Starts a session through its supervisor and waits for its end; gives the record."""
     lock = package.lock()
     try:
-        _, settings = native.resolved(package, "")
+        _, settings = native_project.resolved(package, "")
         started = begin(package, lock, {"overrides": [], "device": "cpu", "project": ""}, settings)
     finally:
         os.close(lock)

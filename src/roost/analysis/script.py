@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from roost.base import regular
+from roost.base import safe_read
 from roost.base.errors import ContractError, NotFound
-from roost.base.suggest import proposal
+from roost.base.text.suggestions import proposal
 
 FOLDER = "AnalyzeScripts"
 FUNCTION = "experience"
@@ -82,7 +82,7 @@ def read(path: Path) -> Script:
         ContractError: It is no valid Python, or has no `experience` that takes one argument.
         OSError: It cannot be read.
     """
-    source = bytes(regular.read(path))
+    source = bytes(safe_read.read(path))
     try:
         tree = ast.parse(source, str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -182,7 +182,7 @@ class _Copied(importlib.machinery.SourceFileLoader):
         """The copy's bytes; never bytecode that lies beside the script."""
         if path != self.path:
             raise FileNotFoundError(path)
-        return bytes(regular.read(self.copy))
+        return bytes(safe_read.read(self.copy))
 
 
 def _add_to_path(folder: str, package: Path) -> None:

@@ -14,12 +14,12 @@ from typing import Any, Self, TypeVar, cast
 import httpx
 import msgspec
 
-from roost.api import place, refused
-from roost.api.call import Call, Following, half_of_a_character
-from roost.api.following import BEAT_SECONDS, Followed
-from roost.api.operations import Operations
+from roost.api import error_mapping, server_address
+from roost.api.api_call import Call, Following, half_of_a_character
+from roost.api.client_methods import Operations
+from roost.api.resumed_stream import BEAT_SECONDS, Followed
 from roost.base.errors import RoostError, UsageError
-from roost.operations.answers import Piece
+from roost.operations.responses import Piece
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class _Asking(Operations):
         most_bytes: A larger answer is refused.
 
     Raises:
-        UsageError, Refused, NotFound: As `roost.api.place.find`.
+        UsageError, Refused, NotFound: As `roost.api.server_address.find`.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class _Asking(Operations):
         patience_seconds: float = 60.0,
         most_bytes: int = 1 << 28,
     ) -> None:
-        self._place = place.find(url, token)
+        self._place = server_address.find(url, token)
         self._seconds, self._patience, self._most = timeout_seconds, patience_seconds, most_bytes
         try:
             self._open()
         except (httpx.InvalidURL, ValueError) as error:
-            raise place.no_url(str(error)) from None
+            raise server_address.no_url(str(error)) from None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._place)!r})"
@@ -103,13 +103,13 @@ class _Asking(Operations):
         if client.is_closed:
             raise UsageError("the client is closed", fix="make a new one")
         try:
-            return cast(httpx.Request, client.build_request(method, place.PREFIX + path, **more))
+            return cast(httpx.Request, client.build_request(method, server_address.PREFIX + path, **more))
         except (httpx.InvalidURL, UnicodeError) as error:
             raise UsageError(f"this cannot be asked: {error}", fix="ask for less at once") from None
 
     def _answer(self, call: Call[T], status: int, data: bytes) -> T:
         if not 200 <= status < 300:
-            raise refused.of(status, data)
+            raise error_mapping.of(status, data)
         if call.answer is bytes:
             return cast(T, data)
         try:
@@ -133,9 +133,9 @@ class _Asking(Operations):
 
     def _failed(self, call: Call[Any] | None, error: httpx.TransportError) -> RoostError:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return refused.gone(str(self._place), str(error))
+            return error_mapping.gone(str(self._place), str(error))
         if isinstance(error, httpx.TimeoutException):
-            return refused.silent(self._seconds, is_question=call is None or call.method == "GET")
+            return error_mapping.silent(self._seconds, is_question=call is None or call.method == "GET")
         what = f"the connection to the server broke: {str(error) or type(error).__name__}"
         return RoostError(what, fix="try again; look first whether an order was carried out")
 
@@ -170,7 +170,7 @@ class Client(_Asking):
                 answer = self._sent(request)
                 try:
                     if answer.status_code != 200:
-                        why = refused.of(answer.status_code, self._whole(answer))
+                        why = error_mapping.of(answer.status_code, self._whole(answer))
                         state.require_busy(answer.status_code, why)
                     else:
                         state.connected()
@@ -238,7 +238,7 @@ class AsyncClient(_Asking):
                 answer = await self._http.send(request, stream=True)
                 try:
                     if answer.status_code != 200:
-                        why = refused.of(answer.status_code, await self._whole(answer))
+                        why = error_mapping.of(answer.status_code, await self._whole(answer))
                         state.require_busy(answer.status_code, why)
                     else:
                         state.connected()

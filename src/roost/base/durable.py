@@ -6,6 +6,8 @@ again, because the kernel may already have dropped the dirty pages (PostgreSQL's
 is discarded and the error raised.
 """
 
+# Standard library only
+
 from __future__ import annotations
 
 import contextlib

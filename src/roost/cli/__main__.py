@@ -1,5 +1,7 @@
 """The program ``roost``. Commands are imported when they are used, so that each costs only what it needs."""
 
+# Not durable: opens /dev/null in the place of a stream that was closed
+
 from __future__ import annotations
 
 import importlib
@@ -12,7 +14,7 @@ import click
 from roost import __version__
 from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError
 from roost.cli import terminal
-from roost.lab.notices import listed
+from roost.supervisor.notices import run_notice_list
 
 COMMANDS = {
     "new": "Make a project from a template.",
@@ -80,7 +82,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            from roost.base.suggest import proposal
+            from roost.base.text.suggestions import proposal
 
             meant = f"did you mean {_OTHERS[name]!r}? " if name in _OTHERS else proposal(name, COMMANDS)
             ctx.fail(f"there is no command {name!r}; {meant}see roost --help")
@@ -128,7 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
-    listed.look(os.environ)  # whoever was killed with all who watched over it is told of by who comes next
+    run_notice_list.look(
+        os.environ
+    )  # whoever was killed with all who watched over it is told of by who comes next
     try:
         answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
     except click.ClickException as error:

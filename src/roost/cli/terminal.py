@@ -16,8 +16,8 @@ from typing import IO, Self
 
 import click
 
-from roost.base import harmless as base
-from roost.base.duration import duration as duration
+from roost.base.text import terminal_text as base
+from roost.base.text.durations import duration as duration
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLOUR = 24
@@ -123,7 +123,7 @@ def state(name: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """`roost.base.harmless`, which leaves the colours."""
+    """`roost.base.text.terminal_text`, which leaves the colours."""
     return base.harmless(text, colours=True)
 
 

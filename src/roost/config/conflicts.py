@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
-from roost.config.structs.data import BATCH_SIZE, DataSettings
+from roost.config.sections.data import BATCH_SIZE, DataSettings
 
 if TYPE_CHECKING:
+    from roost.config.sections.monitoring import StatisticsSettings
+    from roost.config.sections.optimizers import OptimizerSettings
     from roost.config.settings import Devices, Settings
-    from roost.config.structs.optimizers import OptimizerSettings
-    from roost.config.structs.watching import StatisticsSettings
 
 
 def check(settings: Settings, where: Callable[[str], str | None]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from roost.base.errors import ConfigError
-from roost.base.suggest import proposal
+from roost.base.text.suggestions import proposal
 
 LATE = frozenset({"total_steps", "steps_per_epoch"})
 """Names that only the data can give; they wait until `fill`."""

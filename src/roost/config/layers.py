@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from roost.base.config_files import MAX_DEPTH, Located, parse_scalar, read
 from roost.base.errors import ConfigError, NotFound
-from roost.base.reading import MAX_DEPTH, Located, parse_scalar, read
-from roost.config import options, settings, synonyms
+from roost.config import settings, synonyms, user_options
 
 MAX_FILES = 256
 """Files read for one config, those included twice counted twice."""
@@ -168,7 +168,7 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> Files:
 
 def _of_options(layers: Sequence[Layer]) -> Layer:
     """The defaults of the options that the layers declare."""
-    return Layer(options.LABEL, options.defaults(_fold(layers), settings.names()))
+    return Layer(user_options.LABEL, user_options.defaults(_fold(layers), settings.names()))
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
@@ -382,7 +382,7 @@ def _check_sections(path: Key, values: Values) -> None:
 
 
 def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
-    named = [] if sign == "~" else [*settings.known_keys(values), *options.names(values)]
+    named = [] if sign == "~" else [*settings.known_keys(values), *user_options.names(values)]
     if key in named:
         return
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}

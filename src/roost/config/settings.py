@@ -15,23 +15,28 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration, parse_start, parse_steps
-from roost.base.suggest import nearest
-from roost.config import conflicts, described, options, sections, synonyms
-from roost.config.sections import Where as Where
-from roost.config.structs.about import HAS_UNIT, Every, Natural, Patterns, Positive, about
-from roost.config.structs.checkpoint import CheckpointSettings
-from roost.config.structs.configured import DatasetSettings, ObjectSettings, OptionSettings, RunnerSettings
-from roost.config.structs.data import DataSettings
-from roost.config.structs.limits import LimitSettings
-from roost.config.structs.mirrors import MirrorSettings
-from roost.config.structs.optimizers import OptimizerSettings
-from roost.config.structs.watching import (
+from roost.base.text.suggestions import nearest
+from roost.config import conflicts, section_schema, synonyms, user_options, yaml_project_checks
+from roost.config.section_schema import Where as Where
+from roost.config.sections.checkpoint import CheckpointSettings
+from roost.config.sections.data import DataSettings
+from roost.config.sections.field_types import HAS_UNIT, Every, Natural, Patterns, Positive, about
+from roost.config.sections.init_from import InitSettings
+from roost.config.sections.limits import LimitSettings
+from roost.config.sections.mirrors import MirrorSettings
+from roost.config.sections.monitoring import (
     AverageSettings,
     EarlyStoppingSettings,
     ProfileSettings,
     StatisticsSettings,
 )
-from roost.config.structs.weights import InitSettings
+from roost.config.sections.optimizers import OptimizerSettings
+from roost.config.sections.yaml_project import (
+    DatasetSettings,
+    ObjectSettings,
+    OptionSettings,
+    RunnerSettings,
+)
 
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
 MOST_DEVICES = 1024
@@ -171,7 +176,7 @@ def typed(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Sett
         )
     conflicts.refuse_backend(values, where)
     settings = _read(Settings, values, where)
-    options.check(settings.options, values, names(), where)
+    user_options.check(settings.options, values, names(), where)
     _refuse_misplaced(values, where)
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         _refuse_endless(values, where)
@@ -189,12 +194,12 @@ def typed_state(values: Mapping[str, Any], *, where: Where = lambda key: None) -
 
 
 def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
-    known = [*sections.parts(struct), "include"]
-    own = options.names(values)
+    known = [*section_schema.parts(struct), "include"]
+    own = user_options.names(values)
     for key in values:
         if key not in known and key not in own:
             _refuse_near_miss(key, [*known, *own], where)
-    settings = sections.read(struct, values, where=where, is_open=True)
+    settings = section_schema.read(struct, values, where=where, is_open=True)
     every = settings.checkpoint.every
     named = (
         {f"checkpoint.every.{i}": one for i, one in enumerate(every)}
@@ -212,27 +217,27 @@ def declared(values: Mapping[str, Any], *, where: Where = lambda key: None) -> d
     Raises:
         ConfigError: One is declared wrongly.
     """
-    return sections.read(_Options, {"options": values.get("options")}, where=where).options
+    return section_schema.read(_Options, {"options": values.get("options")}, where=where).options
 
 
 def names() -> list[str]:
     """The keys at the top of a config that roost names."""
-    return [*sections.parts(Settings), "include"]
+    return [*section_schema.parts(Settings), "include"]
 
 
 def describe(key: str) -> str | None:
     """One line of help for a dotted key, or None if it is the user's."""
-    return sections.describe(Settings, key)
+    return section_schema.describe(Settings, key)
 
 
 def allowed(key: str) -> str | None:
     """What a dotted key takes, in the words of the messages, or None if it is the user's."""
-    return sections.allowed(Settings, key)
+    return section_schema.allowed(Settings, key)
 
 
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:
     """Every dotted key that roost names, given the names that ``values`` holds (those of optimizers)."""
-    yield from sections.known(Settings, values)
+    yield from section_schema.known(Settings, values)
 
 
 def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +245,7 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
     A section that is optional has defaults only where ``values`` holds that section.
     """
-    return sections.defaults(Settings, values)
+    return section_schema.defaults(Settings, values)
 
 
 def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
@@ -282,7 +287,7 @@ def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
 
 def _check(settings: Settings, where: Where) -> None:
     conflicts.check(settings, where)
-    described.check(settings, where)
+    yaml_project_checks.check(settings, where)
     for key in ("validate_every", "log_every", "visualize_every"):
         if (value := getattr(settings, key)) is not None:
             _interval(value, key, where)

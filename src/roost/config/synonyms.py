@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from roost.base.suggest import nearest
+from roost.base.text.suggestions import nearest
 
 _NAMES = {
     "lr": ("learning_rate", "base_lr", "init_lr"),

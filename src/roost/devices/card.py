@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roost.base.size import memory
+from roost.base.text.byte_sizes import memory
 
 USUAL_DRIVER_MB = 600.0
 """What the driver takes of a card for a process beside its tensors, where nobody can tell."""

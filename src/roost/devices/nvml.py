@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from roost.base.errors import Refused
-from roost.devices import answer, driver
-from roost.devices.answer import Untold
+from roost.devices import driver_process, driver_report
 from roost.devices.card import Card
+from roost.devices.driver_report import Untold
 
 OPENING_SECONDS = 15.0
 """For the first answer of a child: where nobody uses the cards, the driver wakes each of them, in about a
@@ -58,7 +58,7 @@ class Watcher:
             Refused: It has never told.
         """
         try:
-            self._known = answer.cards(self._line())
+            self._known = driver_report.cards(self._line())
         except Untold as why:
             if not isinstance(why, _Opening):
                 self.close()
@@ -98,7 +98,7 @@ class _Opening(Untold):
 
 
 class _Child:
-    """`roost.devices.driver` in a process."""
+    """`roost.devices.driver_process` in a process."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -188,5 +188,5 @@ def _command() -> list[str]:
     found = PathFinder.find_spec("pynvml")
     if found is None or found.origin is None:
         raise Untold("there is no pynvml to ask the driver: pip install nvidia-ml-py")
-    files = [str(Path(file).resolve()) for file in (driver.__file__, found.origin)]
+    files = [str(Path(file).resolve()) for file in (driver_process.__file__, found.origin)]
     return [sys.executable, "-I", "-S", *files, str(2 * OPENING_SECONDS)]

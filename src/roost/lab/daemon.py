@@ -20,15 +20,17 @@ from socket import socket
 from types import FrameType
 
 from roost.base.errors import RoostError
-from roost.devices import providers
-from roost.lab import background, presence, safety, scheduler, wake
-from roost.lab.attempts import Attempts
-from roost.lab.executors.local import Local
-from roost.lab.forked import GuardTemplate
-from roost.lab.notices.errand import Errand
-from roost.lab.scheduler import Scheduler
-from roost.lab.store import Store
-from roost.lab.warm import WarmTemplates
+from roost.devices import inventory
+from roost.lab.background import background_process, daemon_presence
+from roost.lab.executors.local_executor import Local
+from roost.lab.notices.notice_dispatch import Errand
+from roost.lab.queue import wakeup
+from roost.lab.queue.queue_store import Store
+from roost.lab.scheduling import max_sleep, scheduler
+from roost.lab.scheduling.attempts import Attempts
+from roost.lab.scheduling.scheduler import Scheduler
+from roost.supervisor.forkserver.forked_guard import GuardTemplate
+from roost.supervisor.forkserver.warm_templates import WarmTemplates
 
 _UNWATCHED_SECONDS = 0.5
 """How often tasks are looked at that cannot be waited for."""
@@ -64,12 +66,14 @@ class Daemon:
             Refused: Another daemon has this queue, or it cannot be opened.
             OSError: There is no room for what it needs.
         """
-        lock_fd = presence.lock(self._folder)  # first: what is opened before may be made anew meanwhile
+        lock_fd = daemon_presence.lock(
+            self._folder
+        )  # first: what is opened before may be made anew meanwhile
         try:
             with Store.open(self._folder) as store:
-                presence.tell(self._folder)
-                queue = presence.identity(store.path)
-                is_in_place = functools.partial(presence.is_in_place, self._folder, lock_fd, queue)
+                daemon_presence.tell(self._folder)
+                queue = daemon_presence.identity(store.path)
+                is_in_place = functools.partial(daemon_presence.is_in_place, self._folder, lock_fd, queue)
                 self._run(store, is_in_place, ready)
         finally:
             os.close(lock_fd)
@@ -77,8 +81,8 @@ class Daemon:
     def _run(self, store: Store, is_in_place: Callable[[], bool], ready: Callable[[], None]) -> None:
         wakeup_fd = self._listen()
         with (
-            closing(wake.listen(self._folder)) as bell,
-            providers.watching() as ask,
+            closing(wakeup.listen(self._folder)) as bell,
+            inventory.watching() as ask,
             closing(GuardTemplate()) as template,
             closing(WarmTemplates()) as warm,
         ):
@@ -92,7 +96,7 @@ class Daemon:
             ):
                 attempts.settle()
                 ready()
-                longest = functools.partial(safety.longest_sleep, store)
+                longest = functools.partial(max_sleep.longest_sleep, store)
                 self._serve(_Sleep(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
 
     def _serve(
@@ -167,7 +171,7 @@ class _Sleep:
             poller.unregister(cards_fd)
             ready = [fd for fd, _ in poller.poll(_LEAVING_MS)]
         found = [attempts[fd] for fd in ready if fd in attempts]
-        wake.drain(self._bell)
+        wakeup.drain(self._bell)
         with suppress(BlockingIOError):
             while os.read(self._wakeup_fd, 4096):
                 pass
@@ -203,7 +207,7 @@ def _log(text: str) -> None:
 
 def main() -> int:
     """``daemon.py FOLDER [READY_FD]``."""
-    starter = background.Starter(int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    starter = background_process.Starter(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     try:
         Daemon(Path(sys.argv[1])).run(starter.ready)
     except (RoostError, OSError) as error:

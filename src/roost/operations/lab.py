@@ -13,12 +13,14 @@ import msgspec
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.lab import background, database, place, presence, roots, ticket
-from roost.lab import rebuild as rebuilding
-from roost.lab.presence import About
-from roost.lab.store import Store
-from roost.lab.task import ENDED, LIVE, PENDING, Task
-from roost.operations.output import tail_offset
+from roost.base.system import state_folder
+from roost.lab.background import background_process, daemon_presence
+from roost.lab.background.daemon_presence import About
+from roost.lab.queue import database, package_roots, task_file
+from roost.lab.queue import rebuild as rebuilding
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
+from roost.operations.reading.output_reader import tail_offset
 
 LOG = "daemon.log"
 _START_SECONDS = 20.0
@@ -64,7 +66,7 @@ def changed() -> Iterator[Store]:
     Raises:
         Refused, RoostError: As `opened`.
     """
-    with rebuilding.undisturbed(place.folder()), opened() as store:
+    with rebuilding.undisturbed(state_folder.folder()), opened() as store:
         yield store
 
 
@@ -76,23 +78,23 @@ def enqueue(tasks: Sequence[Task]) -> None:
         OSError: A package cannot be written.
     """
     with changed() as store:
-        roots.note(store.folder, [Path(task.package) for task in tasks])
+        package_roots.note(store.folder, [Path(task.package) for task in tasks])
         _announce(tasks, store.folder)
         store.submit(tasks)
         for task in tasks:
             with contextlib.suppress(OSError):  # it is queued; what is announced suffices to start it
-                ticket.confirm(task)
+                task_file.confirm(task)
     ensure()
 
 
 def _announce(tasks: Sequence[Task], folder: Path) -> None:
     if len(tasks) == 1:
-        ticket.announce(tasks[0], folder)
+        task_file.announce(tasks[0], folder)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each waits for the disk
-        list(pool.map(lambda task: ticket.announce(task, folder), tasks))
+        list(pool.map(lambda task: task_file.announce(task, folder), tasks))
 
 
 def ensure() -> About:
@@ -102,8 +104,8 @@ def ensure() -> About:
         Refused: The one that runs is of another version, or its queue is not the one that stands here.
         RoostError: It did not start.
     """
-    folder = place.folder()
-    found = presence.about(folder)
+    folder = state_folder.folder()
+    found = daemon_presence.about(folder)
     if found is None:
         return start()
     if found.version != __version__:
@@ -125,11 +127,13 @@ def start() -> About:
         RoostError: It did not start.
         OSError: Likewise.
     """
-    folder = place.folder()
+    folder = state_folder.folder()
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.undisturbed(folder):
-        failed = background.start(command, folder / LOG, what="the lab's daemon", seconds=_START_SECONDS)
-    found = presence.about(folder)
+        failed = background_process.start(
+            command, folder / LOG, what="the lab's daemon", seconds=_START_SECONDS
+        )
+    found = daemon_presence.about(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
         gone = RoostError("the lab's daemon has ended already", where=folder / LOG, fix="start it again")
         raise failed or gone
@@ -142,7 +146,7 @@ def stop() -> About | None:
     Raises:
         RoostError: It does not end.
     """
-    return presence.stop(place.folder())
+    return daemon_presence.stop(state_folder.folder())
 
 
 def status() -> Status:
@@ -152,18 +156,18 @@ def status() -> Status:
         Refused: Its folder will not do, or the queue is damaged, gone, or not the one of the daemon.
         RoostError: It cannot be read.
     """
-    folder = place.folder()
-    found = presence.about(folder)
+    folder = state_folder.folder()
+    found = daemon_presence.about(folder)
     if found is not None:
         _require_its_queue(found, folder)
     return Status(found, _counted(folder), _templates() if found is not None else 0, str(folder))
 
 
 def _templates() -> int:
-    from roost.lab import warm  # whoever submits does not wait for it
+    from roost.supervisor.forkserver import warm_templates  # whoever submits does not wait for it
 
     try:
-        return sum(path.is_socket() for path in warm.folder().iterdir())
+        return sum(path.is_socket() for path in warm_templates.folder().iterdir())
     except OSError:  # there never was one
         return 0
 
@@ -178,7 +182,7 @@ def log(lines: int) -> list[str]:
         Refused: Its folder will not do.
         OSError: It cannot be read.
     """
-    path = place.folder() / LOG
+    path = state_folder.folder() / LOG
     if not path.exists():
         return []
     with path.open("rb") as file:
@@ -187,7 +191,8 @@ def log(lines: int) -> list[str]:
 
 
 def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
-    """Makes the queue anew from the packages (`roost.lab.rebuild`), and starts the daemon for what has not
+    """Makes the queue anew from the packages (`roost.lab.queue.rebuild`), and starts the daemon for what has
+    not
     ended.
 
     Args:
@@ -203,14 +208,14 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
     for path in more:
         if not path.is_dir():
             raise NotFound("there is no such folder", received=str(path))
-    folder = place.folder()
+    folder = state_folder.folder()
     if lost is not None:
         lost = _lost(lost.expanduser().absolute(), folder)
-    if (found := presence.about(folder)) is not None:
+    if (found := daemon_presence.about(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
         raise Refused(what, fix="`roost lab stop` first: what runs goes on")
     with rebuilding.undisturbed(folder, alone=True):
-        fd = presence.lock(folder)
+        fd = daemon_presence.lock(folder)
         try:
             made = rebuilding.rebuild(folder, more, lost=lost)
         finally:
@@ -232,7 +237,7 @@ def _lost(given: Path, own: Path) -> Path:
 
 def _require_its_queue(found: About, folder: Path) -> None:
     path = folder / database.NAME
-    if found.queue and found.queue != presence.identity(path):
+    if found.queue and found.queue != daemon_presence.identity(path):
         what = f"the queue was removed or replaced while the lab's daemon (pid {found.pid}) works with it"
         fix = "`roost lab stop`, then `roost lab rebuild`: what runs goes on, what waited waits"
         raise Refused(what, where=path, fix=fix)

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from roost.lab.notices import kinds, settings, trial
+from roost.lab.notices import notice_events, test_message
+from roost.lab.notices import receivers as settings
 
 _AT_ONCE = 8
 
@@ -39,7 +40,7 @@ def notices() -> Notices:
         Refused: Others may read the file.
         ConfigError: It does not mean anything.
     """
-    file = kinds.path()
+    file = notice_events.path()
     asked = settings.read(file)
     told = [Told(name, one.kind, one.place) for name, one in asked.receivers.items()]
     return Notices(str(file), list(asked.events), asked.least_minutes, told)
@@ -53,7 +54,7 @@ def try_notices() -> Notices:
     """
     found = notices()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        results = list(pool.map(trial.run, range(len(found.receivers))))
+        results = list(pool.map(test_message.run, range(len(found.receivers))))
     told = [
         msgspec.structs.replace(one, why_not=why_not)
         for one, why_not in zip(found.receivers, results, strict=True)

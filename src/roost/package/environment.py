@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from roost import __version__
-from roost.base import regular
+from roost.base import safe_read
 from roost.base.errors import Refused
 
 NAME = "environment.json"
@@ -232,7 +232,7 @@ def began_on(package: Path) -> dict[str, Any] | None:
     """
     path = package / NAME
     try:
-        found = msgspec.json.decode(regular.read(path), type=dict[str, Any])
+        found = msgspec.json.decode(safe_read.read(path), type=dict[str, Any])
         int(found["stack"]["threads"])
     except FileNotFoundError:
         return None

@@ -11,10 +11,11 @@ from msgspec import UNSET
 from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.config.layers import Difference
-from roost.package import gate, records, skipped
-from roost.package.checkpoint import Info
+from roost.package import records, resume_gate
+from roost.package.checkpoints.checkpoint import Info
 from roost.package.package import Package
-from roost.package.skipped import Skipped
+from roost.package.results import skipped_steps
+from roost.package.results.skipped_steps import Skipped
 
 BEFORE = 0
 """The session that what was before the fork counts as."""
@@ -33,7 +34,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         old, new = (layers.ABSENT if value is UNSET else value for value in (self.old, self.new))
-        return gate.shown(Difference(self.key, old, new))
+        return resume_gate.shown(Difference(self.key, old, new))
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +80,8 @@ def changed_settings(package: Package) -> list[str]:
     those that were laid out for another end."""
     parent = parent_of(package)
     keys = [one.key for one in parent.changed] if parent is not None else []
-    moves = any(key in gate.LIMITS or key.startswith(_OF_AN_EPOCH) for key in keys)
-    return [*keys, *(gate.laid_out_for_the_end(package.settings()) if moves else [])]
+    moves = any(key in resume_gate.LIMITS or key.startswith(_OF_AN_EPOCH) for key in keys)
+    return [*keys, *(resume_gate.laid_out_for_the_end(package.settings()) if moves else [])]
 
 
 def may_change(package: Package) -> bool:
@@ -95,7 +96,7 @@ def changed_since(package: Package, info: Info) -> list[str]:
     `continue --force`; and what else a fork has otherwise.
 
     A session that only moves the run's end leaves its schedules as they were laid out, and says so (see
-    `roost.package.gate`).
+    `roost.package.resume_gate`).
     """
     then, now = package.settings(until=info.session), package.settings()
     found = [one.key for one in layers.differences(then, now) if one.key.startswith("optimizers.")]
@@ -115,7 +116,7 @@ def history_before(package: Package, info: Info) -> tuple[list[records.Row], lis
     """What a run had recorded, and which steps it had passed over, when it saved a checkpoint: also where it
     has gone another way since. The steps are as of session `BEFORE`."""
     columns = records.fold(package.path / "records", until=info.session)
-    told = skipped.read(package.path / skipped.NAME, columns.starts)
+    told = skipped_steps.read(package.path / skipped_steps.NAME, columns.starts)
     steps = [one for one in told if one.step <= info.step and one.session <= info.session]
     rows = [row for row in columns.rows if row["step"] <= info.step]
     return rows, [msgspec.structs.replace(one, session=BEFORE) for one in steps]

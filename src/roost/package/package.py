@@ -1,5 +1,7 @@
 """The folder of one run: complete, relocatable, and the only truth about it."""
 
+# Not durable: makes the folders and the lock of a new package, removes a failed start
+
 from __future__ import annotations
 
 import errno
@@ -14,14 +16,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from roost.base import durable, regular
+from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError
-from roost.package import checkpoint, names, sessions, snapshot
+from roost.package import package_name, sessions, snapshot
+from roost.package.checkpoints import checkpoint
 from roost.package.sessions import Session
 
 if TYPE_CHECKING:
     from roost.package import records
-    from roost.package.store import Store
+    from roost.package.checkpoints.checkpoint_store import Store
 
 FORMAT = 1
 _LEFTOVERS_SECONDS = 10.0
@@ -66,8 +69,8 @@ class Package:
             Exception: What ``fill`` raises; likewise.
         """
         root.mkdir(parents=True, exist_ok=True)
-        make = names.make_exactly if exactly else names.make_unique
-        path = make(root, name or names.time_name(time.time()))
+        make = package_name.make_exactly if exactly else package_name.make_unique
+        path = make(root, name or package_name.time_name(time.time()))
         try:
             manifest = (
                 snapshot.copy(selection, path) if selection else {"files": {}, "links": {}, "left_out": []}
@@ -114,7 +117,7 @@ class Package:
 
     def _load(self, name: str) -> dict[str, Any]:
         try:
-            return dict(json.loads(regular.read(self.path / name)))
+            return dict(json.loads(safe_read.read(self.path / name)))
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise NotFound(f"the package's {name} cannot be read: {error}", where=self.path) from error
 
@@ -184,7 +187,7 @@ class Package:
 
     @property
     def blackbox(self) -> Path:
-        """The folder of the steps that failed; see `roost.package.blackbox`."""
+        """The folder of the steps that failed; see `roost.package.results.black_box`."""
         return self.path / "blackbox"
 
     @property
@@ -297,7 +300,7 @@ class Package:
 
         A later branch (``continue -c K``) hides what came after K before it.
         """
-        from roost.package.store import Store
+        from roost.package.checkpoints.checkpoint_store import Store
 
         branches = [
             session
@@ -316,7 +319,7 @@ class Package:
             UsageError: The text makes no file name.
             OSError: It cannot be written.
         """
-        name = f"_desc: {names.folder_name(text)}"
+        name = f"_desc: {package_name.folder_name(text)}"
         durable.write(self.path / name, text.encode(errors="surrogateescape") + b"\n")
 
     def write_derived(self, tracks: Mapping[str, list[int]], inexact: list[str]) -> None:

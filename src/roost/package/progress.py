@@ -4,6 +4,9 @@ Publishing costs about a microsecond and no system call, so it is done every ste
 and attach all read the same bytes. The record survives the death of the worker.
 """
 
+# Standard library only
+# Not durable: one mapped record, published each step for watchers; nothing resumes from it
+
 from __future__ import annotations
 
 import mmap
@@ -14,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.base import regular
+from roost.base import safe_read
 
 _BODY = struct.Struct("<QqqqqqddddQ")
 _CHECK = struct.Struct("<I")
@@ -108,7 +111,7 @@ def reset(path: Path) -> None:
 def read(path: Path) -> Snapshot | None:
     """The newest snapshot, or None when nothing was published yet."""
     try:
-        fd = regular.open_fd(path)
+        fd = safe_read.open_fd(path)
     except OSError:
         return None
     try:

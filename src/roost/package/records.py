@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from roost.base import durable, regular
+from roost.base import durable, safe_read
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -132,7 +132,8 @@ _TAIL_BYTES = _CHUNK_BYTES = 1 << 16
 _MAX_INT = 2**63
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
 PERF = "perf/"
-"""So begin the names of times and memory (see `roost.package.performance`). They are no metrics: who compares
+"""So begin the names of times and memory (see `roost.package.results.time_breakdown`). They are no metrics:
+who compares
 runs, draws curves or looks for the newest values does not meet them."""
 STATS = "stats/"
 """So begin the norms of gradients, weights and updates. There may be hundreds, so who draws or lists all
@@ -180,7 +181,7 @@ def tail(path: Path) -> list[Row]:
     """The last rows of a records file that count, oldest first, from one read whatever its length; empty
     without one."""
     try:
-        fd = regular.open_fd(path)
+        fd = safe_read.open_fd(path)
     except OSError:
         return []
     try:
@@ -213,7 +214,7 @@ class Follower:
         """The rows whose lines were ended since the last call, oldest first; among them one that has a
         ``start_step`` and no values where the session began, or went back to that step."""
         try:
-            fd = regular.open_fd(self._path)
+            fd = safe_read.open_fd(self._path)
         except OSError:
             return []
         found: list[Row] = []
@@ -229,7 +230,7 @@ class Follower:
 
 def _whole(path: Path) -> bytes:
     try:
-        return bytes(regular.read(path, at_most=_MAX_BYTES))
+        return bytes(safe_read.read(path, at_most=_MAX_BYTES))
     except OSError:
         return b""  # a FIFO, a folder, …: somebody's, and no records
 

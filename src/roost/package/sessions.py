@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from roost.base import durable, mounts, process, regular
+from roost.base import durable, safe_read
+from roost.base.system import mounts, process_identity
 
 SESSION_FORMAT = 1
 INITIALIZED = "initialized"
@@ -86,7 +87,7 @@ class Session:
     @property
     def is_locked(self) -> bool:
         """Whether somebody holds the lock of its package now."""
-        return self.lock is not None and regular.is_locked(self.lock) is not False
+        return self.lock is not None and safe_read.is_locked(self.lock) is not False
 
     @property
     def is_here(self) -> bool:
@@ -112,14 +113,18 @@ def _gone(said: dict[str, Any], lock: Path | None) -> bool:
     # tells nothing then, but a lock does, where no other machine could hold it unseen.
     if lock is None or not mounts.is_this_machines(mounts.kind_of(lock)):
         return False
-    return regular.is_locked(lock) is False
+    return safe_read.is_locked(lock) is False
 
 
 def _lives(said: dict[str, Any], whose: str = "") -> bool:
     """Whether exactly this process runs here, whatever this machine was called when it started."""
     pid, boot = said.get(f"{whose}pid"), str(said.get("boot_id"))
     is_known = bool(boot) or said.get("host") == socket.gethostname()
-    return is_known and isinstance(pid, int) and process.alive(pid, said.get(f"{whose}start_ticks"), boot)
+    return (
+        is_known
+        and isinstance(pid, int)
+        and process_identity.alive(pid, said.get(f"{whose}start_ticks"), boot)
+    )
 
 
 def identity() -> dict[str, Any]:
@@ -127,9 +132,9 @@ def identity() -> dict[str, Any]:
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
-        "boot_id": process.boot_id(),
+        "boot_id": process_identity.boot_id(),
         "pid": pid,
-        "start_ticks": process.start_ticks(pid),
+        "start_ticks": process_identity.start_ticks(pid),
     }
 
 
@@ -147,7 +152,7 @@ def to_json(value: object) -> bytes:
 def load(path: Path) -> dict[str, Any] | None:
     """A JSON file of a session or an analysis; None when it is not there, torn, or no mapping."""
     try:
-        return dict(json.loads(regular.read(path)))
+        return dict(json.loads(safe_read.read(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
@@ -258,6 +263,10 @@ class OwnRecord:
 def _ending(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, Exception | SystemExit):  # Ctrl-C
         return {"state": "stopped", "reason": type(error).__name__, "error": None}
-    from roost.base import frames, raised  # 10 ms, for a failure alone
+    from roost.base import exception_record, traceback_frames  # 10 ms, for a failure alone
 
-    return {"state": "failed", "reason": "exception", "error": frames.in_one_line(raised.raised(error))}
+    return {
+        "state": "failed",
+        "reason": "exception",
+        "error": traceback_frames.in_one_line(exception_record.raised(error)),
+    }

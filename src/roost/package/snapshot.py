@@ -1,5 +1,7 @@
 """The copy of the project that a run imports from: what goes in, the copying, and what changed since."""
 
+# Not durable: copies thousands of files in bulk; what a power cut tears is found by its hash
+
 # For thousands of files, making their Path objects would cost as much as copying them.
 # ruff: noqa: PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH118, PTH120, PTH208, PTH211
 

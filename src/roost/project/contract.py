@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from roost.base.errors import ContractError
 from roost.train.data.fetch import Collate
 from roost.train.events import Value
-from roost.train.media import Media
-from roost.train.optim import Optim
+from roost.train.optim.optimizer import Optim
 from roost.train.progress import Progress
-from roost.train.stepper import Stepper
+from roost.train.reporting.media_files import Media
+from roost.train.step.stepper import Stepper
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer

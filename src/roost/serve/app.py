@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as Matched
 
-from roost.serve import astray, document000, machine, openapi, records, refusal, route, runs, tasks
-from roost.serve.gate import App, Gate
-from roost.serve.refusal import Answered
+from roost.serve.http import error_response, openapi, route, unknown_route
+from roost.serve.http.error_response import Answered
+from roost.serve.http.request_middleware import App, Gate
+from roost.serve.routes import document000, machine, run_records, runs, tasks
 
 PREFIX = "/api/v1"
-ROUTES = (*machine.ROUTES, *runs.ROUTES, *records.ROUTES, *tasks.ROUTES)
+ROUTES = (*machine.ROUTES, *runs.ROUTES, *run_records.ROUTES, *tasks.ROUTES)
 _THREADS, _LOOKS = 16, 4
 _MOST_STREAMS = 150
 """Fewer than there may be connections: whoever asks something short finds room."""
@@ -41,13 +42,13 @@ def application(*, token: Callable[[], str], port: int | None, log: Callable[...
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        said, headers = astray.answered(request, error, PREFIX)
+        said, headers = unknown_route.answered(request, error, PREFIX)
         answered = route.failed(said)
         answered.headers.update(headers)
         return answered
 
     async def broken(request: Request, error: Exception) -> Response:
-        return route.failed(Answered(500, "internal", str(refusal.of(error))))
+        return route.failed(Answered(500, "internal", str(error_response.of(error))))
 
     handlers: Any = {HTTPException: unknown, Exception: broken}
     app = Starlette(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.package.records import STATS
-from roost.train.ranks import ALONE, Ranks
+from roost.train.distributed.ranks import ALONE, Ranks
 
 Value = Tensor | float
 Names = tuple[str, ...]

@@ -6,8 +6,8 @@ import threading
 import time
 
 from roost.train.agenda import Agenda
-from roost.train.agreement import Agreement, Verdict
-from roost.train.ranks import Ranks
+from roost.train.distributed.agreement import Agreement, Verdict
+from roost.train.distributed.ranks import Ranks
 
 
 class Requests:

@@ -9,26 +9,29 @@ from functools import partial
 from typing import Any, Literal
 
 from roost.package.progress import Board
-from roost.train import alike, measuring, precision, rank_state, seeding
 from roost.train.agenda import Agenda
-from roost.train.average import Average
-from roost.train.checkpoints import Checkpoints, Stateful
+from roost.train.checkpointing import rank_state
+from roost.train.checkpointing.async_save import Saves
+from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
+from roost.train.checkpointing.rank_state import RankState
 from roost.train.data.batches import Batches, Interrupted
+from roost.train.distributed import rank_consistency
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.distributed.shared_windows import SharedWindows
+from roost.train.end_condition import Until
+from roost.train.evaluation import trainer_evaluation
 from roost.train.events import Events
+from roost.train.failures.recovery import Recovery, Rollback
 from roost.train.hook import CallLists, Hook
-from roost.train.module_state import ModuleState
-from roost.train.precision import Precision
+from roost.train.model.module_state import ModuleState
+from roost.train.optim.weight_average import Average
 from roost.train.progress import Progress
-from roost.train.publisher import Publisher
-from roost.train.rank_state import RankState
-from roost.train.ranks import ALONE, Ranks
-from roost.train.recovery import Recovery, Rollback
+from roost.train.reporting.progress_publisher import Publisher
 from roost.train.requests import Requests
-from roost.train.saving import Saves
-from roost.train.shared_windows import SharedWindows
-from roost.train.stepper import Stepper
-from roost.train.until import Until
-from roost.train.windows import Windows
+from roost.train.step import precision, seeding
+from roost.train.step.precision import Precision
+from roost.train.step.stepper import Stepper
+from roost.train.step.windows import Windows
 
 _PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
@@ -198,13 +201,14 @@ class Trainer(Requests):
 
     def evaluate(self, split: str = "valid") -> dict[str, float]:
         """Metrics of a split by full name (``valid/loss``), and of its averages (``valid/ema/loss``); leaves
-        every random generator and the training mode as they were. See `roost.train.measuring`.
+        every random generator and the training mode as they were. See
+        `roost.train.evaluation.trainer_evaluation`.
 
         Raises:
             Interrupted: A stop was requested meanwhile.
             ConfigError: There is no such split.
         """
-        return measuring.evaluate(self, split)
+        return trainer_evaluation.evaluate(self, split)
 
     def probe(self, split: str) -> set[str] | None:
         """The metrics that `evaluate` will give, from one batch of each set; None when only the whole split
@@ -213,11 +217,11 @@ class Trainer(Requests):
         Raises:
             ContractError: ``Runner.evaluate`` gives something else than it must.
         """
-        return measuring.probe_split(self, split)
+        return trainer_evaluation.probe_split(self, split)
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
-        return measuring.validate(self)
+        return trainer_evaluation.validate(self)
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ class Trainer(Requests):
         }
 
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
-        """Saves now; see `roost.train.saving`."""
+        """Saves now; see `roost.train.checkpointing.async_save`."""
         return self.saves.save(reason, scheduled=scheduled)
 
     def state_dict(self) -> dict[str, Any]:
@@ -301,7 +305,7 @@ class Trainer(Requests):
         failure: BaseException | None = None
         try:
             if self.ranks.are_several:
-                alike.require_training(self)
+                rank_consistency.require_training(self)
             for hook in self.calls.start:
                 hook.on_start(self)
             for reason in self.loaders["train"].inexact():

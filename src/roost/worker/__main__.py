@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
-from roost.base.handover import EARLY_STOP, OUT_OF_MEMORY
-from roost.worker import output, stacks
-from roost.worker.debugger import Debugger
-from roost.worker.report import Report
-from roost.worker.stop import StopSignals
+from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
+from roost.worker import stack_dump, worker_output
+from roost.worker.debug.breakpoints import Debugger
+from roost.worker.final_report import Report
+from roost.worker.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from roost.package.package import Package
-    from roost.worker.failure import Failure
+    from roost.worker.failure_report import Failure
 
 _LEAVE_SECONDS = 10.0
 
@@ -42,17 +42,17 @@ def main(arguments: list[str]) -> int:
     if task == "debug":
         # Its exception would come up somewhere in torch's imports, as an error of theirs.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
-        from roost.worker import debug
+        from roost.worker.debug import debug_task
 
         signal.signal(signal.SIGINT, interrupt)
-        return debug.main(path, *rest)
+        return debug_task.main(path, *rest)
     return _supervised(path, task)
 
 
 def _supervised(path: str, task: str) -> int:
     """Does a task and reports its end."""
-    output.protect()
-    stacks.register()
+    worker_output.protect()
+    stack_dump.register()
     report = Report()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:
@@ -91,11 +91,11 @@ def _do(path: str, task: str) -> str:
 
     package = Package.open(path)
     if task == "check":
-        from roost.worker.check import check
+        from roost.worker.check.check_task import check
 
         return check(package)
     if task == "data":
-        from roost.worker.data import show
+        from roost.worker.data_report.data_task import show
 
         return show(package)
     return _asked_in(Path(task), package)
@@ -104,14 +104,14 @@ def _do(path: str, task: str) -> str:
 def _asked_in(place: Path, package: Package) -> str:
     kind = _kind(place)
     if kind == "export":
-        from roost.worker.export import export
+        from roost.worker.results.export_task import export
 
         return export(package, place)
     if kind == "prediction":
-        from roost.worker.predict import predict
+        from roost.worker.results.predict_task import predict
 
         return predict(package, place)
-    from roost.worker.analysis import analyze
+    from roost.worker.analyze_task import analyze
 
     return analyze(package, place)
 
@@ -132,7 +132,7 @@ def _train(path: str, number: int) -> str:
 
     package = Package.open(path)
     progress.reset(package.progress)
-    from roost.worker.training import train  # imports torch, a second or two
+    from roost.worker.train_task import train  # imports torch, a second or two
 
     session = next((one for one in package.sessions() if one.number == number), None)
     if session is None:
@@ -142,21 +142,24 @@ def _train(path: str, number: int) -> str:
 
 def _told(error: BaseException, path: str, task: str) -> Failure:
     """Explains an error of a task, tells it, and keeps the whole traceback."""
-    from roost.worker import failure  # costs a successful run nothing
+    from roost.worker import failure_report  # costs a successful run nothing
 
     package = Path(path).absolute()
     own, file = [package], None  # nothing is kept where the folder of what failed is removed at its end
     if task.isdecimal():
         from roost.package import sessions
-        from roost.worker import rank_environment
+        from roost.worker.ranks import rank_environment
 
         place = rank_environment.place()
         file = sessions.traceback_file(package, int(task), place.rank if place is not None else 0)
     elif task not in ("check", "data") and _kind(Path(task)) not in ("export", "prediction"):
-        from roost.analysis import folder
+        from roost.analysis import analysis_folder
 
-        own, file = [package, folder.script_folder(Path(task))], Path(task) / folder.TRACEBACK
-    return failure.told(error, own=own, package=package, file=file)
+        own, file = (
+            [package, analysis_folder.script_folder(Path(task))],
+            Path(task) / analysis_folder.TRACEBACK,
+        )
+    return failure_report.told(error, own=own, package=package, file=file)
 
 
 def leave(code: int) -> NoReturn:

@@ -1,5 +1,6 @@
 """The memory of this process's cards: held to what the lab has promised, and told at the end, so that the lab
-knows the next time. The supervisor takes it from the final line (`roost.lab.peaks`)."""
+knows the next time. The supervisor takes it from the final line
+(`roost.supervisor.monitoring.card_peaks`)."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.base.errors import RoostError
-from roost.devices import visible
+from roost.devices import visible_cards
 from roost.devices.card import USUAL_DRIVER_MB
-from roost.worker.causes import memory as causes
+from roost.worker.causes import memory_causes as causes
 
 _MB = 2**20
 
@@ -27,7 +28,7 @@ def hold_to(reserved_mb: float | None, device: str, *, is_rank: bool) -> None:
     """
     if reserved_mb is None:
         return
-    from roost.train import simulated_memory
+    from roost.train.model import simulated_memory
 
     if simulated_memory.card():
         simulated_memory.limit(reserved_mb - simulated_memory.DRIVER_MB)
@@ -76,7 +77,7 @@ def told(error: BaseException | None = None) -> dict[str, Any] | None:
 
 
 def _of_a_simulated_card() -> dict[str, Any] | None:
-    from roost.train import simulated_memory
+    from roost.train.model import simulated_memory
 
     acted = simulated_memory.acted
     if not simulated_memory.card() or not (acted.peak_mb or acted.ooms):
@@ -95,9 +96,9 @@ def _of_cards() -> dict[str, Any] | None:
 
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
-    from roost.train import gpu_memory
+    from roost.train.model import peak_gpu_memory
 
-    peaks = [gpu_memory.most(index) for index in range(torch.cuda.device_count())]
+    peaks = [peak_gpu_memory.most(index) for index in range(torch.cuda.device_count())]
     index = peaks.index(max(peaks))
     if not peaks[index].reserved_mb:
         return None
@@ -118,7 +119,7 @@ def _driver_mb(index: int) -> float | None:
     import torch
 
     try:
-        users: Sequence[Any] = visible.cards()[index].users
+        users: Sequence[Any] = visible_cards.cards()[index].users
     except (RoostError, IndexError):
         return None
     own = [user for user in users if user.pid == os.getpid()]

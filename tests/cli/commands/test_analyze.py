@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.analysis import folder
+from roost.analysis import analysis_folder
 from roost.cli.terminal import duration
-from roost.operations.show import show
+from roost.operations.reading.show import show
 from roost.package.package import Package
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
 def test_output_then_the_value_then_the_files(made: Package) -> None:
     said = roost("analyze", "run", "-s", "look", "-CPU", cwd=made.path.parent)
     assert said.returncode == 0, said.stderr
-    number = folder.read_all(made.path / "analysis")[-1].number
+    number = analysis_folder.read_all(made.path / "analysis")[-1].number
     place = f"run/analysis/{number}"
     lines = said.stdout.splitlines()
     assert sorted(lines[:2]) == ["a warning", "looking at 2"]
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_it_at_once(made: Package) -> None:
     finally:
         terminal.kill()
     assert code == 130 and "stopped" in shown and "Traceback" not in shown
-    last = folder.read_all(made.path / "analysis")[-1]
+    last = analysis_folder.read_all(made.path / "analysis")[-1]
     assert last.state == "stopped" and last.record is not None and last.record["exit_code"] == 130
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from roost.cli.commands.check import _plain, _ready
-from roost.operations.check import Outcome
-from roost.operations.estimate import Estimate
-from roost.package.checked import Findings, Stage
+from roost.operations.lifecycle.check import Outcome
+from roost.operations.lifecycle.run_estimate import Estimate
+from roost.package.results.check_findings import Findings, Stage
 from tests.cli.programs import roost
 from tests.messages import Messages
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.commands.devices import _rows
-from roost.operations.cards import CardShown, LeaseThere, ProcessThere, TaskThere
+from roost.operations.devices.devices import CardShown, LeaseThere, ProcessThere, TaskThere
 from tests.cli.programs import roost
 from tests.messages import Messages
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from roost.lab import ticket
+from roost.lab.queue import task_file
 from tests.cli.programs import Terminal, roost
 from tests.lab import queued
 from tests.messages import Messages
@@ -123,7 +123,7 @@ def test_mean_and_deviation_over_the_seeds_of_a_sweep(tmp_path: Path) -> None:
     for seed in range(3):
         rows = [{**one, "valid/loss": one["valid/loss"] + seed} for one in ROWS]
         made = package(tmp_path / "runs", f"lr=1 seed={seed}", rows=rows, values={**VALUES, "seed": seed})
-        ticket.write(queued.task(package=str(made.path), sweep="7sweep"), tmp_path / "lab")
+        task_file.write(queued.task(package=str(made.path), sweep="7sweep"), tmp_path / "lab")
     *table, empty, header, over = roost("ls", cwd=tmp_path).stdout.splitlines()
     assert len(table) == 4 and not empty
     assert header.split() == ["OVER", "SEEDS", "RUNS", "METRIC", "LAST", "BEST"]

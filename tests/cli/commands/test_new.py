@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import roost as roost_package
-from roost.operations.new_project import TEMPLATES
+from roost.operations.lifecycle.new_project import TEMPLATES
 from tests.cli.programs import roost
 from tests.messages import Messages
 

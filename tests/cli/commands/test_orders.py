@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.lab.task import PENDING, RUNNING
+from roost.lab.queue.task import PENDING, RUNNING
 from tests.cli.programs import roost
 from tests.lab.labs import Lab
 from tests.messages import Messages

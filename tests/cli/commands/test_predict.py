@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.package import predictions
 from roost.package.package import Package
+from roost.package.results import predictions
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
 from tests.project.predicting import PREDICTS, predicting

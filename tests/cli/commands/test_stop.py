@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roost.cli.commands.stop import _tell
-from roost.operations.stop import Ended
+from roost.operations.lifecycle.stop import Ended
 from tests.messages import Messages
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from roost.cli.__main__ import _run
-from roost.operations.intact import DamagedPackage
-from roost.operations.logs import logs
+from roost.operations.reading.logs import logs
+from roost.operations.reading.package_schema import DamagedPackage
 from tests.operations.packages import package, session
 
 WHOLE = ["null", "[]", "{}", '""', '"text"', "3", "[[1, 2]]", '[["state", 3]]', "", "{", "\x00", "[" * 5000]
@@ -99,7 +99,9 @@ def test_any_value_anywhere(tmp_path: Path, name: str, monkeypatch: pytest.Monke
 def test_plot_and_a_log_that_is_followed(
     tmp_path: Path, name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roost.operations.drawing.draw", lambda picture, kind: b"")  # half a second each
+    monkeypatch.setattr(
+        "roost.operations.curves.plot_drawing.draw", lambda picture, kind: b""
+    )  # half a second each
     made = package(tmp_path / "runs", state="stopped")
     request = made.path / "sessions" / "1.request.json"
     request.write_text(request.read_text().replace('"boot_id": "', '"boot_id": "an earlier one '))

@@ -1,4 +1,4 @@
-"""What `roost submit` takes and prints; tests/operations/test_submit.py tells what it does."""
+"""What `roost submit` takes and prints; tests/operations/queue/test_submit.py tells what it does."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from roost.cli.commands.tasks import _STATES
-from roost.devices import providers
-from roost.lab.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, Need
+from roost.devices import inventory
+from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, Need
 from roost.package import progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
@@ -110,7 +110,7 @@ def test_of_many_that_wait_the_first_are_shown(lab: Lab) -> None:
 
 def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None:
     one = task(need=Need(cards=2))
-    known = providers.look()[1]
+    known = inventory.look()[1]
     with lab.store() as store:
         store.submit([one])
         store.start(store.task(one.id), [known, replace(known, id="GPU-0123456789abcdef")], None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from roost.lab.task import CRASHED, RUNNING
+from roost.lab.queue.task import CRASHED, RUNNING
 from tests.cli.programs import roost
 from tests.lab.labs import Lab
 from tests.lab.queued import task

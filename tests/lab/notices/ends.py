@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roost.lab.store import Store
-from roost.lab.task import FAILED, RUNNING
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import FAILED, RUNNING
 from tests.lab.queued import task
 
 

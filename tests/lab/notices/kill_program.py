@@ -17,10 +17,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from roost.base import durable
-from roost.lab.notices.cursor import Cursor
-from roost.lab.notices.settings import Receiver, Settings
-from roost.lab.notices.tell import tell
-from roost.lab.store import Store
+from roost.lab.notices.event_cursor import Cursor
+from roost.lab.notices.queue_notices import tell
+from roost.lab.notices.receivers import Receiver, Settings
+from roost.lab.queue.queue_store import Store
 from tests.lab.notices.ends import end
 
 

@@ -9,11 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roost.base import process
-from roost.lab.notices import listed
-from roost.lab.spec import Spec
+from roost.base.system import process_identity
+from roost.supervisor.notices import run_notice_list
+from roost.supervisor.session_spec import Spec
 
-GONE = {"state": "running", "host": os.uname().nodename, "boot_id": process.boot_id(), "pid": 2**22 + 1}
+GONE = {
+    "state": "running",
+    "host": os.uname().nodename,
+    "boot_id": process_identity.boot_id(),
+    "pid": 2**22 + 1,
+}
 """What is in the record of a session whose supervisor was killed with its guard."""
 START = 1000.0
 
@@ -27,7 +32,9 @@ def leave(folder: Path, env: Mapping[str, str], **record: Any) -> str:
         record: Of the session.
     """
     token, package = secrets.token_hex(16), str(folder)
-    entry = listed.enter(Spec([], package, dict(env), package, 1, "", f"{package}/sessions/1.json", token))
+    entry = run_notice_list.enter(
+        Spec([], package, dict(env), package, 1, "", f"{package}/sessions/1.json", token)
+    )
     assert entry is not None
     os.close(entry.fd)
     add(folder, 1, **record)

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.lab.notices.message import Notice
-from roost.lab.notices.settings import Receiver
+from roost.lab.notices.notice_text import Notice
+from roost.lab.notices.receivers import Receiver
 
 NOTICE = Notice("id.7", "fail", "roost: a <b> failed", "why  exit code 7", [{"id": "id", "state": "failed"}])
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from roost.devices.card import Card
-from roost.lab.policy import words
-from roost.lab.policy.decide import decide
-from roost.lab.policy.state import Decision, State
-from roost.lab.task import PENDING, RUNNING, Need, Task
+from roost.lab.policy import reason_codes
+from roost.lab.policy.decision import decide
+from roost.lab.policy.policy_state import Decision, State
+from roost.lab.queue.task import PENDING, RUNNING, Need, Task
 
 NOW = 1_795_000_000.0
 GB = 1024
@@ -59,4 +59,4 @@ def placed(decision: Decision) -> dict[str, tuple[int, ...]]:
 
 def says(reason: str, word: str, *facts: str) -> bool:
     """Whether a reason is of this word and names these facts."""
-    return words.word_of(reason) == word and all(fact in reason for fact in facts)
+    return reason_codes.word_of(reason) == word and all(fact in reason for fact in facts)

@@ -15,15 +15,15 @@ import msgspec
 import pytest
 
 from roost.devices.card import Card, User
-from roost.lab.policy import decide as deciding
-from roost.lab.policy.before import Ground
-from roost.lab.policy.decide import Policy
-from roost.lab.policy.kinds import Kinds
-from roost.lab.policy.queue import Charges, Some, first_of_each_user
-from roost.lab.policy.room import capacity_mb
-from roost.lab.policy.state import Decision, Expected, Held, Rules, State, Window
-from roost.lab.task import RUNNING, STOPPING, Need, Task
-from roost.operations.virtual import Job, Lab
+from roost.lab.policy import decision as deciding
+from roost.lab.policy.card_capacity import capacity_mb
+from roost.lab.policy.decision import Policy
+from roost.lab.policy.pass_cache import Ground
+from roost.lab.policy.policy_state import Decision, Expected, Held, Rules, State, Window
+from roost.lab.policy.queue_order import Charges, Some, first_of_each_user
+from roost.lab.policy.task_groups import Kinds
+from roost.lab.queue.task import RUNNING, STOPPING, Need, Task
+from roost.operations.simulation.virtual_lab import Job, Lab
 from tests.lab.policy.made import GB, NOW, card, cards, task
 
 ROOT = Path(__file__).parents[3]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from roost.base import process
-from roost.train.data.board import Post
-from roost.train.data.ring import Ring
+from roost.base.system import process_identity
+from roost.train.data.workers.worker_pool import Ring
+from roost.train.data.workers.worker_status import Post
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc, and the names of signals")
 Work = Callable[[Any], Any]
@@ -46,7 +46,7 @@ def pids() -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    stat = process.read_stat(pid)
+    stat = process_identity.read_stat(pid)
     return stat is None or stat.ended
 
 

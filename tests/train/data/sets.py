@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from roost.base import tree
+from roost.base import state_tree
 from roost.train.data.batches import Batch, Batches
 from tests.train.parts import bits
 
@@ -111,12 +111,12 @@ def take(batches: Batches, number: int, epoch: int = 0, batch: int = 0) -> list[
 
 def saved(batches: Batches) -> Any:
     """Its state as it comes back from a checkpoint."""
-    skeleton, leaves = tree.pack(batches.state_dict())
+    skeleton, leaves = state_tree.pack(batches.state_dict())
     copied = {
-        name: tree.Leaf(leaf.dtype, leaf.shape, memoryview(bytearray(leaf.data)))
+        name: state_tree.Leaf(leaf.dtype, leaf.shape, memoryview(bytearray(leaf.data)))
         for name, leaf in leaves.items()
     }
-    return tree.unpack(skeleton, copied)
+    return state_tree.unpack(skeleton, copied)
 
 
 def in_pieces(make: Make, lengths: list[int]) -> list[Any]:

@@ -15,7 +15,7 @@ import roost
 from roost.base.errors import ContractError
 from roost.train.data.fetch import Fetch
 from roost.train.data.loader import Loader
-from roost.train.plans.plan import BatchPlan
+from roost.train.data.plans.batch_plan import BatchPlan
 from tests.messages import Messages
 
 X = np.arange(40, dtype=np.float64).reshape(10, 4)

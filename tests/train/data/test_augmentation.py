@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
 
-from roost.train.data.joined import joined
+from roost.train.data.concatenated_set import joined
 from roost.train.data.loader import Loader
-from roost.train.plans.lengths import LengthPlan
-from roost.train.plans.mixes import Chained, MixedPlan, Together
-from roost.train.plans.plan import BatchPlan, Plan
-from roost.train.plans.shares import Shared
-from roost.train.plans.virtual import Virtual
-from roost.train.plans.weighted import WeightedPlan
+from roost.train.data.plans.batch_plan import BatchPlan, Plan
+from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.length_batches import LengthPlan
+from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.virtual_epochs import Virtual
+from roost.train.data.plans.weighted_sampling import WeightedPlan
 from tests.train.parts import bits
 
 SIZE, OTHER, EPOCHS = 11, 5, 4

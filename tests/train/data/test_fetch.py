@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from roost.base.errors import ContractError
-from roost.train import seeding
 from roost.train.data.fetch import Fetch, FetchEach
-from roost.train.plans.plan import Draw
+from roost.train.data.plans.batch_plan import Draw
+from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.data.samples import Broken, Odd, WithGenerator
 from tests.train.parts import Pictures, Points, Still, bits

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from roost.base.errors import ContractError
-from roost.train import seeding
 from roost.train.data.batches import Batch
 from roost.train.data.loader import Loader
-from roost.train.plans.mixes import Together
-from roost.train.plans.plan import BatchPlan
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.data.plans.dataset_mixes import Together
+from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.data.rings import gone, linux, pids
 from tests.train.data.samples import Broken, Draws, Odd, Rows, WithGenerator
@@ -255,7 +255,7 @@ def test_a_batch_that_does_not_fit_is_read_in_the_training_process(
     def read(reader: Loader) -> list[Any]:
         return [(one.num_samples, one.last, one.value[0][:, -1].tolist()) for one in reader.once()]
 
-    monkeypatch.setattr("roost.train.data.slot.available_bytes", lambda: 50_000_000)
+    monkeypatch.setattr("roost.train.data.workers.shared_memory.available_bytes", lambda: 50_000_000)
     reader = loader(Large(), shuffle=False, num_workers=2, name="the training set")
     found, said = read(reader), capsys.readouterr().out
     assert "160,000," in said and "50,000,000 bytes" in said and "the training set" in said

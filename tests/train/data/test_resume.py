@@ -16,18 +16,18 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import roost
-from roost.train import seeding
 from roost.train.data.batches import Batches
-from roost.train.data.foreign import Foreign
-from roost.train.data.joined import joined
+from roost.train.data.concatenated_set import joined
+from roost.train.data.external_loader import Foreign
 from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan, Plan
+from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.length_batches import LengthPlan
+from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.virtual_epochs import Limited, Virtual
+from roost.train.data.plans.weighted_sampling import WeightedPlan
 from roost.train.data.stream import Stream
-from roost.train.plans.lengths import LengthPlan
-from roost.train.plans.mixes import Chained, MixedPlan, Together
-from roost.train.plans.plan import BatchPlan, Plan
-from roost.train.plans.shares import Shared
-from roost.train.plans.virtual import Limited, Virtual
-from roost.train.plans.weighted import WeightedPlan
+from roost.train.step import seeding
 from tests.train.data.sets import Numbers, Stateful, Walked, drawn, saved
 from tests.train.parts import bits
 

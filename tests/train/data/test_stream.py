@@ -15,8 +15,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import roost
 from roost.base.errors import CheckpointError, ConfigError, ContractError
-from roost.train import seeding
 from roost.train.data.stream import Stream
+from roost.train.step import seeding
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.data.sets import Numbers, Stateful, Walked, drawn, in_pieces, saved, take, whole
@@ -238,8 +238,8 @@ def test_what_has_no_state_is_drawn_and_dropped_and_that_is_said(capsys: pytest.
 
 def test_how_far_the_dropping_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each turn drops for no time here, which is one item."""
-    monkeypatch.setattr("roost.train.data.share._DROP_SECONDS", 0.0)
-    monkeypatch.setattr("roost.train.data.course._SAY_SECONDS", 0.0)
+    monkeypatch.setattr("roost.train.data.workers.stream_shard._DROP_SECONDS", 0.0)
+    monkeypatch.setattr("roost.train.data.workers.stream_order._SAY_SECONDS", 0.0)
     assert in_pieces(lambda: stream(Numbers()), [3, 3]) == whole(lambda: stream(Numbers()), 6)
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("the set: ") for line in lines[1:])

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import roost
-from roost.package.performance import PARTS, Span
-from roost.train.checkpoints import Checkpoints
+from roost.package.results.time_breakdown import PARTS, Span
+from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.end_condition import Until
 from roost.train.hooks import Console, Records, Save, Validate
 from roost.train.hooks.console import hint, line, metrics
-from roost.train.optim import Optim
-from roost.train.stepper import Stepper
-from roost.train.until import Until
+from roost.train.optim.optimizer import Optim
+from roost.train.step.stepper import Stepper
 from tests.messages import Messages
 from tests.train.parts import MLP, Still, StopAt, built, loader, plain
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from roost.config.structs.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
+from roost.config.sections.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Mirrors
-from roost.train.mirrors.subject import Subject
+from roost.train.mirrors.run_identity import Subject
 from roost.train.trainer import Trainer
 from tests.train.mirrors.recorded import (
     by_step,

@@ -14,14 +14,14 @@ from torch.utils.data import default_collate
 from roost.base import durable
 from roost.base.errors import TrainingError
 from roost.package import records
-from roost.train.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Schedule, Validate
-from roost.train.optim import LR_SCALE, Optim
-from roost.train.stepper import Mode, Stepper
+from roost.train.optim.optimizer import LR_SCALE, Optim
+from roost.train.step.stepper import Mode, Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
-from tests.train.hooks.test_save import Asks
+from tests.train.hooks.test_checkpoint_save import Asks
 from tests.train.parts import MLP, Gan, Steps, Still, StopAt, built, loader, plain
 
 

@@ -13,13 +13,13 @@ import roost
 from roost.base import durable
 from roost.base.errors import ConfigError
 from roost.package import records
-from roost.train.checkpoints import Checkpoints
-from roost.train.guard import Guard
+from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Statistics
-from roost.train.optim import Optim
-from roost.train.recovery import Recovery
-from roost.train.stepper import Stepper
+from roost.train.optim.optimizer import Optim
+from roost.train.step.nonfinite_check import Guard
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.parts import (

@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from roost.base.handover import TIME_LIMIT
-from roost.package import checkpoint
-from roost.package.retention import Policy
-from roost.train.checkpoints import Checkpoints
+from roost.base.system.worker_protocol import TIME_LIMIT
+from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints.retention import Policy
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.data.plans.rank_shards import Shared
 from roost.train.deadline import Deadline
+from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save, TimeLimit, Validate
-from roost.train.plans.plan import BatchPlan
-from roost.train.plans.shares import Shared
-from roost.train.ranks import Ranks
-from roost.train.stepper import Stepper
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Points, Still, built, loader, plain
 from tests.train.team import team

@@ -14,7 +14,7 @@ import numpy as np
 
 from roost.package import records
 from roost.package.records import Row, Writer
-from roost.train.mirrors import wandb_log
+from roost.train.mirrors import wandb_offline_log
 from roost.train.mirrors.sink import End, Held
 
 VALUES = {"train/loss": 0.1, "train/accuracy": 1 / 3, "perf/other_ms": 2.5}
@@ -183,7 +183,7 @@ def narrow(rows: Sequence[tuple[int, Mapping[str, float]]]) -> dict[int, dict[st
 def of_wandb(folder: Path) -> list[dict[str, Any]]:
     """What W&B's files hold, in the order of the sessions, without what wandb adds."""
     files = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns)
-    return [logged for path in files for logged in wandb_log.history(path)]
+    return [logged for path in files for logged in wandb_offline_log.history(path)]
 
 
 def logged_values(logged: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hypothesis import settings
 
-from roost.train.plans.plan import Draw, Draws, Plan, stands_in
-from roost.train.plans.shares import Shared
+from roost.train.data.plans.batch_plan import Draw, Draws, Plan, stands_in
+from roost.train.data.plans.rank_shards import Shared
 
 EPOCHS = 3
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from roost.base.raised import Raised, raised
-from roost.train.data.ring import Ring
-from roost.worker.causes import table
+from roost.base.exception_record import Raised, raised
+from roost.train.data.workers.worker_pool import Ring
+from roost.worker.causes import cause_table
 from roost.worker.causes.cause import Cause, Scene
 
 
@@ -57,7 +57,7 @@ def known(found: Raised | BaseException, package: Path | None = None) -> Cause:
     """What the table says to an error that it must know, by one row alone."""
     error = found if isinstance(found, Raised) else raised(found)
     scene = Scene(package)
-    (cause,) = (one for row in table.CAUSES if (one := row(error, scene)))
+    (cause,) = (one for row in cause_table.CAUSES if (one := row(error, scene)))
     assert "\n" not in cause.words + cause.fix and cause.fix
     return cause
 
@@ -69,4 +69,4 @@ def texts(cause: Cause) -> str:
 
 def unknown(found: Raised | BaseException, package: Path | None = None) -> bool:
     """Whether the table rightly says nothing."""
-    return table.find(found if isinstance(found, Raised) else raised(found), Scene(package)) is None
+    return cause_table.find(found if isinstance(found, Raised) else raised(found), Scene(package)) is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.raised import raised
+from roost.base.exception_record import raised
 from roost.worker.causes.cause import Cause, Scene, gib, said
 from tests.project.projects import project
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import terminal, value
-from roost.cli.commands.device import asked_device, device_options
+from roost.cli import analysis_value, terminal
+from roost.cli.options.device_option import asked_device, device_options
 
 _MOST_NONFINITE = 10
 
@@ -42,9 +42,9 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     """
     if (package is None) == (record is None):
         raise UsageError("name one package", fix="roost analyze runs/NAME -s SCRIPT")
-    from roost.cli import live
-    from roost.cli.plain import Plain
-    from roost.operations.analyze import AnalyzeRequest, analyze, outcome
+    from roost.cli import live_run
+    from roost.cli.plain_output import Plain
+    from roost.operations.models.analyze import AnalyzeRequest, analyze, outcome
 
     device = asked_device(options) or "auto"
     started = analyze(
@@ -53,7 +53,9 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     for note in started.notes:
         terminal.say(note)
     assert started.running is not None and started.process is not None
-    ended = live.watch_to_end(started.running, Plain(sys.stderr if as_json else sys.stdout), live.end_at_once)
+    ended = live_run.watch_to_end(
+        started.running, Plain(sys.stderr if as_json else sys.stdout), live_run.end_at_once
+    )
     started.process.wait()
     found = outcome(started.running, ended)
     if as_json:
@@ -65,13 +67,13 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
 
 
 def _tell(found: dict[str, Any]) -> None:
-    from roost.analysis import folder
+    from roost.analysis import analysis_folder
 
     result = found["result"] or {}
     place = Path(found["folder"])
-    for line in [*value.lines(result["value"]), *_nonfinite(result)] if "value" in result else []:
+    for line in [*analysis_value.lines(result["value"]), *_nonfinite(result)] if "value" in result else []:
         click.echo(line)
-    for name in [folder.RESULT, *result.get("saved", [])] if result else []:
+    for name in [analysis_folder.RESULT, *result.get("saved", [])] if result else []:
         click.echo(terminal.short(place / name))
     for note in result.get("notes", []):
         terminal.say(terminal.harmless(note))
@@ -86,13 +88,13 @@ def _nonfinite(result: dict[str, Any]) -> list[str]:
 
 
 def _ending(found: dict[str, Any], result: dict[str, Any]) -> str:
-    from roost.cli import live
+    from roost.cli import live_run
 
     state, took = terminal.state(found["state"]), terminal.duration(found["seconds"])
     if found["state"] == "succeeded":
         at = result.get("checkpoint")
         weights = f"checkpoint {at['id']}, step {at['step']}" if at else "untrained"
         return f"{state} in {took}: {weights}, {result.get('device')}"
-    if live.was_told(Path(found["folder"]) / "_output.txt", found["error"]):
+    if live_run.was_told(Path(found["folder"]) / "_output.txt", found["error"]):
         return f"{state} after {took}"
     return f"{state}: {terminal.harmless(found['error'] or found['reason'] or 'no reason is known')}"

@@ -22,7 +22,7 @@ def command(package: Path, lines: int) -> int:
     roost attach runs/NAME
     roost attach runs/NAME -n 100
     """
-    from roost.cli import live
-    from roost.operations.attach import attach
+    from roost.cli import live_run
+    from roost.operations.lifecycle.attach import attach
 
-    return live.show_attached(attach(package, lines=lines))
+    return live_run.show_attached(attach(package, lines=lines))

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from roost.base.duration import precise_duration
-from roost.base.size import memory, size
+from roost.base.text.byte_sizes import memory, size
+from roost.base.text.durations import precise_duration
 from roost.cli import terminal
-from roost.cli.commands.config_help import ConfigCommand
-from roost.cli.commands.device import asked_device, device_options
+from roost.cli.options.config_help import ConfigCommand
+from roost.cli.options.device_option import asked_device, device_options
 
 if TYPE_CHECKING:
-    from roost.operations.check import Outcome
-    from roost.operations.estimate import Estimate
+    from roost.operations.lifecycle.check import Outcome
+    from roost.operations.lifecycle.run_estimate import Estimate
 
 
 @click.command("check", cls=ConfigCommand)
@@ -41,17 +41,17 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     roost check config.yaml
     roost check config.yaml max_epochs=100 model.dropout=0.5 -CPU
     """
-    from roost.cli import live
+    from roost.cli import live_run
     from roost.cli.commands.run import config_and_overrides
-    from roost.cli.plain import Plain
-    from roost.cli.waiting import not_finished
-    from roost.operations.check import CheckRequest, check
+    from roost.cli.plain_output import Plain
+    from roost.cli.wait_progress import not_finished
+    from roost.operations.lifecycle.check import CheckRequest, check
 
     device = asked_device(options) or "auto"
     config, overrides = config_and_overrides(config, arguments, command="check")
     request = CheckRequest(config=config, overrides=overrides, device=device, command=sys.argv, **options)
     with check(request) as started:
-        outcome, was_told = live.to_its_end(started, Plain(sys.stderr if as_json else sys.stdout))
+        outcome, was_told = live_run.to_its_end(started, Plain(sys.stderr if as_json else sys.stdout))
     if as_json:
         click.echo(json.dumps(_plain(outcome), indent=2))
     elif outcome.estimate is not None:

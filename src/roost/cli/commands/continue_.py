@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from roost.base.errors import UsageError
-from roost.cli.commands.device import device_options
-from roost.cli.commands.ranks import ranks_options, time_limit
-from roost.cli.commands.session import asked_session
-from roost.cli.commands.watching import watch_options, watched
+from roost.cli.options.device_option import device_options
+from roost.cli.options.follow_options import watch_options, watched
+from roost.cli.options.rank_options import ranks_options, time_limit
+from roost.cli.options.session_options import asked_session
 
 
 @click.command("continue")
@@ -46,7 +46,7 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
         package, arguments = package_and_overrides(arguments, example="roost continue runs/NAME")
     if options["step"] is not None and options["checkpoint"] is not None:
         raise UsageError("--iter and -c both name a checkpoint", fix="leave out one")
-    from roost.operations.continue_ import ContinueRequest, continue_
+    from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 
     overrides = (*arguments, *time_limit(options))
     detach, session = asked_session(options)
@@ -64,7 +64,7 @@ def package_and_overrides(arguments: tuple[str, ...], *, example: str) -> tuple[
     Raises:
         UsageError: None is named.
     """
-    from roost.operations.meant import is_package
+    from roost.operations.resolve import is_package
 
     first = arguments[0] if arguments else ""
     if not first or (("=" in first or first[0] in "~+") and not is_package(first)):

@@ -10,7 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
-from roost.cli.commands.device import asked_device, device_options
+from roost.cli.options.device_option import asked_device, device_options
 
 
 @click.command("debug")
@@ -41,7 +41,7 @@ def command(**options: Any) -> NoReturn:
     """
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise UsageError("debug needs a terminal, and stdin or stdout is none", fix="type it at a prompt")
-    from roost.operations.debug import DebugRequest, debug
+    from roost.operations.lifecycle.debug import DebugRequest, debug
 
     device = asked_device(options)
     program = debug(DebugRequest(device=device, **options))

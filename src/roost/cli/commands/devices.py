@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import UsageError
-from roost.base.moment import clock
-from roost.base.size import memory, parse_memory
+from roost.base.text.byte_sizes import memory, parse_memory
+from roost.base.text.timestamps import clock
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.cards import CardShown
+    from roost.operations.devices.devices import CardShown
 
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
 
@@ -73,15 +73,15 @@ def command(
     roost devices --keep-free 2GB   # for drivers and desktops
     roost devices --cores 4         # so many cores for tasks without a card
     """
-    from roost.operations import cards
+    from roost.operations.devices import devices
 
     free_mb = parse_memory(keep_free, setting="--keep-free") if keep_free is not None else None
-    asked = cards.Asked(
+    asked = devices.Asked(
         allowed=allowed, most_per_card=most_per_card, foreign=foreign, keep_free_mb=free_mb, cores=cores
     )
-    if asked != cards.Asked():
-        cards.change(asked)
-    shown = cards.show()
+    if asked != devices.Asked():
+        devices.change(asked)
+    shown = devices.show()
     if as_json:
         terminal.print_json(shown)
         return 0

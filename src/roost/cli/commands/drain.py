@@ -26,8 +26,8 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     roost drain all             # before the machine is shut down
     roost drain 1 --from 22:00 --until 08:00
     """
-    from roost.operations.cards import drain
-    from roost.operations.wanted import parse_window
+    from roost.operations.devices.devices import drain
+    from roost.operations.queue.resources import parse_window
 
     window = parse_window(begin, end, off=off)
     drained = drain(card, off=off, window=window)

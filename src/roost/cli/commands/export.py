@@ -11,7 +11,7 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.export_weights import ExportedWeights
+    from roost.operations.models.export_weights import ExportedWeights
 
 _OF_WEIGHTS = ("checkpoint", "average", "monitor", "mode", "averaged", "prefix")
 _MOST_TIED = 3
@@ -74,7 +74,7 @@ def command(
 
 
 def _records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json: bool) -> int:
-    from roost.operations.export_records import export_records
+    from roost.operations.curves.export_records import export_records
 
     exported = export_records(package, kind=kind, output=output, overwrite=overwrite)
     if torn := exported.torn:
@@ -88,12 +88,12 @@ def _records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json
 
 
 def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int:
-    from roost.cli import live
-    from roost.cli.waiting import Waiting
-    from roost.operations.export_weights import ExportWeightsRequest, export_weights
+    from roost.cli import live_run
+    from roost.cli.wait_progress import Waiting
+    from roost.operations.models.export_weights import ExportWeightsRequest, export_weights
 
     with export_weights(ExportWeightsRequest(package=package, output=file, **options)) as started:
-        found, was_told = live.to_its_end(started, Waiting(lambda: "the weights are read"))
+        found, was_told = live_run.to_its_end(started, Waiting(lambda: "the weights are read"))
     if as_json:
         terminal.print_json(found)
     for note in found.notes:
@@ -110,7 +110,7 @@ def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int
 
 
 def _lines(found: ExportedWeights) -> list[str]:
-    from roost.base.size import size
+    from roost.base.text.byte_sizes import size
 
     of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
     mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"

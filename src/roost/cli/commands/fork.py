@@ -9,10 +9,10 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.commands.continue_ import package_and_overrides
-from roost.cli.commands.device import device_options
-from roost.cli.commands.ranks import ranks_options, time_limit
-from roost.cli.commands.session import asked_session
-from roost.cli.commands.watching import watch_options, watched
+from roost.cli.options.device_option import device_options
+from roost.cli.options.follow_options import watch_options, watched
+from roost.cli.options.rank_options import ranks_options, time_limit
+from roost.cli.options.session_options import asked_session
 
 
 @click.command("fork")
@@ -44,7 +44,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     package, arguments = package_and_overrides(arguments, example="roost fork runs/NAME --at STEP")
     if options["step"] is not None and options["checkpoint"] is not None:
         raise UsageError("--at and -c both name a checkpoint", fix="leave out one")
-    from roost.operations.fork import ForkRequest, fork
+    from roost.operations.lifecycle.fork import ForkRequest, fork
 
     overrides = (*arguments, *time_limit(options))
     detach, session = asked_session(options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from roost.cli import changed
+from roost.cli import task_changes
 
 
 @click.command("hold")
@@ -17,4 +17,4 @@ def command(named: tuple[str, ...]) -> int:
     \b
     roost hold 01m7ybz8bp
     """
-    return changed.order(named, held=True)
+    return task_changes.order(named, held=True)

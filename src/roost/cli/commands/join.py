@@ -20,7 +20,7 @@ def command(package: Path, detach: bool) -> int:
     roost run config.yaml -DDP --num-nodes 2 --rendezvous node1:29500     # on the first machine
     roost join /shared/runs/NAME                                          # on the second
     """
-    from roost.cli.commands.watching import watched
-    from roost.operations.join import join
+    from roost.cli.options.follow_options import watched
+    from roost.operations.lifecycle.join import join
 
     return watched(join(package), detach=detach)

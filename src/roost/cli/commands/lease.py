@@ -7,7 +7,7 @@ import os
 import click
 
 from roost.cli import terminal
-from roost.cli.commands.ranks import limit_seconds
+from roost.cli.options.rank_options import limit_seconds
 
 
 @click.command("lease", context_settings={"allow_interspersed_args": False})
@@ -34,8 +34,8 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     roost lease --time-limit 2h -- python try.py
     roost lease -m 8000 -- python try.py   # 8,000 MB; others may use the rest
     """
-    from roost.base.size import LEAST_MB, parse_memory
-    from roost.operations import lease
+    from roost.base.text.byte_sizes import LEAST_MB, parse_memory
+    from roost.operations.devices import lease
 
     mb = parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None
     program = command or (os.environ.get("SHELL", "/bin/sh"),)

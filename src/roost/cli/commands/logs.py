@@ -25,7 +25,7 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     roost logs 01m7ybz8bp -f           # a task, from its start on, through all attempts
     roost logs runs/NAME --rank 1    # of a run of several processes
     """
-    from roost.operations.logs import logs, silence
+    from roost.operations.reading.logs import logs, silence
 
     decode, is_silent = terminal.Decoder() if sys.stdout.isatty() else None, lines != 0
     for piece in logs(package, follow=follow, lines=lines, rank=rank):

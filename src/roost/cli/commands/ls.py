@@ -15,8 +15,8 @@ from roost.base.errors import NotFound
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.over_seeds import Scatter
-    from roost.operations.row import Row
+    from roost.operations.queue.seed_statistics import Scatter
+    from roost.operations.reading.package_row import Row
 
 _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
@@ -51,7 +51,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     roost ls runs --json
     roost ls 'status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy'
     """
-    from roost.operations.list_packages import list_packages, looked_in
+    from roost.operations.reading.list_packages import list_packages, looked_in
 
     directory, query = _asked(words)
     rows = list_packages(directory, query)
@@ -99,7 +99,7 @@ def _over_seeds(rows: Sequence[Row]) -> list[str]:
     """The lines of a second table, below the first."""
     if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
         return []
-    from roost.operations.over_seeds import over_seeds
+    from roost.operations.queue.seed_statistics import over_seeds
 
     found = over_seeds(rows)
     cells = [[one.name, str(one.runs), one.metric, _scatter(one.last), _scatter(one.best)] for one in found]

@@ -9,7 +9,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
-from roost.operations.new_project import TEMPLATES, new_project
+from roost.operations.lifecycle.new_project import TEMPLATES, new_project
 
 _WORDS = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())
 

@@ -13,7 +13,7 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.plot import Plotted
+    from roost.operations.curves.plot import Plotted
 
 
 @click.command("plot")
@@ -47,7 +47,7 @@ def command(
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave it out")
     if sys.stderr.isatty():
         terminal.say("drawing …")  # what draws takes seconds to be imported
-    from roost.operations.plot import plot
+    from roost.operations.curves.plot import plot
 
     drawn = plot(packages, output=output, names=names)
     terminal.say(terminal.harmless(", ".join(drawn.panels)))
@@ -58,7 +58,7 @@ def command(
 
 def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], every: str) -> int:
     from roost.base.interval import parse_duration
-    from roost.operations.plot import Plotted, follow
+    from roost.operations.curves.plot import Plotted, follow
 
     number, last = 0, None
     with terminal.OneLine() as line:

@@ -10,11 +10,11 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
-from roost.cli.commands.device import asked_device, device_options
-from roost.cli.waiting import Counting
+from roost.cli.options.device_option import asked_device, device_options
+from roost.cli.wait_progress import Counting
 
 if TYPE_CHECKING:
-    from roost.operations.predict import PredictOutcome
+    from roost.operations.models.predict import PredictOutcome
 
 
 @click.command("predict")
@@ -49,13 +49,13 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     """
     if (package is None) == (record is None):
         raise UsageError("name one package", fix="roost predict -r runs/NAME --data test")
-    from roost.cli import live
-    from roost.operations.predict import PredictRequest, predict
+    from roost.cli import live_run
+    from roost.operations.models.predict import PredictRequest, predict
 
     device = asked_device(options) or "auto"
     request = PredictRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
     with predict(request) as started:
-        found, was_told = live.to_its_end(started, Counting(lambda: started.stage() or "building"))
+        found, was_told = live_run.to_its_end(started, Counting(lambda: started.stage() or "building"))
     if as_json:
         terminal.print_json(found)
     _tell(found, was_told=was_told, is_plain=not as_json)
@@ -63,7 +63,7 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
 
 
 def _tell(found: PredictOutcome, *, was_told: bool, is_plain: bool) -> None:
-    from roost.package import predictions
+    from roost.package.results import predictions
 
     state = terminal.state(found.state)
     if found.state != "succeeded" or found.folder is None or found.meta is None:

@@ -7,7 +7,7 @@ import re
 import click
 
 from roost.base.errors import UsageError
-from roost.cli import changed
+from roost.cli import task_changes
 
 
 # A number below 0 is no option.
@@ -20,7 +20,7 @@ def command(arguments: tuple[str, ...]) -> int:
     roost priority 01m7ybz8bp 10
     roost priority 01m7ybz8bp 01m7ybz8c4 -5
     """
-    from roost.operations.wanted import HIGHEST_PRIORITY as MOST
+    from roost.operations.queue.resources import HIGHEST_PRIORITY as MOST
 
     *named, number = arguments or ("",)
     typed = " ".join(arguments)
@@ -29,4 +29,4 @@ def command(arguments: tuple[str, ...]) -> int:
         raise UsageError(what, received=typed, fix="roost priority TASK... 10")
     if not named:
         raise UsageError("no task is named", received=typed, fix=f"roost priority TASK... {number}")
-    return changed.order(named, priority=int(number))
+    return task_changes.order(named, priority=int(number))

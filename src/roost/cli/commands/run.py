@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from roost.base.errors import NotFound, UsageError
-from roost.cli.commands.config_help import ConfigCommand
-from roost.cli.commands.device import device_options
-from roost.cli.commands.ranks import ranks_options, time_limit
-from roost.cli.commands.session import asked_session
-from roost.cli.commands.watching import watch_options, watched
+from roost.cli.options.config_help import ConfigCommand
+from roost.cli.options.device_option import device_options
+from roost.cli.options.follow_options import watch_options, watched
+from roost.cli.options.rank_options import ranks_options, time_limit
+from roost.cli.options.session_options import asked_session
 
 
 @click.command("run", cls=ConfigCommand)
@@ -71,14 +71,14 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     detach, session = asked_session(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain or print_config:
-        from roost.cli.commands.asked_config import tell
+        from roost.cli.options.config_display import tell
 
         return tell(config, options["tuning"], overrides, key=explain, as_json=as_json)
     if as_json:
         raise UsageError(
             "--json is for --explain and --print-config", fix="look at a run with roost show --json"
         )
-    from roost.operations.run import RunRequest, run
+    from roost.operations.lifecycle.run import RunRequest, run
 
     request = RunRequest(config=config, overrides=overrides, **session, **options)
     return watched(run(request), detach=detach)

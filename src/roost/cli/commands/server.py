@@ -12,7 +12,7 @@ from roost.base.errors import NotFound
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.serve.presence import About
+    from roost.serve.server_presence import About
 
 _PORT = click.IntRange(1, 65535)
 
@@ -39,27 +39,27 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
     if ctx.invoked_subcommand is not None:
         return 0
     from roost.operations import lab
-    from roost.serve import control
+    from roost.serve import server_control
 
     def begins(port: int) -> None:
         lab.ensure()
         terminal.say(f"serving {_url(port)}; Ctrl-C ends it, and what runs goes on")
 
     if detach:
-        found = control.start(port, roots)
+        found = server_control.start(port, roots)
         try:
             lab.ensure()
         except BaseException:
-            control.stop()
+            server_control.stop()
             raise
         terminal.say(f"the server runs: {_url(found.port)} (pid {found.pid})")
         return 0
-    from roost.lab import place
-    from roost.serve import packages
-    from roost.serve.process import serve
+    from roost.base.system import state_folder
+    from roost.serve.routes import served_packages
+    from roost.serve.server_process import serve
 
-    folder = place.folder()
-    packages.give(roots)
+    folder = state_folder.folder()
+    served_packages.give(roots)
     os.chdir("/")
     serve(folder, port, begins=begins)
     return 0
@@ -72,9 +72,9 @@ def stop() -> int:
     \b
     roost server stop
     """
-    from roost.serve import control
+    from roost.serve import server_control
 
-    found = control.stop()
+    found = server_control.stop()
     terminal.say("no server runs" if found is None else f"the server (pid {found.pid}) has ended")
     return 0
 
@@ -87,12 +87,12 @@ def status(as_json: bool) -> int:
     \b
     roost server status
     """
-    from roost.lab import place
-    from roost.serve import presence
+    from roost.base.system import state_folder
+    from roost.serve import server_presence
 
-    found = presence.about(place.folder())
+    found = server_presence.about(state_folder.folder())
     if as_json:
-        terminal.print_json({"running": False} if found is None else _shown(found, place.folder()))
+        terminal.print_json({"running": False} if found is None else _shown(found, state_folder.folder()))
     elif found is None:
         click.echo("no server runs; `roost server --detach` starts one")
     else:
@@ -108,9 +108,14 @@ def _url(port: int) -> str:
 def _shown(found: About, folder: Path) -> dict[str, Any]:
     from msgspec.structs import asdict
 
-    from roost.serve import listening
+    from roost.serve.http import listening_sockets
 
-    return {"running": True, "url": _url(found.port), "socket": str(folder / listening.NAME), **asdict(found)}
+    return {
+        "running": True,
+        "url": _url(found.port),
+        "socket": str(folder / listening_sockets.NAME),
+        **asdict(found),
+    }
 
 
 @command.command("token")
@@ -121,10 +126,10 @@ def token(renew: bool) -> int:
     \b
     roost server token
     """
-    from roost.lab import place
-    from roost.serve import token as tokens
+    from roost.base.system import state_folder
+    from roost.serve.http import access_token as tokens
 
-    folder = place.folder()
-    place.prepare(folder)
+    folder = state_folder.folder()
+    state_folder.prepare(folder)
     click.echo(tokens.renew(folder) if renew else tokens.token(folder))
     return 0

@@ -48,13 +48,13 @@ def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json
 
 
 def _package(package: Path, *, as_json: bool) -> int:
-    from roost.operations.show import show
+    from roost.operations.reading.show import show
 
     shown = show(package)
     if as_json:
         terminal.print_json(shown)
     else:
-        from roost.cli.shown import lines
+        from roost.cli.package_view import lines
 
         for line in lines(shown):
             click.echo(terminal.line(line), color=terminal.colours(sys.stdout))
@@ -62,19 +62,19 @@ def _package(package: Path, *, as_json: bool) -> int:
 
 
 def _data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool) -> int:
-    from roost.cli import live
+    from roost.cli import live_run
     from roost.cli.commands.run import config_and_overrides
-    from roost.cli.waiting import Waiting, not_finished
-    from roost.operations.show_data import ShowDataRequest, show_data
+    from roost.cli.wait_progress import Waiting, not_finished
+    from roost.operations.reading.show_data import ShowDataRequest, show_data
 
     config, overrides = config_and_overrides(None, arguments, command="show --data")
     request = ShowDataRequest(config=config, tuning=tuning, overrides=overrides, command=sys.argv)
     with show_data(request) as started:
-        shown, was_told = live.to_its_end(started, Waiting(started.stage))
+        shown, was_told = live_run.to_its_end(started, Waiting(started.stage))
     if as_json:
         terminal.print_json(shown)
     else:
-        from roost.cli.shown_data import lines
+        from roost.cli.data_view import lines
 
         for line in lines(shown.splits):
             click.echo(line, color=terminal.colours(sys.stdout))

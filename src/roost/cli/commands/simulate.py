@@ -12,7 +12,7 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.simulate import Simulated, TaskShown
+    from roost.operations.simulation.simulate import Simulated, TaskShown
 
 _MOST_NEVER = 10
 
@@ -49,8 +49,8 @@ def command(
     if history is not None and tasks is not None:
         fix = "leave out --tasks, or the history"
         raise UsageError("a history is not made up", setting="--tasks", received=tasks, fix=fix)
-    from roost.cli.waiting import counted
-    from roost.operations.simulate import SimulateRequest, simulate
+    from roost.cli.wait_progress import counted
+    from roost.operations.simulation.simulate import SimulateRequest, simulate
 
     request = SimulateRequest(
         history=history,

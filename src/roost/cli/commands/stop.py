@@ -10,8 +10,8 @@ import click
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.order import Told
-    from roost.operations.stop import Ended
+    from roost.operations.lifecycle.stop import Ended
+    from roost.operations.queue.task_control import Told
 
 _SAID_EVERY_SECONDS = 5.0
 
@@ -36,8 +36,8 @@ def command(named: tuple[str, ...], now: bool) -> int:
 
 def end(named: tuple[str, ...], *, now: bool) -> int:
     """Asks tasks and packages to end, and tells how that goes."""
-    from roost.operations.order import end as events
-    from roost.operations.stop import Waiting
+    from roost.operations.lifecycle.stop import Waiting
+    from roost.operations.queue.task_control import end as events
 
     said: dict[Path, float] = {}
     for told in events(named, now=now):

@@ -15,14 +15,14 @@ import click
 
 from roost.base.errors import Refused, UsageError
 from roost.cli import terminal
-from roost.cli.commands.config_help import ConfigCommand
 from roost.cli.commands.continue_ import package_and_overrides
-from roost.cli.commands.ranks import asked_strategy, limit_seconds, strategy_options, time_limit
+from roost.cli.options.config_help import ConfigCommand
+from roost.cli.options.rank_options import asked_strategy, limit_seconds, strategy_options, time_limit
 
 if TYPE_CHECKING:
-    from roost.operations.queueing import NewTasks
-    from roost.operations.submit import SubmitRequest
-    from roost.operations.wanted import Wanted
+    from roost.operations.queue.new_tasks import NewTasks
+    from roost.operations.queue.resources import Wanted
+    from roost.operations.queue.submit import SubmitRequest
 
 _COMMAND = f"{__name__}.command"
 _MOST_SHOWN = 5
@@ -106,7 +106,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     found = _submitted(ctx.meta.get(_COMMAND), arguments, options)
     if isinstance(found, int):
         return found
-    from roost.operations.wanted import begin_note
+    from roost.operations.queue.resources import begin_note
 
     for note in (*found.notes, *begin_note(found.tasks[0].begin)):
         terminal.say(note)
@@ -133,14 +133,14 @@ def _submitted(
         if arguments or not typed:
             what = f"before -- stands {arguments[0]!r}" if arguments else "no command is named after --"
             raise UsageError(what, fix="roost submit --gpus 1 -- python train.py")
-        from roost.operations.commands import submit_command
+        from roost.operations.queue.submit_command import submit_command
 
         return submit_command(typed, wanted, name=options["name"], description=options["description"])
     if arguments[:1] == ("continue",):
         return _continued((*arguments[1:], *overrides), options, wanted)
     _require_none(options, ["force"], "a new run")
     from roost.cli.commands.run import config_and_overrides
-    from roost.operations.submit import SubmitRequest, submit
+    from roost.operations.queue.submit import SubmitRequest, submit
 
     if given := options["config"] or next(iter(arguments), None):
         _require_no_command(Path(given), arguments)
@@ -158,7 +158,7 @@ def _submitted(
         return 1
     if options["check"] and (code := _checked(request)):
         return code
-    from roost.cli.waiting import counted
+    from roost.cli.wait_progress import counted
 
     with counted() as tell:
         return submit(request, tell=tell)
@@ -170,7 +170,7 @@ def _is_meant(request: SubmitRequest) -> bool:
     Raises:
         Refused: Nobody can be asked.
     """
-    from roost.operations import sweep
+    from roost.operations.queue import sweep
 
     number = len(sweep.expand(request.overrides))
     if number <= _MANY:
@@ -205,8 +205,8 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
 def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Wanted) -> NewTasks:
     _require_none(options, ["config", "tuning", "name", "check"], "continue")
     package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
-    from roost.operations.continue_ import ContinueRequest
-    from roost.operations.submit import submit_continue
+    from roost.operations.lifecycle.continue_ import ContinueRequest
+    from roost.operations.queue.submit import submit_continue
 
     request = ContinueRequest(
         package=package,
@@ -219,9 +219,9 @@ def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Want
 
 
 def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
-    from roost.base.size import LEAST_MB, parse_memory
-    from roost.lab.task import Need
-    from roost.operations.wanted import Wanted, found_tasks, parse_begin
+    from roost.base.text.byte_sizes import LEAST_MB, parse_memory
+    from roost.lab.queue.task import Need
+    from roost.operations.queue.resources import Wanted, found_tasks, parse_begin
 
     gpus, cpu, memory, begin = (options[name] for name in ("gpus", "cpu", "memory", "begin"))
     if cpu and gpus:
@@ -255,18 +255,18 @@ def _require_none(options: dict[str, Any], names: Sequence[str], form: str) -> N
 
 def _checked(request: SubmitRequest) -> int:
     """Runs `roost check`, of a sweep as often as need be; 0 when it is ready."""
-    from roost.cli import live
-    from roost.cli.plain import Plain
-    from roost.cli.waiting import not_finished
-    from roost.operations.check import check
-    from roost.operations.submit import check_requests
+    from roost.cli import live_run
+    from roost.cli.plain_output import Plain
+    from roost.cli.wait_progress import not_finished
+    from roost.operations.lifecycle.check import check
+    from roost.operations.queue.submit import check_requests
 
     asked = check_requests(request)
     for number, one in enumerate(asked, 1):
         if len(asked) > 1:
             terminal.say(f"check {number} of {len(asked)}: {' '.join(one.overrides)}")
         with check(one) as started:
-            outcome, was_told = live.to_its_end(started, Plain(sys.stderr))
+            outcome, was_told = live_run.to_its_end(started, Plain(sys.stderr))
         if not outcome.is_ready:
             terminal.say(not_finished(outcome, was_told=was_told, what="check"))
             return outcome.exit_code or 1

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.base.size import memory
+from roost.base.text.byte_sizes import memory
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.list_tasks import Sweep, TaskRow
+    from roost.operations.queue.list_tasks import Sweep, TaskRow
 
 _HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _FIRST_TO_GO = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
@@ -51,7 +51,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     roost tasks --all --state failed --state crashed
     roost tasks --each --json
     """
-    from roost.operations.list_tasks import card_numbers, folded, list_tasks, needs_daemon, not_shown
+    from roost.operations.queue.list_tasks import card_numbers, folded, list_tasks, needs_daemon, not_shown
 
     most_waiting = None if as_json else _MOST_WAITING
     rows = list_tasks(all_of_them=all_of_them, states=states, user=user, most_waiting=most_waiting)
@@ -77,7 +77,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
 
 
 def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:
-    from roost.operations.list_tasks import Sweep
+    from roost.operations.queue.list_tasks import Sweep
 
     cells = [_of_sweep(row, now) if isinstance(row, Sweep) else _of_task(row, now, numbers) for row in rows]
     every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))

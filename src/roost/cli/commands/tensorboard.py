@@ -26,7 +26,7 @@ def command(packages: tuple[Path, ...], port: int | None, host: str) -> int:
     roost tensorboard runs/NAME
     roost tensorboard runs/* --port 7007
     """
-    from roost.operations.tensorboard import tensorboard
+    from roost.operations.curves.tensorboard import tensorboard
 
     signal.signal(signal.SIGTERM, _interrupt)
     with closing(tensorboard(packages, host=host, port=port)) as events:  # type: ignore[type-var]

@@ -21,7 +21,7 @@ def command(package: Path, as_json: bool) -> int:
     \b
     roost verify runs/NAME
     """
-    from roost.operations.verify import verify
+    from roost.operations.reading.verify import verify
 
     findings = []
     for finding in verify(package):

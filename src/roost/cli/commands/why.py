@@ -23,7 +23,7 @@ def command(task: str, as_json: bool) -> int:
     roost why 01m7ybz8bp
     roost why runs/NAME --json
     """
-    from roost.operations.why import why
+    from roost.operations.queue.why import why
 
     found = why(task)
     if as_json:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.base.suggest import proposal
+from roost.base.text.suggestions import proposal
 
 Source = Any
 _KINDS = (".npy", ".npz", ".csv")

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
-from roost.base import tree
+from roost.base import state_tree
 from roost.base.errors import ContractError
-from roost.train import seeding
-from roost.train.data import threads
 from roost.train.data.arrays import Arrays
-from roost.train.data.counted import length
-from roost.train.plans.plan import Draw
+from roost.train.data.dataset_size import length
+from roost.train.data.plans.batch_plan import Draw
+from roost.train.data.workers import sample_threads
+from roost.train.step import seeding
 
 _MOST_NAMED = 8
 Collate = Callable[[list[Any]], Any]
@@ -58,7 +58,7 @@ class Fetch:
                 return self._dataset.batch(indices)
             chosen = torch.as_tensor(indices)
             return [tensor[chosen] for tensor in self._dataset.tensors]
-        with threads.one():
+        with sample_threads.one():
             if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
                 return self._join(self._dataset.__getitems__(indices), indices)
             turns = itertools.repeat(turn) if isinstance(turn, int) else turn
@@ -218,7 +218,7 @@ def takes_rng(dataset: Any) -> bool:
 def fingerprint(sample: Any) -> Any:
     """Equal for two samples of the same bits; None for what cannot be compared."""
     try:
-        skeleton, leaves = tree.pack(sample)
+        skeleton, leaves = state_tree.pack(sample)
     except Exception:  # noqa: BLE001  - a sample may hold anything; what cannot be compared is not judged
         return None
     return repr(skeleton), [(name, bytes(leaf.data)) for name, leaf in leaves.items()]

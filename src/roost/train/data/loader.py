@@ -11,18 +11,18 @@ from typing import Any
 
 import torch
 
-from roost.train import seeding
-from roost.train.data import auto, look
+from roost.train.data.batch_sizes import is_nothing
 from roost.train.data.batches import Batch, Batches
-from roost.train.data.board import Post
-from roost.train.data.counted import Counted, Lengths
+from roost.train.data.dataset_size import Counted, Lengths
 from roost.train.data.fetch import Collate, Fetch, FetchEach, Fetching
-from roost.train.data.ring import Ring
-from roost.train.data.sizes import is_nothing
-from roost.train.data.slot import NoRoom
-from roost.train.plans.excerpt import Excerpt
-from roost.train.plans.plan import BatchPlan, Draws, Plan, num_samples_of, stands_in
-from roost.train.plans.shares import Shared
+from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, num_samples_of, stands_in
+from roost.train.data.plans.plan_excerpt import Excerpt
+from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.workers import probe_process, worker_count
+from roost.train.data.workers.shared_memory import NoRoom
+from roost.train.data.workers.worker_pool import Ring
+from roost.train.data.workers.worker_status import Post
+from roost.train.step import seeding
 
 TIMEOUT_SECONDS = 300.0
 _NO_MEMORY = "DefaultCPUAllocator: "
@@ -136,7 +136,9 @@ class Loader(Batches):
         # With workers it is drawn in a process that ends after it. A set that opens its file at the first
         # sample must not do so here: all workers would inherit the descriptor and share its offset, and read
         # each other's samples without an error.
-        ignores = self.fetch.ignores_seeding() if self.num_workers == 0 else look.elsewhere(self.fetch)
+        ignores = (
+            self.fetch.ignores_seeding() if self.num_workers == 0 else probe_process.elsewhere(self.fetch)
+        )
         return (
             [f"{self.name or 'the set'} draws from a generator that roost does not seed"] if ignores else []
         )
@@ -197,11 +199,11 @@ class Loader(Batches):
             return
         # Where batches are pinned training computes on another device than the CPU.
         busy = 0 if self.pin_memory else torch.get_num_threads()
-        choice = auto.choose(
+        choice = worker_count.choose(
             functools.partial(_work, self.fetch),
             self.plan.batches(0),
             num_tasks=len(self),
-            room=auto.room_here(busy=busy),
+            room=worker_count.room_here(busy=busy),
             prefetch=self.prefetch,
             timeout_seconds=self.timeout_seconds,
             name=self.name,

@@ -9,19 +9,19 @@ from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 from roost.base.errors import ConfigError, ContractError
-from roost.train import seeding
-from roost.train.data import look
+from roost.train.data.batch_function import Sampled
 from roost.train.data.batches import Batch
-from roost.train.data.board import Post
-from roost.train.data.course import Course
 from roost.train.data.fetch import Collate
 from roost.train.data.loader import TIMEOUT_SECONDS
-from roost.train.data.passes import Drawn, Passes
-from roost.train.data.ring import Ring
-from roost.train.data.sampled import Sampled
-from roost.train.data.share import GO_BACK, Answer, Recipe, Share, is_stateful
-from roost.train.plans.orders import check, num_batches_of
-from roost.train.plans.plan import an_epoch_of
+from roost.train.data.plans.batch_plan import an_epoch_of
+from roost.train.data.plans.permutations import check, num_batches_of
+from roost.train.data.sequential_batches import Drawn, Passes
+from roost.train.data.workers import probe_process
+from roost.train.data.workers.stream_order import Course
+from roost.train.data.workers.stream_shard import GO_BACK, Answer, Recipe, Share, is_stateful
+from roost.train.data.workers.worker_pool import Ring
+from roost.train.data.workers.worker_status import Post
+from roost.train.step import seeding
 
 
 class Stream(Passes):
@@ -145,7 +145,7 @@ class Stream(Passes):
     def inexact(self) -> list[str]:
         """Whether the first item, drawn twice under the same seeds, differs; found out in a process that ends
         after it: a set that has begun to read may not be what workers begin with."""
-        if not getattr(self.dataset, "draws_randomness", True) or not look.elsewhere(self):
+        if not getattr(self.dataset, "draws_randomness", True) or not probe_process.elsewhere(self):
             return []
         return [f"{self.called} draws from a generator that roost does not seed"]
 

@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from roost.base.interval import NEVER
-from roost.package.performance import Span
 from roost.package.records import STATS
+from roost.package.results.time_breakdown import Span
 from roost.train.hook import Hook, Phase
-from roost.train.optimizers import describe
+from roost.train.optim.optimizer_config import describe
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer

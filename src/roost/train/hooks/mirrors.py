@@ -17,8 +17,8 @@ import msgspec
 
 from roost.base import durable
 from roost.train.hook import Hook, Phase
+from roost.train.mirrors.run_identity import Subject
 from roost.train.mirrors.sink import End
-from roost.train.mirrors.subject import Subject
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -33,7 +33,8 @@ class Mirrors(Hook):
 
     Args:
         package: The folder that has ``records`` and ``media``; the mirrors go there, too.
-        settings: Those of each kind: ``{"csv": CsvSettings()}``, or what `roost.train.mirrors.kinds.mirrored`
+        settings: Those of each kind: ``{"csv": CsvSettings()}``, or what
+        `roost.train.mirrors.mirror_kinds.mirrored`
             makes of a section.
         subject: How the run is called there; by its folder's name when None.
         most_seconds: How long the end waits for them. What is missing then is brought by the next session.

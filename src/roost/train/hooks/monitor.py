@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from roost.train.watched import check_monitor
+from roost.train.evaluation.monitored_metrics import check_monitor
 
 
 def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> float:

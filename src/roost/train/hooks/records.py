@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from roost.base import durable
 from roost.package.records import Writer
+from roost.train.evaluation.monitored_metrics import is_of_row, row_of
 from roost.train.events import must_be_finite
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.clock import note_clock
-from roost.train.watched import is_of_row, row_of
+from roost.train.hooks.wall_clock import note_clock
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer

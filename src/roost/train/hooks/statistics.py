@@ -14,11 +14,11 @@ from roost.base import durable
 from roost.base.interval import parse_steps
 from roost.config.settings import Where
 from roost.package.records import STATS
-from roost.train import sharded
+from roost.train.distributed import sharded_tensors
 from roost.train.hook import Hook, Phase
-from roost.train.media import Media, encode
-from roost.train.optim import Optim
-from roost.train.parameters import Parameters
+from roost.train.model.parameters import Parameters
+from roost.train.optim.optimizer import Optim
+from roost.train.reporting.media_files import Media, encode
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -128,7 +128,7 @@ class Statistics(Hook):
     def _put(self, kind: str, tensors: Mapping[str, Tensor]) -> None:
         self._found.setdefault(kind, {}).update(norms(tensors))
         if self._folder is not None:
-            copies = {name: sharded.whole(tensor).clone() for name, tensor in tensors.items()}
+            copies = {name: sharded_tensors.whole(tensor).clone() for name, tensor in tensors.items()}
             self._values.setdefault(kind, {}).update(copies)
 
     def on_step(self, trainer: Trainer) -> None:
@@ -183,8 +183,8 @@ def _gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def norms(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """() the 2-norm of each, on its device, in float32 where the numbers are shorter. No synchronisation; of
     sharded ones all ranks compute it together."""
-    if sharded.any_sharded(tensors.values()):
-        return dict(zip(tensors, sharded.norms(list(tensors.values())), strict=True))
+    if sharded_tensors.any_sharded(tensors.values()):
+        return dict(zip(tensors, sharded_tensors.norms(list(tensors.values())), strict=True))
     wide = [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in tensors.values()]
     return dict(zip(tensors, torch._foreach_norm(wide, 2.0), strict=True)) if wide else {}
 

@@ -6,9 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from roost.base.duration import duration, precise_duration
-from roost.base.handover import TIME_LIMIT
-from roost.base.moment import clock
+from roost.base.system.worker_protocol import TIME_LIMIT
+from roost.base.text.durations import duration, precise_duration
+from roost.base.text.timestamps import clock
 from roost.train.deadline import Deadline
 from roost.train.hook import Hook, Phase
 

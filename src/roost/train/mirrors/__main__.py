@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from roost.train.mirrors.courier import Courier
-from roost.train.mirrors.kinds import FOLDER, KINDS
+from roost.train.mirrors.mirror_kinds import FOLDER, KINDS
+from roost.train.mirrors.run_identity import Subject
 from roost.train.mirrors.sink import End
-from roost.train.mirrors.subject import Subject
+from roost.train.mirrors.sink_retry import Courier
 
 _LOOK_SECONDS = 0.5
 """Between two looks at the files."""

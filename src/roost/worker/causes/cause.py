@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
-from roost.base.raised import Raised
+from roost.base.exception_record import Raised
 from roost.package.package import Package
 from roost.package.records import Columns
 

@@ -1,0 +1,106 @@
+"""What a script of an analysis is given as ``self``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from roost.analysis import result_values
+from roost.analysis.saved_files import Files
+from roost.base.errors import ContractError, NotFound
+from roost.base.text.suggestions import proposal
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.package import Package
+from roost.project import data_loaders
+from roost.project.contract import Data, Dataset, Runner
+from roost.project.loaded_model import Loaded
+from roost.train.reporting.media_files import encode
+
+
+class AnalysisSession:
+    """A trained package, to be looked at.
+
+    ::
+
+        # AnalyzeScripts/accuracy.py: roost analyze runs/NAME -s accuracy
+        def experience(self):
+            hits = []
+            with torch.no_grad():                        # gradients are kept otherwise, for saliency maps
+                for images, labels in self.batches("valid"):
+                    hits.append(self.runner.net(images).argmax(1) == labels)
+            self.save("curve", figure_of(self.log["valid/loss"]))
+            return {"accuracy": torch.cat(hits).float().mean()}
+
+    What the function returns is stored in the package and printed. Print as much as you like; it is kept too.
+
+    Attributes:
+        args: All settings, yours included, as the Runner gets them.
+        runner: The project's Runner, built by the package's own code, with the weights of `checkpoint`, in
+            evaluation mode and on `device`. No optimizer is built.
+        model: The same object, by the name that document 000 gives it.
+        dataset: The project's Dataset.
+        data: The `roost.Data` that it built: the sets themselves.
+        log: What the run recorded: (steps, values) by metric, such as ``self.log["valid/loss"]``.
+        package: The package. Its training may still run: look, do not write.
+        checkpoint: Whose weights these are (id, step, epoch, metrics); None when untrained.
+        device: Where the runner is.
+    """
+
+    def __init__(self, package: Package, loaded: Loaded, files: Files) -> None:
+        assert loaded.dataset is not None and loaded.data is not None
+        self.args: Mapping[str, Any] = loaded.args
+        self.runner: Runner = loaded.runner
+        self.model: Runner = loaded.runner
+        self.dataset: Dataset = loaded.dataset
+        self.data: Data = loaded.data
+        columns = package.records()
+        self.log: Mapping[str, tuple[list[int], list[float]]] = {**columns.series, **columns.stats}
+        self.package = package
+        self.checkpoint: Info | None = loaded.checkpoint
+        self.device: torch.device = loaded.runner.device
+        self._settings, self._files = loaded.settings, files
+
+    def batches(self, split: str = "valid") -> Iterator[Any]:
+        """The batches of a split as an evaluation draws them: in the set's order, each sample once (the first
+        of them with ``data.limit_valid_batches``), joined by the project's collate, of that split's size,
+        on `device`.
+
+        Args:
+            split: train, valid or test; ``train/NAME`` or ``valid/NAME`` where there are several.
+
+        Raises:
+            NotFound: There is no such set.
+        """
+        sets = data_loaders.sets(self.data)
+        if split not in sets:
+            fix = f"{proposal(split, sets)}there are: {', '.join(sets)}"
+            raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
+        loader = data_loaders.loader(self.data, self._settings, split, device=self.device)
+        return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)
+
+    def save(self, name: str, media: Any) -> Path:
+        """Stores something to look at in the folder of this analysis; gives the file.
+
+        Args:
+            name: Its file name, with or without its suffix; taken already, it gets a number.
+            media: A matplotlib figure (png), a string (txt), `roost.Media`, or a tensor or array (npy).
+
+        Raises:
+            ContractError: The name is no file name, or this is nothing that can be stored.
+            OSError: It cannot be written.
+        """
+        try:
+            if isinstance(media, torch.Tensor):
+                media = result_values.as_array(media)
+            suffix, data = (
+                ("npy", result_values.npy(media)) if isinstance(media, np.ndarray) else encode(media)
+            )
+        except ContractError as error:
+            raise ContractError(
+                error.message, setting=f"save({name!r})", received=type(media).__name__, fix=error.fix
+            ) from None
+        return self._files.write(name, suffix, data)

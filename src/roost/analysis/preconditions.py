@@ -1,0 +1,120 @@
+"""What is looked at before an analysis: that there is a package with a Runner, and a checkpoint of roost's.
+
+Files that another program wrote where roost expects its own are named as what they are, and never opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from roost.base import safe_read
+from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from roost.package.project_preflight import require_runner
+
+_UNTRAINED = "--untrained (in Python: untrained=True) takes the weights as the Runner builds them"
+_FIX = "train with roost, or read the file with the program that wrote it"
+
+
+def kind(path: Path) -> str:
+    """What a file is, by its first bytes."""
+    try:
+        fd = safe_read.open_fd(path)
+        with open(fd, "rb") as file:
+            head = file.read(1024)
+    except OSError:
+        return "no plain file"
+    if head.startswith(b"PK\x03\x04"):
+        # torch.save writes an archive whose first member is its pickle; other archives have other names.
+        return "a pickle that torch.save wrote" if b"data.pkl" in head else "an archive"
+    if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
+        return "a pickle"
+    return "a file"
+
+
+def opened(path: Path | str, *, by: Callable[[Path], Package] = Package.open) -> Package:
+    """The package at ``path``, opened ``by``.
+
+    Raises:
+        NotFound: There is none, or half of one.
+        Refused: It is a file, or a package without a Runner.
+    """
+    path = Path(path).expanduser()
+    if path.is_file():
+        raise Refused(
+            f"is {kind(path)}, no package; roost does not unpickle, which would run whatever code it holds",
+            setting="PACKAGE",
+            received=str(path),
+            fix="name the folder that `roost run` printed",
+        )
+    begun = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
+    if begun and not (path / "request.json").exists():
+        raise NotFound(
+            "the package is half-written: it has no request.json, which is written last",
+            where=path,
+            fix="its `roost run` was cut off before anything ran: remove it, and run again",
+        )
+    package = by(path)
+    require_runner(package)
+    return package
+
+
+def project_of(package: Package, given: Path | str | None) -> Path:
+    """The project's folder: the one that was given, or where it was.
+
+    Raises:
+        NotFound: There is no such folder.
+    """
+    if given is None:
+        return package.project
+    folder = Path(given).expanduser()
+    if not folder.is_dir():
+        raise NotFound("there is no such folder", setting="--project", received=str(given))
+    return folder.resolve()
+
+
+def check_checkpoints(
+    package: Package, id: int | None, *, untrained: bool = False, fix: str = _UNTRAINED
+) -> list[str]:
+    """Whether a package has the checkpoint that is asked for, or any; gives a line for each that is foreign.
+
+    Args:
+        package: The package.
+        id: The checkpoint; None: the newest good one.
+        untrained: None is asked for.
+        fix: What to do where there is none.
+
+    Raises:
+        UsageError: Both a checkpoint and none are asked for.
+        NotFound: There is none.
+        CheckpointError: None was written by roost.
+    """
+    if untrained:
+        if id is not None:
+            raise UsageError("untrained takes no checkpoint", received=id, fix="leave out one of the two")
+        return []
+    found = checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
+    paths = {one: checkpoint.folder_of(package.checkpoints, one) for one in found}
+    foreign = {
+        one: f"{path.name} is {kind(path)}, which roost does not unpickle"
+        for one, path in paths.items()
+        if path.is_file()
+    }
+    own = [one for one in found if one not in foreign]
+    if id in foreign or (foreign and not own):
+        said = [foreign[id]] if id in foreign else list(foreign.values())
+        more = f"; or another checkpoint: {', '.join(map(str, own))}" if own else ""
+        raise CheckpointError("; ".join(said), where=package.path, fix=_FIX + more)
+    if not found:
+        _refuse_none(package, fix)
+    if id is not None and id not in own:
+        have = ", ".join(map(str, own))
+        raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=package.path)
+    return list(foreign.values()) if id is None else []
+
+
+def _refuse_none(package: Package, fix: str) -> None:
+    aside = checkpoint.set_asides(package.checkpoints) if package.checkpoints.is_dir() else []
+    why = f"all were damaged ({', '.join(aside)})" if aside else "it has saved nothing yet"
+    raise NotFound(f"the package has no checkpoint: {why}", where=package.path, fix=fix)

@@ -1,0 +1,73 @@
+"""result.json: what came of an analysis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from roost.analysis import result_values
+from roost.analysis.analysis_folder import RESULT
+from roost.analysis.saved_files import Files
+from roost.base import durable, traceback_frames
+from roost.base.exception_record import raised
+from roost.base.traceback_frames import Own
+from roost.package.checkpoints.checkpoint import Info
+
+FORMAT = 1
+_MOST_TEXT = 2000
+
+
+def write(
+    files: Files,
+    *,
+    own: Own,
+    script: Mapping[str, Any],
+    checkpoint: Info | None,
+    device: str | None,
+    seconds: float,
+    value: object = None,
+    error: BaseException | None = None,
+) -> None:
+    """Writes the result, last of all.
+
+    Args:
+        files: Where, and what was saved.
+        own: Which files are the person's, whose lines the traceback shows.
+        script: Path and sha256 of what ran.
+        checkpoint: Whose weights were looked at.
+        device: Where.
+        seconds: How long it took, from the start of loading.
+        value: What was given back, see `values.Described`.
+        error: What ended it before.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    described = result_values.Described(value, files)
+    body = {
+        "format": FORMAT,
+        "script": dict(script),
+        "checkpoint": {"id": checkpoint.id, "step": checkpoint.step, "epoch": checkpoint.epoch}
+        if checkpoint is not None
+        else None,
+        "device": device,
+        "seconds": round(seconds, 3),
+        "saved": files.saved,
+        "value": described.value,
+        "nonfinite": described.nonfinite,
+        "notes": described.notes,
+        "error": _error(error, own) if error is not None else None,
+    }
+    durable.write(files.place / RESULT, json.dumps(body, indent=1, allow_nan=False).encode() + b"\n")
+
+
+def _error(error: BaseException, own: Own) -> dict[str, Any]:
+    found = raised(error)
+    # What went wrong before any of the person's code ran has no line of theirs.
+    lines = "\n".join(traceback_frames.lines(found, own)) if own.last(found) else None
+    return {
+        "type": found.name,
+        "message": traceback_frames.shortened(found.said, _MOST_TEXT),
+        "traceback": lines,
+    }

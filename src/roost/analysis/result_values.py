@@ -1,0 +1,182 @@
+"""What an analysis gave back, so that a person and a program can read it, whatever it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import re
+from collections import deque
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from roost.analysis.saved_files import Files
+from roost.train.reporting.media_files import Media, encode
+
+MOST_NUMBERS = 1024
+"""Arrays with more elements become files."""
+
+_MOST_TEXT = 2000
+_MOST_NOTES = 20
+_DEEPEST = 40
+_WHOLE = 2**63
+_ODD = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_NAME = 100
+_Items = list[tuple[Any, Any]]
+
+
+class Described:
+    """A value as JSON.
+
+    Plain values stand as they are, small arrays and tensors as nested lists. Larger ones are files of NumPy's
+    format, and pictures are pictures, both named by their place; anything else is its repr.
+
+    Args:
+        value: Whatever was given back.
+        files: Where larger things are written.
+
+    Raises:
+        OSError: A file cannot be written. Nothing else is raised, however odd the value is.
+    """
+
+    def __init__(self, value: object, files: Files) -> None:
+        self.nonfinite: dict[str, str] = {}
+        """By place; JSON has neither NaN nor infinity, so null stands there."""
+        self.notes: list[str] = []
+        """What is not there as it was, one line each."""
+        self._files = files
+        self._open: set[int] = set()
+        self._writing = False
+        self.value = self._of(value, ("value",))
+        if len(self.notes) > _MOST_NOTES:
+            self.notes[_MOST_NOTES:] = [f"… {len(self.notes) - _MOST_NOTES} more"]
+
+    def _of(self, value: Any, place: tuple[str, ...]) -> Any:
+        try:
+            return self._scalar(value, place) if _is_scalar(value) else self._nest(value, place)
+        except Exception as error:
+            if self._writing:
+                raise
+            return self._repr(value, place, f" ({_shown(error)})")
+
+    def _scalar(self, value: Any, place: tuple[str, ...]) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            self.nonfinite[".".join(place)] = repr(float(value))
+            return None
+        if isinstance(value, PurePath):
+            return str(value)
+        return self._repr(value, place) if isinstance(value, int) and abs(value) >= _WHOLE else value
+
+    def _nest(self, value: Any, place: tuple[str, ...]) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not _has_numpy_type(value):
+                self.notes.append(f"{'.'.join(place)} was {value.dtype}, kept as float32")
+            return self._array(as_array(value), place)
+        if isinstance(value, np.ndarray | np.generic):
+            return self._array(np.asarray(value), place)
+        if isinstance(value, Media) or hasattr(type(value), "savefig"):
+            return self._file(place, *encode(value))
+        items = _items(value)
+        if items is None or id(value) in self._open or len(place) > _DEEPEST:
+            return self._repr(value, place)
+        self._open.add(id(value))
+        try:
+            return self._mapping(items, place) if _is_named(value) else self._list(items, place)
+        finally:
+            self._open.discard(id(value))
+
+    def _mapping(self, items: _Items, place: tuple[str, ...]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for key, item in items:
+            name = key if isinstance(key, str) else _shown(key)
+            while name in made:  # 1 and "1" are two keys, and JSON has texts alone
+                name += "'"
+            made[name] = self._of(item, (*place, name))
+        return made
+
+    def _list(self, items: _Items, place: tuple[str, ...]) -> list[Any]:
+        return [self._of(item, (*place, str(index))) for index, item in items]
+
+    def _array(self, array: np.ndarray[Any, Any], place: tuple[str, ...]) -> Any:
+        if array.dtype.hasobject or (array.ndim == 0 and array.dtype.kind not in "biufU"):
+            return self._repr(array[()] if array.ndim == 0 else array, place)
+        if array.size <= MOST_NUMBERS and array.dtype.kind in "biufU" and array.dtype != np.longdouble:
+            return self._of(array.tolist(), place)
+        described = {"shape": list(array.shape), "dtype": str(array.dtype)}
+        return {**self._file(place, "npy", npy(array)), **described}
+
+    def _file(self, place: tuple[str, ...], suffix: str, data: bytes) -> dict[str, Any]:
+        name = _ODD.sub("_", ".".join(place))[:_LONGEST_NAME]
+        self._writing = True
+        path = self._files.write(name, suffix, data)
+        self._writing = False
+        return {"file": path.name}
+
+    def _repr(self, value: object, place: tuple[str, ...], why: str = "") -> dict[str, str]:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        self.notes.append(f"{'.'.join(place)} is a {kind}, kept as its repr{why}")
+        return {"type": kind, "repr": _shown(value)}
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A tensor of any device and layout as an array; float32 where NumPy lacks its type (bfloat16, …)."""
+    plain = tensor.detach().cpu()
+    plain = plain.to_dense() if plain.layout is not torch.strided else plain
+    plain = plain if _has_numpy_type(plain) else plain.float()
+    array: np.ndarray[Any, Any] = plain.resolve_conj().resolve_neg().numpy()
+    return array
+
+
+def _has_numpy_type(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or tensor.dtype in (torch.float16, torch.float32, torch.float64)
+
+
+def npy(array: np.ndarray[Any, Any]) -> bytes:
+    """An array as a file of NumPy's format.
+
+    Raises:
+        ValueError: It holds objects.
+    """
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | PurePath)
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, Mapping | msgspec.Struct) or hasattr(value, "_fields") or _is_dataclass(value)
+
+
+def _is_dataclass(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _items(value: Any) -> _Items | None:
+    """What a container holds, by name or by number; None when it is no container."""
+    if isinstance(value, Mapping):
+        return [(key, value[key]) for key in value]
+    if isinstance(value, msgspec.Struct):
+        return [(name, getattr(value, name)) for name in value.__struct_fields__]
+    if _is_dataclass(value):
+        return [(one.name, getattr(value, one.name)) for one in dataclasses.fields(value)]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    if isinstance(value, set | frozenset):
+        return list(enumerate(sorted(value, key=_shown)))
+    return list(enumerate(value)) if isinstance(value, list | tuple | range | deque) else None
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value) if not isinstance(value, BaseException) else f"{type(value).__name__}: {value}"
+    except Exception as error:  # noqa: BLE001  - somebody's __repr__
+        return f"<its repr raises {type(error).__name__}>"
+    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + " …"

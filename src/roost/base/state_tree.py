@@ -1,0 +1,368 @@
+"""One codec for every state: any nest of plain values, arrays and tensors <-> a JSON skeleton and leaves.
+
+No pickle: what is not plain data is an error that names its place. An alias (tied weights) is stored once
+and is one object again after `unpack`. Needs torch only to give tensors back.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+import numpy as np
+
+from roost.base import byte_tensors
+from roost.base.errors import CheckpointError
+
+Skeleton = Any
+"""What `json.dumps` can write; a dict with the key "$" is a tagged value."""
+
+_MAX_DEPTH = 200
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
+_MAPPINGS: dict[str, Callable[[list[tuple[Any, Any]]], Any]] = {
+    "dict": dict,
+    "OrderedDict": OrderedDict,
+    "Counter": lambda pairs: Counter(dict(pairs)),
+}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The bytes of one array or tensor, C-contiguous and in the machine's (little-endian) order."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview[Any]
+    is_shard: bool = False
+    """Whether other ranks hold the rest of it."""
+
+
+def _is_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")  # a value cannot be a tensor where torch was never imported
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
+    # Texts and times need the width or unit that only `str` tells; `name` is what other readers know.
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind not in "biufcmMSU" or dtype.itemsize == 0:
+        raise TypeError(f"an array of type {dtype}")
+    contiguous = np.ascontiguousarray(array, dtype=dtype)
+    data = contiguous.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    return Leaf(dtype.name if dtype.kind in "biufc" else dtype.str, array.shape, data)
+
+
+def dtype_name(tensor: Any) -> str:
+    """The name of a tensor's type, as a leaf has it.
+
+    Raises:
+        TypeError: It is sparse or quantized.
+    """
+    name = str(tensor.dtype).removeprefix("torch.")
+    if str(tensor.layout) != "torch.strided" or name.startswith("q"):  # qint8 needs a quantizer beside
+        raise TypeError(f"a {tensor.layout} tensor of type {name}")
+    return name
+
+
+def tensor_leaf(tensor: Any) -> Leaf:
+    """A tensor's bytes; copied only where it is not contiguous or not on the CPU.
+
+    Raises:
+        TypeError: It is sparse or quantized.
+    """
+    torch = sys.modules["torch"]
+    name = dtype_name(tensor)
+    flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
+    flat = flat.as_strided(flat.shape, (1,))  # of one element the stride may be 0, as `expand` gives it
+    data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return Leaf(name, tuple(tensor.shape), data)
+
+
+def _order(tensor: Any) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost, as a copy of the tensor would lie;
+    None when they lie in their own order. An optimizer's moments follow the layout of channels_last weights,
+    and a step over two layouts may round differently."""
+    if tensor.is_contiguous() or tensor.numel() == 0:
+        return None
+    strides = sys.modules["torch"].empty_like(tensor, device="meta").stride()
+    order = sorted(range(tensor.dim()), key=lambda n: -strides[n])
+    return None if order == sorted(order) else order
+
+
+def local(tensor: Any) -> tuple[Any, bool]:
+    """What this process holds of a tensor, and whether that is only a shard of it: its rows, in the order of
+    the ranks.
+
+    Raises:
+        TypeError: It is sharded in another way.
+    """
+    placements = getattr(tensor, "placements", None)  # only those of torch's DTensor have some
+    if placements is None or all(placement.is_replicate() for placement in placements):
+        return (tensor if placements is None else tensor.detach().to_local()), False
+    if len(placements) > 1 or not placements[0].is_shard(0):
+        raise TypeError(f"a tensor with the placements {placements}, and only rows can be shards")
+    return tensor.detach().to_local(), True
+
+
+def leaf(value: Any) -> Leaf:
+    """The bytes of a tensor, of a sharded one those of this process, or of a NumPy array; copied only where
+    they do not lie as a leaf must.
+
+    Raises:
+        TypeError: It is of a kind that cannot be saved.
+    """
+    if not _is_tensor(value):
+        return _array_leaf(value)
+    own, is_shard = local(value)
+    return replace(tensor_leaf(own), is_shard=is_shard)
+
+
+class _Packer:
+    def __init__(self, leaf_of: Callable[[Any], Leaf]) -> None:
+        self._leaf_of = leaf_of
+        self.leaves: dict[str, Leaf] = {}
+        self._names: dict[Any, str] = {}
+        self._keep: list[Any] = []  # identities stay valid only while their objects live
+
+    def pack(self, value: Any, path: str, depth: int = 0) -> Skeleton:
+        if depth > _MAX_DEPTH:
+            raise CheckpointError(f"the state is nested deeper than {_MAX_DEPTH} at {path[:80]!r}")
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return _float(value)
+        if type(value) is list:
+            return [self.pack(item, f"{path}.{i}", depth + 1) for i, item in enumerate(value)]
+        if type(value) is dict and "$" not in value and all(type(key) is str for key in value):
+            return {key: self.pack(item, _join(path, key), depth + 1) for key, item in value.items()}
+        return self._tagged(value, path, depth)
+
+    def _tagged(self, value: Any, path: str, depth: int) -> Skeleton:
+        if _is_tensor(value):
+            body = {"$": "tensor", **self._leaf(value, path)}
+            order = _order(value)
+            return {**body, "order": order} if order else body
+        if type(value) in (np.ndarray, np.memmap):
+            return {"$": "array", **self._leaf(value, path)}
+        if isinstance(value, np.generic) and not isinstance(value, str | bytes):
+            return {"$": "scalar", **self._leaf(np.asarray(value), path)}
+        if isinstance(value, Mapping):
+            kind = type(value).__name__ if type(value) in (OrderedDict, Counter) else "dict"
+            items = [
+                [self.pack(k, f"{path}.key{i}", depth + 1), self.pack(v, _join(path, k), depth + 1)]
+                for i, (k, v) in enumerate(value.items())
+            ]
+            return {"$": kind, "items": items}
+        for kind, parts in _parts(value):
+            body = {"$": kind, "items": [self.pack(p, f"{path}.{i}", depth + 1) for i, p in enumerate(parts)]}
+            return {**body, "maxlen": value.maxlen} if kind == "deque" else body
+        return _plain(value, path)
+
+    def _leaf(self, value: Any, path: str) -> dict[str, Any]:
+        try:
+            key = _identity(value)
+            if key not in self._names:
+                self._add(key, value, path or "value")
+        except (TypeError, ValueError, RuntimeError) as error:
+            said = str(error).partition("\n")[0]
+            raise CheckpointError(f"the state holds {said} at {path!r}, which cannot be saved") from error
+        name = self._names[key]
+        # Of a sharded one the leaf has only the rows of this rank; the skeleton tells of the whole.
+        return {"leaf": name, "dtype": self.leaves[name].dtype, "shape": list(value.shape)}
+
+    def _add(self, key: Any, value: Any, name: str) -> None:
+        while name in self.leaves or name == "__metadata__":  # safetensors keeps that name for itself
+            name += "'"
+        self.leaves[name], self._names[key] = self._leaf_of(value), name
+        self._keep.append(value)
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _identity(value: Any) -> Any:
+    """Equal for two tensors that are the same view of the same memory, different for all others."""
+    own = local(value)[0] if _is_tensor(value) else None
+    if own is None or own.numel() == 0 or own.layout != sys.modules["torch"].strided:
+        return id(value)
+    lazy = (own.is_conj(), own.is_neg())  # such a view shares the memory and means other values
+    return (own.data_ptr(), str(own.device), own.dtype, tuple(own.shape), own.stride(), lazy)
+
+
+def _parts(value: Any) -> list[tuple[str, list[Any]]]:
+    if type(value) in (set, frozenset):
+        return [(type(value).__name__, sorted(value, key=repr))]
+    if isinstance(value, tuple):
+        return [("tuple", list(value))]
+    if isinstance(value, deque):
+        return [("deque", list(value))]
+    return []
+
+
+def _float(value: float) -> Skeleton:
+    return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+
+
+def _plain(value: Any, path: str) -> Skeleton:
+    if isinstance(value, bytes | bytearray):
+        return {"$": "bytes", "value": base64.b64encode(value).decode()}
+    if isinstance(value, complex):
+        return {"$": "complex", "value": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, PurePath):
+        return {"$": "path", "value": str(value)}
+    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+        return {"$": f"torch.{type(value).__name__}", "value": str(value).removeprefix("torch.")}
+    # Enums that are ints or strings (torch's SWALR and OneCycleLR keep some) are plain values after all.
+    if isinstance(value, float):
+        return _float(float(value))
+    for base in (int, str):
+        if isinstance(value, base):
+            return base(value)
+    raise CheckpointError(
+        f"the state holds a {type(value).__module__}.{type(value).__qualname__} at {path!r}, "
+        "which is neither plain data nor a tensor",
+        fix="give numbers, strings, lists, dicts, arrays and tensors from state_dict()",
+    )
+
+
+def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = leaf) -> tuple[Skeleton, dict[str, Leaf]]:
+    """Splits a tree into a skeleton for JSON and named leaves.
+
+    Args:
+        tree: Any nest of plain values, arrays and tensors.
+        leaf_of: Gives the leaf of a tensor or array. `leaf` copies nothing that is contiguous and on the CPU:
+            write the leaves before it changes.
+
+    Raises:
+        CheckpointError: Something in the tree is neither plain data nor a strided tensor.
+    """
+    packer = _Packer(leaf_of)
+    try:
+        return packer.pack(tree, ""), packer.leaves
+    except RecursionError as error:
+        raise CheckpointError(
+            "the state is nested too deep to be saved from so deep in the program"
+        ) from error
+
+
+class _Unpacker:
+    def __init__(self, leaves: Mapping[str, Leaf], to: Literal["torch", "numpy"], may_view: bool) -> None:
+        self._leaves, self._to, self._may_view = leaves, to, may_view
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def unpack(self, skeleton: Skeleton, depth: int = 0) -> Any:
+        if depth > _MAX_DEPTH:
+            raise CheckpointError(f"the state is nested deeper than {_MAX_DEPTH}")
+        if isinstance(skeleton, list):
+            return [self.unpack(item, depth + 1) for item in skeleton]
+        if not isinstance(skeleton, dict):
+            return skeleton
+        if "$" not in skeleton:
+            return {key: self.unpack(item, depth + 1) for key, item in skeleton.items()}
+        return self._untag(skeleton["$"], skeleton, depth)
+
+    def _untag(self, kind: str, body: dict[str, Any], depth: int) -> Any:
+        if kind in ("tensor", "array", "scalar"):
+            return self._leaf(kind, body)
+        if kind in _MAPPINGS:
+            pairs = [(self.unpack(k, depth + 1), self.unpack(v, depth + 1)) for k, v in body["items"]]
+            return _MAPPINGS[kind](pairs)
+        if kind in _SEQUENCES:
+            return _SEQUENCES[kind]([self.unpack(item, depth + 1) for item in body["items"]])
+        if kind == "deque":
+            return deque([self.unpack(item, depth + 1) for item in body["items"]], body["maxlen"])
+        return self._value(kind, body.get("value"))
+
+    def _value(self, kind: str, value: Any) -> Any:
+        if kind == "float":
+            return float(value)
+        if kind == "bytes":
+            return base64.b64decode(value, validate=True)
+        if kind == "complex":
+            return complex(float(value[0]), float(value[1]))
+        if kind == "path":
+            return Path(value)
+        if kind in ("torch.dtype", "torch.device") and self._to == "torch":
+            torch = sys.modules["torch"]
+            return torch.device(value) if kind == "torch.device" else byte_tensors.torch_dtype(value)
+        if kind in ("torch.dtype", "torch.device"):
+            return str(value)
+        raise CheckpointError(f"the state has the unknown kind {kind!r}", fix="read it with a newer roost")
+
+    def _leaf(self, kind: str, body: dict[str, Any]) -> Any:
+        key = (kind, body["leaf"])
+        if key not in self._made:
+            leaf = self._leaves.get(body["leaf"])
+            if leaf is None:
+                raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
+            shape = tuple(int(n) for n in body["shape"])
+            if kind == "tensor" and self._to == "torch":
+                self._made[key] = byte_tensors.tensor(
+                    leaf.data, str(body["dtype"]), shape, order=body.get("order"), may_view=self._may_view
+                )
+            else:
+                array = byte_tensors.array(leaf.data, str(body["dtype"]), shape)
+                self._made[key] = array[()] if kind == "scalar" else array
+        return self._made[key]
+
+
+def unpack(
+    skeleton: Skeleton,
+    leaves: Mapping[str, Leaf],
+    *,
+    to: Literal["torch", "numpy"] = "torch",
+    may_view: bool = False,
+) -> Any:
+    """The tree again. With ``to="numpy"`` tensors come as arrays and torch is not imported.
+
+    Args:
+        skeleton: What `pack` gave.
+        leaves: Likewise.
+        to: What tensors become. Arrays are views of the leaves.
+        may_view: Whether the leaves belong to nobody else, and large tensors may be views of them, too.
+
+    Raises:
+        CheckpointError: The skeleton and the leaves do not belong together.
+    """
+    if to == "torch":
+        import torch  # noqa: F401  - the lookups in sys.modules need it
+    try:
+        return _Unpacker(leaves, to, may_view).unpack(skeleton)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error
+
+
+def moved(value: Any, device: str) -> Any:
+    """What `unpack` gave, with its tensors on ``device``; tied ones stay one.
+
+    Raises:
+        RuntimeError: Whatever torch says: the device is full, or there is none.
+    """
+    return _moved(value, device, {})
+
+
+def _moved(value: Any, device: str, made: dict[int, Any]) -> Any:
+    if _is_tensor(value):
+        if id(value) not in made:
+            made[id(value)] = value.to(device)
+        return made[id(value)]
+    if isinstance(value, dict):
+        pairs = [(_moved(k, device, made), _moved(v, device, made)) for k, v in value.items()]
+        return _MAPPINGS[type(value).__name__](pairs)
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        items = [_moved(item, device, made) for item in value]
+        if isinstance(value, deque):
+            return deque(items, value.maxlen)
+        return items if isinstance(value, list) else _SEQUENCES[type(value).__name__](items)
+    return value

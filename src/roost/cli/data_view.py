@@ -1,0 +1,153 @@
+"""The data of a project, drawn for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from roost.base.text.byte_sizes import size
+from roost.base.text.durations import precise_duration
+from roost.cli import terminal
+from roost.package.results.data_report import Bin, Classes, FirstBatch, OneSet, Sizes, Split, Spread, Times
+
+_BAR = 30
+"""Characters of the fullest bin."""
+_WIDTH = 9
+_MOST_PARTS = 40
+
+
+def lines(splits: Sequence[Split]) -> Iterator[str]:
+    """The sets as lines; `click.echo` takes the colours away where there are none."""
+    for number, split in enumerate(splits):
+        if number:
+            yield ""
+        yield from _split(split)
+
+
+def _split(split: Split) -> Iterator[str]:
+    alone = len(split.sets) == 1
+    about = f"  {_about(split.sets[0])}" if alone else ""
+    yield click.style(terminal.line(split.name), bold=True) + about
+    rows = [] if alone else [("", f"{one.name}: {_about(one)}") for one in split.sets]
+    rows += [("plan", split.plan), ("epoch", _epoch(split)), ("sizes", _sizes(split.sizes))]
+    rows += [("batch", text) for text in _batch(split.batch)]
+    rows += [("time", _times(split.times)), ("workers", _workers(split)), ("seeds", split.seeds)]
+    rows += [("inexact", text) for text in split.inexact]
+    for one in split.sets:
+        rows += [(what, text if alone else f"{one.name}: {text}") for what, text in _columns(one)]
+    yield from _titled((title, text) for title, text in rows if text)
+
+
+def _titled(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
+    """A title stands before the first of its lines alone."""
+    before = ""
+    for title, text in rows:
+        yield f"  {title if title != before else '':<{_WIDTH}}{terminal.line(text)}"
+        before = title
+
+
+def _about(one: OneSet) -> str:
+    number = "nobody knows how many" if one.num_samples is None else f"{one.num_samples:,}"
+    return terminal.line(f"{one.class_name}, {one.kind}, {number} sample{'s' * (one.num_samples != 1)}")
+
+
+def _epoch(split: Split) -> str:
+    if split.num_steps is None or split.num_batches is None:
+        return ""
+    return f"{_counted(split.num_steps, 'step')} of {_counted(split.num_batches, 'batch', 'batches')}"
+
+
+def _sizes(sizes: Sizes | None) -> str:
+    if sizes is None or (sizes.least == sizes.most and not sizes.padding):
+        return ""
+    if sizes.least == sizes.most:
+        text = f"{_counted(sizes.most, 'sample')} a batch"
+    else:
+        text = f"{sizes.least:,} to {sizes.most:,} samples a batch, median {sizes.median:,g}"
+    return text if sizes.padding is None else f"{text}, {sizes.padding:.1%} padding"
+
+
+def _batch(batch: FirstBatch | None) -> Iterator[str]:
+    if batch is None:
+        return
+    yield f"{_counted(batch.num_samples, 'sample')}, {size(batch.num_bytes)}"
+    shown = batch.parts[:_MOST_PARTS]
+    width = max((len(part.name) for part in shown), default=0)
+    for part in shown:
+        shape = "" if part.shape is None else f" ({', '.join(map(str, part.shape))})"
+        yield f"{part.name:<{width}}{'  ' * (width > 0)}{part.kind}{shape}"
+    if len(batch.parts) > len(shown):
+        yield f"… {len(batch.parts) - len(shown)} more"
+
+
+def _times(times: Times | None) -> str:
+    if times is None:
+        return ""
+    came = _counted(times.num_batches, "batch", "batches")
+    empty = f", {times.num_empty:,} of them empty" if times.num_empty else ""
+    said = f"the first batch after {precise_duration(times.first)}"
+    if times.batch is not None and times.slowest is not None:
+        said += f", then {precise_duration(times.batch)} a batch"
+        said += f", {_short(times.sample)} a sample" if times.sample is not None else ""
+        said += f", the slowest {precise_duration(times.slowest)}"
+    return f"{said} ({came} drawn{empty})"
+
+
+def _short(seconds: float) -> str:
+    """Also of what takes no millisecond."""
+    return f"{seconds * 1e6:.3g} µs" if seconds < 0.9995e-3 else precise_duration(seconds)
+
+
+def _workers(split: Split) -> str:
+    if split.num_workers is None:
+        return ""
+    why = split.workers or ("" if split.num_workers else "read in the training process")
+    return f"{split.num_workers}: {why}" if why else str(split.num_workers)
+
+
+def _columns(one: OneSet) -> Iterator[tuple[str, str]]:
+    if one.classes is not None:
+        yield "classes", _classes(one.classes)
+    if one.weights is not None:
+        zero = f", {one.weights.num_zero:,} of them 0" if one.weights.num_zero else ""
+        yield "weights", _spread(one.weights) + zero
+    if one.lengths is not None:
+        yield "lengths", _spread(one.lengths)
+        yield from (("lengths", text) for text in bars(one.lengths.bins))
+    yield from (("unread", text) for text in one.unreadable)
+
+
+def _classes(classes: Classes) -> str:
+    more = ", …" if classes.number > len(classes.names) else ""
+    names = f": {', '.join(classes.names)}{more}" if classes.names else ""
+    if classes.fewest is None or classes.most is None:
+        return f"{classes.number:,}{names}"
+    return f"{classes.number:,} of {classes.fewest:,} to {classes.most:,} samples{names}"
+
+
+def _spread(spread: Spread) -> str:
+    return (
+        f"min {spread.least:,g}, median {spread.median:,g}, mean {_number(spread.mean)}, max {spread.most:,g}"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def bars(bins: Sequence[Bin]) -> list[str]:
+    """A line for each bin: its lengths, a bar, its samples."""
+    names = [f"{one.least:,}" if one.least == one.most else f"{one.least:,}-{one.most:,}" for one in bins]
+    width = max(map(len, names), default=0)
+    fullest = max((one.num_samples for one in bins), default=0)
+    found = []
+    for name, one in zip(names, bins, strict=True):
+        # Whatever is there is seen: a bin that holds something has a bar.
+        bar = "█" * max(round(_BAR * one.num_samples / fullest), 1 if one.num_samples else 0)
+        found.append(f"{name:>{width}}  {bar}{' ' * (len(bar) > 0)}{one.num_samples:,}")
+    return found
+
+
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -1,0 +1,85 @@
+"""What `roost run --explain` and `--print-config` print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from roost.base.config_files import parse_scalar
+from roost.cli import terminal
+from roost.config.layers import ABSENT
+from roost.operations.lifecycle.explain import Explanation, explain, merged
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that our reader would take for something else."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    plain = "\n" not in text and parse_plain(text) == text
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
+
+
+def parse_plain(text: str) -> Any:
+    """What a text means without quotes; None if that is an error."""
+    from roost.base.errors import ConfigError
+
+    try:
+        return parse_scalar(text)
+    except ConfigError:
+        return None
+
+
+_Dumper.add_representer(str, _text)
+
+
+def tell(
+    config: Path, tuning: Path | None, overrides: Sequence[str], *, key: str | None, as_json: bool
+) -> int:
+    """Prints all settings, or where one of them comes from."""
+    if key:
+        found = explain(config, key, tuning=tuning, overrides=overrides)
+        if as_json:
+            terminal.print_json(_plain(found))
+        else:
+            click.echo(_explained(found))
+        return 0
+    values = merged(config, tuning=tuning, overrides=overrides)
+    if as_json:
+        terminal.print_json(values)
+    else:
+        click.echo(dumped(values).rstrip("\n"))
+    return 0
+
+
+def dumped(values: Any) -> str:
+    """Settings as YAML that roost reads back as they are."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _plain(found: Explanation) -> dict[str, Any]:
+    said = [
+        {"layer": layer, "value": None if v is ABSENT else v, "set": v is not ABSENT}
+        for layer, v in found.layers
+    ]
+    return {"key": found.key, "help": found.help, "values": found.values, "layers": said}
+
+
+def _explained(found: Explanation) -> str:
+    head = f"{found.key}: {found.help}" if found.help else found.key
+    if found.values:
+        head += f"\n  values: {found.values}"
+    if not found.layers:
+        return f"{head}\n  (not set)"
+    width = max(len(layer) for layer, _ in found.layers)
+    lines = [f"  {layer:<{width}}  {_value(value)}" for layer, value in found.layers]
+    return "\n".join([head, *lines])
+
+
+def _value(value: Any) -> str:
+    return "(taken away)" if value is ABSENT else msgspec.json.encode(value).decode()

@@ -1,0 +1,46 @@
+"""The help of a command that takes a config: with the options that this config declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from roost.base.errors import RoostError
+
+_GIVEN = f"{__name__}.given"
+
+
+class ConfigCommand(click.Command):
+    """`roost run CONFIG --help` shows the options of CONFIG beneath the command's own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_GIVEN] = list(args)  # --help is served while the config is not parsed yet
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        opts, _, _ = self.make_parser(ctx).parse_args(list(ctx.meta.get(_GIVEN, [])))
+        # What is not given is an object of click's own.
+        named = {name: value for name, value in opts.items() if isinstance(value, str)}
+        texts = opts["arguments"] if isinstance(opts.get("arguments"), tuple) else ()
+        config, *overrides = [*filter(None, [named.get("config")]), *texts] or [""]
+        if config and "=" not in config:
+            _format(formatter, Path(config), named.get("tuning"), overrides)
+
+
+def _format(
+    formatter: click.HelpFormatter, config: Path, tuning: str | None, overrides: Sequence[str]
+) -> None:
+    from roost.operations.lifecycle.explain import declared
+
+    try:
+        found = declared(config, tuning=Path(tuning) if tuning else None, overrides=overrides)
+    except (RoostError, OSError) as error:
+        formatter.write(f"\nThe options of {config} cannot be shown: {error}\n")
+        return
+    if not found:
+        return
+    with formatter.section(f"Options of {config}, as NAME=VALUE"):
+        formatter.write_dl([(one.name, f"{one.help} [{one.takes}; {one.default}]".lstrip()) for one in found])

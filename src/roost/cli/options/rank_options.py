@@ -1,0 +1,153 @@
+"""`--devices`, `-DDP` and what else says how many processes train, of the commands that start a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from roost.base.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from roost.config.settings import Devices
+    from roost.operations.sessions.rank_layout import Asked
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STRATEGY = (
+    click.option("--strategy", type=click.Choice(["single", "ddp", "fsdp"]), help="How they share the work."),
+    click.option("-DDP", "ddp", is_flag=True, help="Short for --strategy ddp: one process for each GPU."),
+    click.option("-FSDP", "fsdp", is_flag=True, help="Short for --strategy fsdp: each holds its part."),
+    click.option("-mc", "several_cards", is_flag=True, help="Several GPUs for one process, which uses them."),
+)
+_TIME_LIMIT = click.option(
+    "--time-limit", metavar="TIME", help="Save and end by then, as 11h30m; short for limits.wall_time."
+)
+_OPTIONS = (
+    click.option(
+        "--devices",
+        metavar="2|0,2|auto",
+        help="How many GPUs, or which; one process for each. With -CPU: how many processes.",
+    ),
+    *_STRATEGY,
+    click.option("--num-nodes", type=click.IntRange(1), default=1, help="Machines that train together."),
+    click.option("--rendezvous", metavar="HOST:PORT", help="Where they meet; roost join on the others."),
+    click.option(
+        "--restart",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="When it fails, go on from its last checkpoint, N times in a row at most; on one machine.",
+    ),
+    _TIME_LIMIT,
+)
+
+
+def ranks_options(command: F) -> F:
+    """Adds the options to a command, which takes them out again by `asked_ranks` and `time_limit`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def strategy_options(command: F) -> F:
+    """Adds those alone that do not say which devices; they are taken out by `asked_strategy` and
+    `time_limit`."""
+    for option in reversed((*_STRATEGY, _TIME_LIMIT)):
+        command = option(command)
+    return command
+
+
+def asked_ranks(options: dict[str, Any], *, device: str | None) -> Asked:
+    """Takes them out of a command's options, but for ``--time-limit``.
+
+    Args:
+        options: Of the command.
+        device: That was asked for.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
+    from roost.operations.sessions.rank_layout import Asked
+
+    strategy = asked_strategy(options, device=device)
+    return Asked(
+        devices=_devices(options.pop("devices")),
+        strategy=strategy,
+        num_nodes=options.pop("num_nodes"),
+        rendezvous=options.pop("rendezvous"),
+        restart=options.pop("restart"),
+    )
+
+
+def asked_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
+    """Takes the strategy out of a command's options; None where none is asked for.
+
+    Args:
+        options: Of the command.
+        device: That was asked for.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
+    given = {
+        "-DDP": "ddp" if options.pop("ddp") else None,
+        "-FSDP": "fsdp" if options.pop("fsdp") else None,
+        "-mc": "single" if options.pop("several_cards") else None,
+        "--strategy": options.pop("strategy"),
+    }
+    named = {option: strategy for option, strategy in given.items() if strategy is not None}
+    if len(set(named.values())) > 1:
+        raise UsageError(
+            f"{' and '.join(named)} are several strategies: {', '.join(named.values())}", fix="leave out one"
+        )
+    if given["-mc"] and device == "cpu":
+        raise UsageError("-mc gives one process several GPUs, and -CPU none", fix="leave out one")
+    return next(iter(named.values()), None)
+
+
+def time_limit(options: dict[str, Any]) -> tuple[str, ...]:
+    """Takes ``--time-limit`` out of a command's options: as an override of its setting."""
+    limit = options.pop("time_limit")
+    return () if limit is None else (f"limits.wall_time={limit}",)
+
+
+def limit_seconds(text: str) -> float:
+    """The seconds of a ``--time-limit``.
+
+    Raises:
+        UsageError: It is no duration.
+    """
+    from roost.base.interval import parse_duration
+
+    try:
+        return parse_duration(text, setting="--time-limit")
+    except ConfigError as error:
+        raise UsageError(error.message, setting="--time-limit", received=text, fix=error.fix) from None
+
+
+def _devices(text: str | None) -> Devices | None:
+    """``2`` is a number of them, ``0,2`` are these two, and ``0,`` is the first."""
+    if text is None or text == "auto":
+        return text  # type: ignore[return-value]
+    parts = [part.strip() for part in text.removesuffix(",").split(",")]
+    if text == "0":
+        fix = "write 0, for the first GPU, or 1 for one of them"
+        said = "is a number of them, and none is too few"
+        raise UsageError(said, setting="--devices", received=text, fix=fix)
+    if not all(part.isdecimal() and part.isascii() for part in parts):
+        raise UsageError(
+            "is neither a number of devices nor a list of them",
+            setting="--devices",
+            received=text,
+            fix="write 2 for two of them, 0,2 for these two, 0, for the first, or auto for all",
+        )
+    if "," in text:
+        return [int(part) for part in parts]
+    from roost.config.settings import MOST_DEVICES
+
+    if int(text) > MOST_DEVICES:
+        fix = f"ask for at most {MOST_DEVICES}"
+        raise UsageError("are too many", setting="--devices", received=int(text), fix=fix)
+    return int(text)

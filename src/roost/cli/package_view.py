@@ -1,0 +1,270 @@
+"""One package, drawn for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from roost.base.text.byte_sizes import size
+from roost.base.text.word_list import listed
+from roost.cli import terminal
+from roost.operations.reading.determinism_summary import DeterminismShown
+from roost.operations.reading.show import (
+    AnalysisShown,
+    CheckpointShown,
+    PredictionShown,
+    SessionShown,
+    Shown,
+)
+from roost.package.lineage import Parent
+
+
+def lines(shown: Shown) -> Iterator[str]:
+    """A package as lines; `click.echo` takes the colours away where there are none."""
+    yield from _head(shown)
+    yield from _section("sessions", _sessions(shown.sessions))
+    yield from _section("weights it began with", map(terminal.harmless, _began_with(shown)))
+    yield from _section("checkpoints", _checkpoints(shown.checkpoints, _watched(shown.settings)))
+    yield from _section("analyses", _analyses(shown.analyses))
+    yield from _section("predictions", _predictions(shown.predictions))
+    metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
+    yield from _section("metrics", terminal.columns(["NAME", "NEWEST"], metrics)[1:])
+    yield from _section("media", _media(shown))
+    settings = [[key, _cut(terminal.harmless(_value(value)))] for key, value in _leaves(shown.settings, "")]
+    yield from _section("settings", terminal.columns(["SETTING", "VALUE"], sorted(settings))[1:])
+    for title, said in _remarks(shown):
+        yield from _section(title, map(terminal.harmless, said))
+    yield ""
+    yield f"output: {terminal.short(Path(shown.output))}"
+    if shown.model is not None:
+        yield f"model: {terminal.short(Path(shown.model))}"
+
+
+def _head(shown: Shown) -> Iterator[str]:
+    row = shown.summary
+    yield f"{click.style(shown.path, bold=True)}  {terminal.state(row.state)}"
+    if row.description:
+        yield terminal.harmless(row.description)
+    yield from _family(shown)
+    where = (
+        "" if row.step is None else f"step {row.step}" + (f"/{row.total_steps}" if row.total_steps else "")
+    )
+    changes = " with changes" if shown.git_dirty else ""
+    commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
+    project = f"project {shown.project}" if shown.project else ""
+    yield "  ".join(filter(None, (where, terminal.duration(row.seconds), project, commit)))
+    if shown.determinism is not None:
+        yield _determinism(shown.determinism, shown.settings.get("determinism"))
+    if shown.time is not None:
+        yield f"time: {shown.time}"
+    if shown.skipped:
+        last, number = shown.skipped[-1], len(shown.skipped)
+        steps = "1 step skipped:" if number == 1 else f"{number} steps skipped, the last:"
+        yield f"{steps} {last.step}, {terminal.harmless(last.error)}"
+    if shown.black_box is not None:
+        failed = f"step {shown.black_box.step}, {terminal.harmless(shown.black_box.error)}"
+        yield f"black box: {failed}; to stop there: roost debug {terminal.typed(Path(shown.path))}"
+    if row.error:
+        yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
+
+
+def _media(shown: Shown) -> list[str]:
+    """``12 files of 3 steps: 100, 200, 300  in runs/NAME/media``"""
+    if not shown.media:
+        return []
+    number, steps = sum(shown.media.values()), [str(step) for step in shown.media]
+    files = f"{number} file{'' if number == 1 else 's'} of {len(steps)} step{'' if len(steps) == 1 else 's'}"
+    return [f"{files}: {listed(steps, _MOST_STEPS)}  in {terminal.short(Path(shown.path) / 'media')}"]
+
+
+_MOST_STEPS = 8
+
+
+def _family(shown: Shown) -> Iterator[str]:
+    """What a fork goes on from, and that in its turn; and what goes on from it."""
+    if shown.parent is not None:
+        way = f"forked from {_place(shown.parent)}"
+        way += "".join(f", that from {_place(one)}" for one in shown.ancestors)
+        yield terminal.harmless(way)
+        if changed := ", ".join(map(str, shown.parent.changed)):
+            yield terminal.harmless(f"changed: {changed}")
+    if shown.forks:
+        forks = ", ".join(f"{row.name} at step {row.parent_step}" for row in shown.forks)
+        yield terminal.harmless(f"forks: {forks}")
+
+
+def _place(parent: Parent) -> str:
+    return f"{terminal.short(Path(parent.path))} at step {parent.step} (checkpoint {parent.checkpoint})"
+
+
+_ALGORITHMS = {
+    "off": "no deterministic algorithms",
+    "warn": "deterministic algorithms where torch has them",
+    "only": "deterministic algorithms only",
+}
+
+
+def _determinism(found: DeterminismShown, now: object) -> str:
+    """What was asked, and what was in force when the run began; ``now`` is the setting of today."""
+    asked = found.asked or "not asked for"
+    later = f", now {now}" if found.asked and now not in (None, found.asked) else ""
+    in_force = [
+        f"{found.threads} thread{'' if found.threads == 1 else 's'}" if found.threads is not None else "",
+        _ALGORITHMS[found.algorithms],
+        f"TF32 in {' and '.join(found.tf32)}" if found.tf32 else "no TF32",
+        {None: "", True: "cuDNN benchmark", False: "no cuDNN benchmark"}[found.cudnn_benchmark],
+    ]
+    return terminal.harmless(f"determinism {asked}{later}: {', '.join(filter(None, in_force))}")
+
+
+def _section(title: str, body: Iterable[str]) -> Iterator[str]:
+    found = list(body)
+    if found:
+        yield ""
+        yield click.style(title, bold=True)
+        yield from (f"  {line}" for line in found)
+
+
+def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
+    # Where all ran on one host, naming it in each line tells nothing.
+    one_host = len({one.host for one in sessions}) == 1
+    # Likewise the ranks, where there never was but one.
+    alone = all(one.ranks == 1 for one in sessions)
+    header = ["", "STATE", "EXIT", "REASON", "STARTED", "WARM", "TIME", "HOST", "PID", "RANKS"]
+    header += ["CHANGED", "ABOUT"]
+    rows = [
+        [
+            str(one.number),
+            terminal.state(one.state),
+            "" if one.exit_code is None else str(one.exit_code),
+            terminal.harmless(one.reason or ""),
+            terminal.moment(one.started),
+            "yes" if one.warm else "",
+            terminal.duration(one.seconds),
+            "" if one_host else one.host or "",
+            str(one.pid or ""),
+            "" if alone else f"{one.ranks} {one.strategy}",
+            " ".join(one.overrides),
+            terminal.harmless(one.error or one.description or ""),
+        ]
+        for one in sessions
+    ]
+    return [*terminal.columns(header, rows), *map(_guard, (one for one in sessions if one.guard_lost))]
+
+
+def _guard(session: SessionShown) -> str:
+    went = "goes" if session.state == "running" else "went"
+    moment = terminal.moment(session.guard_lost)
+    return f"session {session.number}: its guard was killed at {moment}, and it {went} on unwatched"
+
+
+def _began_with(shown: Shown) -> Iterator[str]:
+    for one in shown.began_with:
+        digest = f", sha256 {one.sha256[:12]}" if one.sha256 else ""
+        yield f"{one.path}: {one.about}, {size(one.size)}{digest}: {one.loaded}"
+        yield from (f"  {line}" for line in one.report)
+
+
+def _watched(settings: Mapping[str, Any]) -> list[str]:
+    """The metrics that decide something in a run; a damaged package may hold anything there."""
+    rules = _get(settings.get("checkpoint"), "best")
+    deciding = [*(rules if isinstance(rules, list) else []), settings.get("early_stopping")]
+    found = [_get(one, "monitor") for one in deciding]
+    return list(dict.fromkeys(name for name in found if isinstance(name, str)))
+
+
+def _get(section: object, key: str) -> object:
+    return section.get(key) if isinstance(section, Mapping) else None
+
+
+def _measured(metrics: Mapping[str, float | None], watched: Sequence[str]) -> str:
+    """Metrics of a checkpoint: all if they are few, else those that decide."""
+    names = list(metrics)
+    if len(names) > _MOST_METRICS:
+        names = [name for name in watched if name in metrics] or names[:_MOST_METRICS]
+    shown = [f"{name} {terminal.number(metrics[name])}" for name in names]
+    more = len(metrics) - len(names)
+    return "  ".join([*shown, *([f"… {more} more"] if more else [])])
+
+
+_MOST_METRICS = 6
+
+
+def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str]) -> list[str]:
+    rows = [
+        [
+            str(one.id),
+            str(one.step),
+            str(one.epoch),
+            one.reason,
+            " ".join([*one.tracks, *(["newest"] if one.newest else [])])
+            or ("left behind" if one.left_behind else ""),
+            size(one.size_bytes),
+            _measured(one.metrics, watched),
+        ]
+        for one in checkpoints
+    ]
+    return terminal.columns(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
+
+
+def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
+    rows = [
+        [
+            str(one.number),
+            terminal.state(one.state),
+            terminal.harmless(Path(one.script).name),
+            "untrained" if one.untrained else "" if one.checkpoint is None else str(one.checkpoint),
+            terminal.moment(one.started),
+            terminal.duration(one.seconds),
+            terminal.harmless(one.error or ""),
+        ]
+        for one in analyses
+    ]
+    return terminal.columns(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
+
+
+def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
+    rows = [
+        [
+            str(one.number),
+            terminal.harmless(one.source),
+            str(one.checkpoint) + (f" {terminal.harmless(one.averaged)}" if one.averaged else ""),
+            str(one.samples),
+            terminal.moment(one.time),
+            terminal.harmless(" ".join(one.values)),
+        ]
+        for one in predictions
+    ]
+    return terminal.columns(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
+
+
+def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:
+    yield "inexact", shown.inexact
+    yield "damaged, set aside", shown.set_aside
+    yield "not copied", [f"{one['path']}: {one['reason']}" for one in shown.left_out]
+    yield "links", [f"{name} -> {to}" for name, to in shown.links.items()]
+    yield "command", [shown.command] if shown.command else []
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+def _cut(text: str) -> str:
+    """A whole model may stand in one value; ``args.json`` and --json have all of it."""
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+_LONGEST_VALUE = 200
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

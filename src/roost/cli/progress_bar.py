@@ -1,0 +1,152 @@
+"""The bar of a run that is followed on a terminal, drawn at most ten times a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from roost.cli import terminal
+from roost.cli.plain_output import Plain
+from roost.package import progress
+from roost.package.progress import Snapshot
+from roost.package.records import Follower, metrics
+
+_DRAW_SECONDS = 0.1
+_WINDOW_SECONDS = 30.0
+
+
+class Bar:
+    """Two lines below the output: where the run is, and its newest metrics.
+
+    Args:
+        package: The package that is followed.
+        session: The session's number.
+        began: When it began, Unix time; now when None.
+    """
+
+    def __init__(self, package: Path, session: int, *, began: float | None = None) -> None:
+        self._progress = package / "progress"
+        self._newest = Newest(package / "records" / f"{session}.jsonl")
+        self._began = time.time() if began is None else began
+        self._eta = Eta()
+        self._drawn = 0.0
+        self._decode = terminal.Decoder()
+        self._line = ""
+        self._plain = Plain()
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+        self.tick()
+
+    def write(self, output: bytes) -> None:
+        """Prints whole lines above the bar; of a line that draws itself anew with ``\\r``, its last state."""
+        if not sys.stdout.isatty():
+            self._plain.write(output)
+            return
+        *lines, self._line = (self._line + self._decode(output)).split("\n")
+        self._print(lines)
+
+    def _print(self, lines: list[str]) -> None:
+        if lines:
+            last_drawn = (line.rstrip("\r").rpartition("\r")[2] for line in lines)
+            self._console.print(Text.from_ansi("\n".join(last_drawn)), soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Shows a line of ours above the bar: written past rich, it would stand inside of it."""
+        self._console.print(Text(text, style="yellow"))
+
+    def tick(self) -> None:
+        """Draws, if it is time."""
+        now = time.monotonic()
+        if now - self._drawn >= _DRAW_SECONDS:
+            self._drawn = now
+            self._live.update(self._picture(now), refresh=True)
+
+    def pause(self) -> None:
+        """Takes the bar away, for a question."""
+        self._live.stop()
+
+    def resume(self) -> None:
+        """Draws it again."""
+        self._live.start()
+
+    def close(self) -> None:
+        """Takes the bar away and prints what is left of the output."""
+        rest = self._line + self._decode(b"", final=True)
+        self._print([rest] if rest else [])
+        self._live.stop()
+
+    def _picture(self, now: float) -> Group:
+        seen = progress.read(self._progress)
+        metrics = Text(self._newest.text(), style="dim", no_wrap=True, overflow="ellipsis")
+        if seen is None or seen.wall < self._began:
+            # The record of the session before stays until this one has loaded itself.
+            return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
+        return Group(_line(seen, self._eta.seconds(now, seen.fraction)), metrics)
+
+
+def _line(seen: Snapshot, eta: float | None) -> Table:
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for _ in range(2):
+        grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1, min_width=4)
+    for _ in range(3):
+        grid.add_column(no_wrap=True, justify="right")
+    bar = ProgressBar(total=1.0, completed=seen.fraction)
+    going_on = seen.phase != "ended"
+    rate = f"{seen.samples_per_second:,.0f} samples/s" if seen.samples_per_second and going_on else ""
+    left = f"ETA {terminal.duration(eta)}" if eta is not None and going_on else ""
+    phase = seen.phase if going_on else "closing"  # its processes end
+    what = Text(phase, style="cyan") if phase != "training" else Text("")
+    grid.add_row(_place(seen), what, bar, f"{seen.fraction:4.0%}", rate, left)
+    return grid
+
+
+def _place(seen: Snapshot) -> str:
+    steps = f"step {seen.step:,}" + (f"/{seen.total_steps:,}" if seen.total_steps else "")
+    if not seen.steps_per_epoch:
+        return steps
+    epochs = -(-seen.total_steps // seen.steps_per_epoch)
+    current = min(seen.epoch + 1, epochs) if epochs else seen.epoch + 1
+    return f"epoch {current}{f'/{epochs}' if epochs else ''}  {steps}"
+
+
+class Eta:
+    """The time that is left, by the pace of the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def seconds(self, now: float, fraction: float) -> float | None:
+        """Seconds that are left; None while nobody knows."""
+        self._seen.append((now, fraction))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        if fraction <= before or now - then < 1.0:
+            return None
+        return (1.0 - fraction) * (now - then) / (fraction - before)
+
+
+class Newest:
+    """The newest value of every metric, from a records file that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._follower = Follower(path)
+        self._last: dict[str, tuple[int, float]] = {}
+
+    def text(self) -> str:
+        """``train/loss 0.3121  valid/loss 0.3  …``, with what was added since the last call."""
+        for row in self._follower.new_rows():
+            if "start_step" in row:  # what a rollback undid is no longer so
+                self._last = {n: seen for n, seen in self._last.items() if seen[0] <= row["start_step"]}
+            self._last |= {name: (row["step"], value) for name, value in metrics(row).items()}
+        return "  ".join(f"{name} {terminal.number(value)}" for name, (_, value) in self._last.items())

@@ -1,0 +1,332 @@
+"""Whether arguments of a config fit a class or function: their names, their types, which one is at fault."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from roost.base.errors import ConfigError
+from roost.config import synonyms
+from roost.config.section_schema import expected
+
+Made = Callable[..., Any]
+
+
+class Place(NamedTuple):
+    """Where a spec stands, for messages."""
+
+    setting: str | None
+    where: Callable[[str], object]
+
+    def of(self, name: str | None = None) -> dict[str, Any]:
+        """Setting and place of the spec, or of one of its keys, as a `ConfigError` takes them."""
+        key = ".".join(filter(None, (self.setting, name))) or None
+        return {"setting": key, "where": self.where(key) if key is not None else None}
+
+
+def takes(made: Made, name: str) -> bool:
+    """Whether a class or function has an argument of that name."""
+    signature = _signature(made)
+    return signature is not None and name in _named(signature)
+
+
+def refuses(made: Made, name: str) -> bool:
+    """Whether a class or function certainly has no argument of that name."""
+    signature = _signature(made)
+    return signature is not None and name not in _named(signature) and not _is_open(signature)
+
+
+def shape(made: Made) -> str | None:
+    """``its arguments: a, b=1``; None where Python does not know them."""
+    signature = _signature(made)
+    return _shape(signature) if signature is not None else None
+
+
+def check_names(
+    path: str, made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any], place: Place
+) -> None:
+    """Makes sure that every argument has a place, and that none is missing.
+
+    Args:
+        path: How the config names ``made``.
+        made: A class or a function.
+        given: What the config gives.
+        runtime: What roost gives.
+        place: Of the spec.
+
+    Raises:
+        ConfigError: Names the argument and shows the signature.
+    """
+    signature = _signature(made)
+    if signature is None:
+        return
+    named, shape, is_open = _named(signature), _shape(signature), _is_open(signature)
+    spread = _spread(signature)
+    for name in given:
+        if name == spread:
+            _check_spread(path, signature, {**given, **runtime}, place)
+        elif name not in named and not is_open:
+            raise ConfigError(
+                f"{path} takes no argument {name!r}",
+                received=given[name],
+                **place.of(name),
+                fix=synonyms.proposal(name, named) + shape,
+            )
+    for name in runtime:
+        if name not in named and not is_open:
+            raise ConfigError(f"{path} takes no {name!r}, which roost gives", **place.of("class"), fix=shape)
+    for name, one in named.items():
+        if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
+            at = place.of("class")
+            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it; {shape}")
+
+
+def call(made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+    """Calls a class or function with arguments by name; a list of the name of its ``*args`` is spread."""
+    signature = _signature(made)
+    spread = _spread(signature) if signature is not None else None
+    if signature is None or spread is None or spread not in given:
+        return made(**given, **runtime)
+    rest = {**given, **runtime}
+    items = rest.pop(spread)
+    return made(*(rest.pop(name) for name in _before(signature) if name in rest), *items, **rest)
+
+
+def check_inputs(
+    path: str, made: Made, given: Mapping[str, Any], inputs: int, place: Place, setting: str
+) -> None:
+    """Makes sure that a function can be called with so many values and, by name, what the config gives.
+
+    Args:
+        path: How the config names it.
+        made: The function.
+        given: Arguments by name.
+        inputs: How many values.
+        place: Of the spec.
+        setting: What says how many.
+
+    Raises:
+        ConfigError: It cannot; shows the signature.
+    """
+    signature = _signature(made)
+    if signature is None:
+        return
+    named = _named(signature)
+    for name in given:
+        if name not in named and not _is_open(signature):
+            raise ConfigError(
+                f"{path} takes no argument {name!r}",
+                received=given[name],
+                **place.of(name),
+                fix=synonyms.proposal(name, named) + _shape(signature),
+            )
+    try:
+        signature.bind(*[None] * inputs, **given)
+    except TypeError as error:
+        raise ConfigError(
+            f"{path} cannot be called with {inputs} input{'s' * (inputs != 1)}: {error}",
+            setting=setting,
+            where=place.where(setting),
+            fix=_shape(signature),
+        ) from None
+
+
+def _spread(signature: inspect.Signature) -> str | None:
+    """The name of ``*args``."""
+    kinds = {one.kind: name for name, one in signature.parameters.items()}
+    return kinds.get(inspect.Parameter.VAR_POSITIONAL)
+
+
+def _before(signature: inspect.Signature) -> list[str]:
+    """The arguments that stand before ``*args``, and so are given by their place."""
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [name for name, one in signature.parameters.items() if one.kind is by_place]
+
+
+def _check_spread(path: str, signature: inspect.Signature, given: Mapping[str, Any], place: Place) -> None:
+    spread = _spread(signature)
+    assert spread is not None
+    if not isinstance(given[spread], list):
+        raise ConfigError(
+            f"{path} takes any number of {spread!r}: expected a list",
+            received=given[spread],
+            **place.of(spread),
+            fix=_shape(signature),
+        )
+    for name in _before(signature):
+        if name not in given:
+            raise ConfigError(
+                f"{path} takes {name!r} before its {spread!r}", **place.of(spread), fix=f"give {name}, too"
+            )
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _signature(made: Made) -> inspect.Signature | None:
+    try:
+        return inspect.signature(made)
+    except ValueError:  # written in C, without one
+        return None
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    return {name: one for name, one in signature.parameters.items() if one.kind in _BY_NAME}
+
+
+def _is_open(signature: inspect.Signature) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
+
+
+def _shape(signature: inspect.Signature) -> str:
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+    return f"its arguments: {str(inspect.Signature(bare))[1:-1] or 'none'}"
+
+
+# --- types ----------------------------------------------------------------------------------------------
+
+
+def typed(made: Made, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """The arguments with the types that a library's class asks for: lists as tuples, 1e3 as a whole number.
+
+    Python itself checks no annotation, so `step_size: "3"` would fail in the midst of the run, and
+    `amsgrad: "no"` never.
+
+    Raises:
+        ConfigError: A value is of another type; names it and shows the signature.
+    """
+    signature, hints = _signature(made), _hints(made)
+    if signature is None:
+        return dict(given)
+    named, found = _named(signature), {}
+    for name, value in given.items():
+        found[name] = value
+        if name not in hints or name not in named or value is named[name].default:
+            continue
+        try:
+            found[name] = _converted(value, hints[name])
+        except TypeError:
+            raise ConfigError(
+                f"expected {expected(hints[name])}",
+                received=value,
+                **place.of(name),
+                fix=f"{_unquoted(value)}{_shape(signature)}",
+            ) from None
+    return found
+
+
+def _unquoted(value: object) -> str:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ""
+    return f"write {value} without quotes; " if isinstance(value, str) else ""
+
+
+def _hints(made: Made) -> dict[str, Any]:
+    function = made.__init__ if inspect.isclass(made) else made
+    # Torch imports these for the type checker alone.
+    names = {name: getattr(collections.abc, name) for name in ("Callable", "Iterable", "Sequence")}
+    try:
+        return typing.get_type_hints(function, localns=names)
+    except (NameError, TypeError, AttributeError, SyntaxError):  # annotations that only a type checker knows
+        return {}
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    """The value as an annotation asks for it; what is no builtin type is passed over.
+
+    Raises:
+        TypeError: It is certainly of another type.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _of_any(value, inner)
+    if origin is Literal:
+        good = value in inner
+    elif kind is None or kind is types.NoneType:
+        good = value is None
+    elif kind in (int, float):
+        return _number(value, kind)
+    elif origin is tuple:
+        return _tuple(value, inner)
+    elif origin in (list, collections.abc.Iterable, collections.abc.Sequence):
+        return [_converted(one, inner[0]) for one in _items(value)]
+    elif origin is collections.abc.Callable:
+        good = callable(value)
+    else:
+        good = kind is Any or not inspect.isclass(kind) or isinstance(value, kind)
+    if not good:
+        raise TypeError
+    return value
+
+
+def _of_any(value: Any, kinds: tuple[Any, ...]) -> Any:
+    found = []
+    for kind in kinds:
+        try:
+            found.append(_converted(value, kind))
+        except TypeError:
+            continue
+    if not found:
+        raise TypeError
+    # `int | float` leaves 2.0 a float.
+    return next((one for one in found if type(one) is type(value)), found[0])
+
+
+def _number(value: Any, kind: type) -> Any:
+    if isinstance(value, list):  # one for each group, though the annotation forgets it
+        return [_number(one, kind) for one in value]
+    is_whole = isinstance(value, float) and value.is_integer()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    if kind is int and isinstance(value, float):
+        if not is_whole:
+            raise TypeError
+        return int(value)  # `T_max: 1e4` is a float in YAML, and what is meant is plain
+    return value
+
+
+def _tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    items = _items(value)
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = (kinds[0],) * len(items)
+    if len(items) != len(kinds):
+        raise TypeError
+    return tuple(_converted(one, kind) for one, kind in zip(items, kinds, strict=True))
+
+
+def _items(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    return list(value)
+
+
+# --- which one is at fault ------------------------------------------------------------------------------
+
+
+def culprit(spec: Mapping[str, Any], attempt: Callable[[dict[str, Any]], object]) -> str | None:
+    """The one argument of a spec without which, or with 1 in its place, ``attempt`` does not fail; None when
+    that is none or several. A library that refuses a value does not say in which argument it stood."""
+    names = [name for name in spec if name != "class"]
+    guilty = [name for name in names if any(_works(attempt, other) for other in _others(spec, name))]
+    suspects = names if len(names) == 1 else guilty
+    return suspects[0] if len(suspects) == 1 else None
+
+
+def _others(spec: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    yield {other: value for other, value in spec.items() if other != name}
+    if isinstance(spec[name], int | float):
+        yield {**spec, name: 1}
+
+
+def _works(attempt: Callable[[dict[str, Any]], object], spec: dict[str, Any]) -> bool:
+    try:
+        attempt(spec)
+    except Exception:  # noqa: BLE001  - whatever it is, this is not the argument to blame
+        return False
+    return True

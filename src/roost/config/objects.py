@@ -1,0 +1,336 @@
+"""Objects from settings: a class by its path, made with the arguments beside it.
+
+A config may only name classes and functions of a few libraries and of the project itself. Everything else
+is refused before anything is imported, so reading a config can never reach ``os.system``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from roost.base.errors import ConfigError
+from roost.base.system import cold_restart
+from roost.base.system.site_packages import is_installed
+from roost.base.text.suggestions import proposal
+from roost.config import allowed_classes, call_arguments
+from roost.config.allowed_classes import Unfit
+from roost.config.call_arguments import Place
+
+Where = Callable[[str], object]
+"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
+
+
+def locate(
+    path: str, *, root: Path | None = None, setting: str | None = None, where: object = None
+) -> Callable[..., Any]:
+    """The class or function that a setting names.
+
+    Args:
+        path: ``torch.optim.AdamW``, or ``Model/Net.py:Net`` for a file of the project.
+        root: The project's or package's folder; the working folder if left out. Files are imported as
+            modules below it (``Model.Net``), so it comes first on ``sys.path``, then the file's folder.
+        setting: The setting that names it, for messages.
+        where: Where it was set, for messages.
+
+    Raises:
+        ConfigError: The path is not one that a config may name, or there is nothing there. An error inside
+            the project's own file passes through.
+    """
+    try:
+        cold_restart.start_if_needed(root)
+        if ".py:" in path:
+            found, named = _from_file(path, Path.cwd() if root is None else root)
+        else:
+            found, named = allowed_classes.located(path), path
+        cold_restart.start_if_needed(root)
+        # A file of the project may also have an object that is called, made at its end.
+        is_made = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
+        if not is_made:
+            raise Unfit(f"{named} is neither a class nor a function")
+    except Unfit as error:
+        asked = {} if setting is None else {"setting": setting, "received": path}
+        raise ConfigError(error.message, where=where, fix=error.fix, **asked) from None
+    made: Any = found
+    return made  # type: ignore[no-any-return]
+
+
+def build(
+    spec: Mapping[str, Any],
+    root: Path | None = None,
+    setting: str | None = None,
+    where: Where = lambda key: None,
+    /,
+    **runtime: Any,
+) -> Any:
+    """The object that ``{"class": path, **arguments}`` describes.
+
+    Args:
+        spec: The path, see `locate`, and arguments from the config.
+        root: The project's folder.
+        setting: The dotted key of the spec, for messages.
+        where: Where a dotted key was set, for messages.
+        **runtime: Arguments that nobody typed, such as ``params``; no message shows their values.
+
+    Raises:
+        ConfigError: There is no such class, or it does not take these arguments.
+    """
+    return _Builder(Path.cwd() if root is None else root, where).build(spec, setting, runtime)
+
+
+def to_call(
+    spec: Mapping[str, Any],
+    root: Path | None = None,
+    setting: str | None = None,
+    where: Where = lambda key: None,
+    /,
+    *,
+    inputs: int,
+    counted: str | None = None,
+) -> Callable[..., Any]:
+    """What ``{"class": path, **arguments}`` describes, to be called later with so many ``inputs``, as the
+    setting ``counted`` says (its own ``inputs`` if left out): a class is made, a function gets the arguments
+    beside its path.
+
+    Raises:
+        ConfigError: As `build` does; or it cannot be called so.
+    """
+    builder = _Builder(Path.cwd() if root is None else root, where)
+    place, path = Place(setting, where), str(spec.get("class"))
+    counted = counted if counted is not None else ".".join(filter(None, (setting, "inputs")))
+    made = locate(path, root=builder.root, **place.of("class"))
+    if inspect.isclass(made):
+        found = builder.build(spec, setting, {})
+        if not callable(found):
+            raise ConfigError(
+                f"{path} makes what cannot be called", **place.of("class"), fix="name a function"
+            )
+        call_arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place, counted)
+        return found  # type: ignore[no-any-return]
+    given = {name: value for name, value in spec.items() if name != "class"}
+    call_arguments.check_inputs(path, made, given, inputs, place, counted)
+    whole = builder.objects(given, place, {})
+    return functools.partial(made, **whole) if whole else made
+
+
+FILE = re.compile(r"[\w/.-]+\.py:\w+")
+"""How a class or function of a file of the project is named."""
+
+
+class _Builder(NamedTuple):
+    root: Path
+    where: Where
+
+    def build(
+        self,
+        spec: Mapping[str, Any],
+        setting: str | None,
+        runtime: Mapping[str, Any],
+        offered: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Any:
+        """See `build`; a spec inside another one takes what it can of ``offered``, that of the outer one."""
+        place, path = Place(setting, self.where), spec.get("class")
+        if not isinstance(path, str):
+            raise ConfigError(
+                "class is missing", received=dict(spec), **place.of(), fix="name a class: `class: ...`"
+            )
+        made = locate(path, root=self.root, **place.of("class"))
+        given = {name: value for name, value in spec.items() if name != "class"}
+        runtime = {**runtime, **{n: value for n, value in offered.items() if call_arguments.takes(made, n)}}
+        for name in given:
+            if name in runtime:
+                raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
+        call_arguments.check_names(path, made, given, runtime, place)
+        whole = self.objects(given, place, {**offered, **runtime})
+        if FILE.fullmatch(path):
+            return call_arguments.call(made, whole, runtime)
+        try:
+            return call_arguments.call(made, call_arguments.typed(made, whole, place), runtime)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if is_own(error, self.root):  # a function of the project that a library's class calls
+                raise
+            guilty = call_arguments.culprit(whole, lambda other: call_arguments.call(made, other, runtime))
+            at = place.of("class") if guilty is None else place.of(guilty)
+            raise ConfigError(
+                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
+                received=given if guilty is None else given[guilty],
+                fix=call_arguments.shape(made),
+                **{**at, **({"setting": setting} if guilty is None else {})},
+            ) from error
+
+    def objects(self, given: Mapping[str, Any], place: Place, offered: Mapping[str, Any]) -> dict[str, Any]:
+        """What the arguments of a spec stand for."""
+        return {name: self._object(one, place.of(name)["setting"], offered) for name, one in given.items()}
+
+    def _object(self, value: Any, key: str, offered: Mapping[str, Any]) -> Any:
+        """What a value stands for: a class with its arguments, a function by its path, or itself."""
+        if isinstance(value, Mapping):
+            if "class" in value:
+                return self.build(value, key, {}, offered)
+            return {name: self._object(one, f"{key}.{name}", offered) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._object(one, f"{key}.{number}", offered) for number, one in enumerate(value)]
+        is_path = isinstance(value, str) and (FILE.fullmatch(value) or allowed_classes.may_name(value))
+        return locate(value, root=self.root, setting=key, where=self.where(key)) if is_path else value
+
+
+def is_own(error: BaseException, root: Path) -> bool:
+    """Whether code of the project at ``root`` stood on the way to an error."""
+    frames = traceback.walk_tb(error.__traceback__)
+    files = [frame.f_code.co_filename for frame, _ in frames if not _is_roost(frame.f_globals)]
+    folder = f"{root.absolute()}/"
+    return any(file.startswith(folder) and not is_installed(file) for file in files)
+
+
+def _is_roost(names: Mapping[str, Any]) -> bool:
+    return str(names.get("__name__")).startswith("roost.")
+
+
+def said(error: BaseException) -> str:
+    """An error in words: the text of a ValueError speaks for itself, another kind is named too."""
+    if isinstance(error, ZeroDivisionError):
+        return "it divides by zero"
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def forget(root: Path) -> dict[str, types.ModuleType]:
+    """Unloads every module of a project, so that another one can be loaded in the same process; gives them.
+
+    Two packages have modules of the same names; without this the second would run code of the first. A worker
+    serves one package and never calls it; it is for who loads several.
+    """
+    folders = tuple({f"{root.absolute()}/", f"{root.resolve()}/"})
+
+    def is_below(place: object) -> bool:
+        # A virtual environment may lie in the project's folder, and torch must not be loaded twice.
+        return f"{place}/".startswith(folders) and not is_installed(str(place))
+
+    doomed = []
+    for name, module in sys.modules.items():
+        known = getattr(module, "__dict__", {})
+        places = [known.get("__file__"), *known.get("__path__", [])]
+        if name != "__main__" and any(map(is_below, places)):
+            doomed.append(name)
+    taken = {name: sys.modules.pop(name) for name in doomed}
+    sys.path[:] = [entry for entry in sys.path if not is_below(entry)]
+    importlib.invalidate_caches()
+    return taken
+
+
+# --- files of the project -----------------------------------------------------------------------------
+
+
+def _from_file(path: str, root: Path) -> tuple[object, str]:
+    file_name, _, name = path.rpartition(":")
+    pure = PurePosixPath(file_name)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise Unfit(f"{path!r} leads out of the project", fix="write the path below the project's folder")
+    parts = pure.with_suffix("").parts
+    if not all(part.isidentifier() for part in (*parts, name)):
+        raise Unfit(f"{path!r} is no name that Python can import", fix="use letters, digits and _ only")
+    file = root.absolute() / pure
+    if not file.is_file():
+        near = difflib.get_close_matches(file_name, _python_files(root), n=1)
+        fix = f"did you mean {near[0]}:{name}?" if near else f"make it, or name a file below {root}"
+        raise Unfit(f"there is no file {file_name}", fix=fix)
+    _put_on_path(root.absolute(), file.parent)
+    module = _import_file(".".join(parts), file)
+    if name not in vars(module):
+        own = {other: value for other, value in vars(module).items() if _is_offered(value, module)}
+        has = f"it has {', '.join(own)}" if own else "it has no class and no function"
+        raise Unfit(f"{file_name} has no {name!r}", fix=proposal(name, own) + has)
+    return vars(module)[name], path
+
+
+def _is_offered(value: object, module: types.ModuleType) -> bool:
+    """Whether somebody may have meant it: a class, or a function that was not merely imported."""
+    return inspect.isclass(value) or (inspect.isfunction(value) and value.__module__ == module.__name__)
+
+
+def _python_files(root: Path) -> list[str]:
+    shallow = [*root.glob("*.py"), *root.glob("*/*.py")]
+    return [file.relative_to(root).as_posix() for file in shallow]
+
+
+def _put_on_path(root: Path, folder: Path) -> None:
+    """Root first, so that a project's modules go before installed ones; the file's folder right after."""
+    wanted = list(dict.fromkeys((str(root), str(folder))))
+    sys.path[:] = [wanted[0], *wanted[1:], *(entry for entry in sys.path if entry not in wanted)]
+    importlib.invalidate_caches()
+
+
+def _import_file(name: str, file: Path) -> types.ModuleType:
+    """Imports ``file`` as ``name`` and as nothing else.
+
+    Not by the path: a folder ``Dataset/`` without ``__init__.py`` would lose to the ``Dataset.py`` inside it,
+    because that folder is on the path too.
+    """
+    loaded = sys.modules.get(name)
+    if loaded is not None and _is_of(loaded, file):
+        return loaded
+    *parents, _ = name.split(".")
+    folder = file.parents[len(parents)]
+    for number, parent in enumerate(parents, 1):
+        folder = folder / parent
+        _import_package(".".join(parents[:number]), folder)
+    if loaded is not None or name in sys.stdlib_module_names:
+        raise Unfit(
+            f"the name {name} belongs to another module ({getattr(loaded, '__file__', 'a part of Python')})",
+            fix="rename the file",
+        )
+    return _executed(name, importlib.util.spec_from_file_location(name, file))
+
+
+def _is_of(module: types.ModuleType, file: Path) -> bool:
+    origin = getattr(module, "__file__", None)
+    return origin is not None and Path(origin).exists() and Path(origin).samefile(file)
+
+
+def _import_package(name: str, folder: Path) -> None:
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        if str(folder) not in [str(entry) for entry in getattr(loaded, "__path__", [])]:
+            raise Unfit(
+                f"the name {name} belongs to another module ({getattr(loaded, '__file__', loaded)})",
+                fix=f"rename the folder {folder.name}",
+            )
+        return
+    initial = folder / "__init__.py"
+    if initial.is_file():
+        places = [str(folder)]
+        _executed(
+            name, importlib.util.spec_from_file_location(name, initial, submodule_search_locations=places)
+        )
+        return
+    spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(folder)]
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _executed(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.ModuleType:
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    if "." in name:
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, module)
+    return module

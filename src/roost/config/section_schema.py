@@ -1,0 +1,312 @@
+"""How a frozen struct describes a section of a config: reading values into it, its keys, defaults and help.
+
+A field named ``arguments`` takes every key of the section that the struct does not name.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from roost.base.errors import ConfigError
+from roost.base.text.suggestions import nearest
+from roost.config import synonyms, type_examples
+
+Where = Callable[[str], str | None]
+"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
+
+S = TypeVar("S", bound=Struct)
+
+
+_Shape = Literal["plain", "one", "named", "listed"]
+
+
+class _Part(NamedTuple):
+    """One field of a struct."""
+
+    name: str
+    kind: Any
+    shape: _Shape
+    """The first that its type names."""
+    struct: type[Struct] | None
+    optional: bool
+    has_plain: bool
+    """Whether it may be something else than a section, such as a text."""
+    required: bool
+    default: Any
+    help: str | None
+    fix: str | None
+    """What to do about a value that it does not take."""
+
+
+@functools.cache
+def parts(struct: type[Struct]) -> dict[str, _Part]:
+    """The fields of a struct by the keys that a config gives them."""
+    found = msgspec.structs.fields(struct)
+    return {info.encode_name: _part(info) for info in found if info.name != "arguments"}
+
+
+def _takes_arguments(struct: type[Struct]) -> bool:
+    return "arguments" in struct.__struct_fields__
+
+
+def _part(info: Any) -> _Part:
+    metas = getattr(info.type, "__metadata__", ())
+    kind = get_args(info.type)[0] if metas else info.type
+    help = next((meta.description for meta in metas if meta.description), None)
+    fix = next((meta.extra["fix"] for meta in metas if meta.extra), None)
+    default = info.default if info.default_factory is NODEFAULT else info.default_factory()
+    members = [member for member in _members(kind) if member is not type(None)]
+    plain: tuple[_Shape, None] = ("plain", None)
+    shape, struct = next(filter(None, map(_shape, members)), plain)
+    has_plain = _takes_plain(kind)
+    optional = len(members) < len(_members(kind))
+    return _Part(info.name, info.type, shape, struct, optional, has_plain, info.required, default, help, fix)
+
+
+def _shape(kind: Any) -> tuple[_Shape, type[Struct]] | None:
+    """How a type holds sections; None where it holds none."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return "one", kind
+    if get_origin(kind) not in (dict, list):
+        return None
+    inner = (member for member in _members(get_args(kind)[-1]))
+    struct = next((one for one in inner if isinstance(one, type) and issubclass(one, Struct)), None)
+    return None if struct is None else ("named" if get_origin(kind) is dict else "listed", struct)
+
+
+def _takes_plain(kind: Any) -> bool:
+    """Whether a type takes something that is neither null nor a section."""
+    return any(_shape(member) is None for member in _members(kind) if member is not type(None))
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _join(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def read(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: bool = False) -> S:
+    """A section as its struct.
+
+    Args:
+        struct: What the section may hold.
+        values: What it holds.
+        key: The section's dotted key, empty for the whole config.
+        where: Where a dotted key was set, for messages.
+        is_open: Whether keys that the struct does not name are passed over: they are the user's.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or has the wrong type or range.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(
+            "is a section", setting=key, received=values, where=where(key), fix="write its keys"
+        )
+    found = parts(struct)
+    extra = {name: value for name, value in values.items() if name not in found}
+    if extra and not is_open and not _takes_arguments(struct):
+        _refuse_unknown(next(iter(extra)), key, found, where)
+    made = {}
+    for name, part in found.items():
+        inner = _join(key, name)
+        # `checkpoint:` with nothing below it is null in YAML, and means its defaults.
+        is_empty = values.get(name) is None and (part.shape != "plain" or part.default == [])
+        if name in values and not is_empty:
+            made[part.name] = _value(part, values[name], inner, where)
+        elif part.required:
+            raise ConfigError("is missing", setting=inner, where=where(key), fix=f"give it: {part.help}")
+    if _takes_arguments(struct):
+        _refuse_misspelled(extra, key, found, where)
+        made["arguments"] = extra
+    return struct(**made)
+
+
+def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str], where: Where) -> None:
+    """What is nearly a setting is no argument of the class. Short names are passed over: an argument may well
+    be called like one of them."""
+    long = [name for name in known if len(name) > 8]
+    for name in arguments:
+        if (meant := nearest(name, long, within=2)) is not None:
+            raise ConfigError(
+                f"{key} has no setting {name!r}",
+                where=where(_join(key, name)),
+                fix=f"did you mean {meant!r}?",
+            )
+
+
+def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
+    kind = get_args(part.kind)[0] if hasattr(part.kind, "__metadata__") else part.kind
+    found = [(member, _shape(member)) for member in _members(kind)]
+    for member, shape in found:
+        if shape is not None and isinstance(value, _HOLDS[shape[0]]):
+            return _sections(member, *shape, value, key, where)
+    if part.struct is None or part.has_plain:
+        return _plain(part, value, key, where)
+    if part.shape == "one":
+        return read(part.struct, value, key=key, where=where)  # which says what is wrong
+    fix = _WRITTEN[part.shape]
+    raise ConfigError(
+        f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+    )
+
+
+_HOLDS: dict[_Shape, type] = {"one": Mapping, "named": dict, "listed": list}
+
+
+def _sections(kind: Any, shape: _Shape, struct: type[Struct], value: Any, key: str, where: Where) -> Any:
+    """A section, or several by name or in a list."""
+    if shape == "one":
+        return read(struct, value, key=key, where=where)
+    inner = get_args(kind)[-1]
+    has_plain = _takes_plain(inner)
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    made = {}
+    for name, item in items:
+        if has_plain and not isinstance(item, Mapping):
+            part = _Part(str(name), inner, "plain", None, False, True, True, None, None, None)
+            made[name] = _plain(part, item, _join(key, name), where)
+        else:
+            made[name] = read(struct, item, key=_join(key, name), where=where)
+    return made if shape == "named" else list(made.values())
+
+
+def _plain(part: _Part, value: Any, key: str, where: Where) -> Any:
+    # `max_steps: 1e6` is a float in YAML, and what is meant is plain.
+    is_whole = isinstance(value, float) and value.is_integer()
+    for candidate in (value, int(value)) if is_whole else (value,):
+        try:
+            return msgspec.convert(candidate, part.kind)
+        except msgspec.ValidationError:
+            continue
+    meant = synonyms.value(value, _choices(part.kind))
+    fix = part.fix or type_examples.mend(part.kind, part.default, value)
+    if meant is not None:
+        fix = f"did you mean {meant!r}?"
+    raise ConfigError(
+        f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+    )
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values that a type names."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    is_made_of = hasattr(kind, "__metadata__") or get_origin(kind) in (Union, types.UnionType)
+    return tuple(one for inner in get_args(kind) for one in _choices(inner)) if is_made_of else ()
+
+
+_WRITTEN = {"named": "write a name, and its keys below it", "listed": "write a list, each item with its keys"}
+_WANTED = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
+
+
+_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    type(None): "null",
+    Any: "anything",
+}
+
+
+def expected(kind: Any) -> str:
+    """A type in words, for messages: ``a number or null``, ``a list, each a whole number``."""
+    if metas := getattr(kind, "__metadata__", ()):
+        signs = {"ge": " >=", "gt": " >", "le": " <=", "lt": " <", "min_length": ", at least"}
+        bounds = [f"{sign} {limit}" for meta in metas for name, sign in signs.items()
+                  if (limit := getattr(meta, name)) is not None]  # fmt: skip
+        return expected(get_args(kind)[0]) + " and".join(bounds)
+    origin, inner = get_origin(kind), get_args(kind)
+    if (shape := _shape(kind)) is not None and not (inner and _takes_plain(inner[-1])):
+        return _WANTED[shape[0]]
+    if origin is Literal:
+        return " or ".join(repr(choice) for choice in inner)
+    if origin is dict:
+        return "a section" if inner[1] is Any else f"names, each with {expected(inner[1])}"
+    if origin is tuple and Ellipsis not in inner:
+        return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
+    if origin in (list, tuple, collections.abc.Iterable, collections.abc.Sequence):
+        return "a list" if inner[0] is Any else f"a list, each {expected(inner[0])}"
+    if origin is collections.abc.Callable:
+        return "a function (Schedules.py:NAME)"
+    if origin in (Union, types.UnionType):
+        # What is no builtin type, such as a tensor, no config can give.
+        plain = [one for one in inner if one in _NAMES or _shape(one) or get_origin(one) is not None]
+        return " or ".join(dict.fromkeys(map(expected, plain or inner)))
+    return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where) -> None:
+    raise ConfigError(
+        f"{key} has no setting {name!r}",
+        where=where(_join(key, name)),
+        fix=f"{synonyms.proposal(name, known)}it knows {', '.join(known)}",
+    )
+
+
+def known(struct: type[Struct], values: Any, *, key: str = "") -> Iterator[str]:
+    """Every dotted key that a struct names, given the names that ``values`` holds (those of optimizers)."""
+    given = values if isinstance(values, Mapping) else {}
+    for name, part in parts(struct).items():
+        inner, value = _join(key, name), given.get(name)
+        yield inner
+        if part.struct is not None and part.shape == "one":
+            yield from known(part.struct, value, key=inner)
+        elif part.struct is not None and part.shape == "named" and isinstance(value, Mapping):
+            for own in value:
+                yield _join(inner, own)
+                yield from known(part.struct, value[own], key=_join(inner, own))
+
+
+def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
+    """What is assumed for the settings that ``values`` may leave out, of those that are not empty.
+
+    A section that is optional has defaults only where ``values`` holds that section.
+    """
+    made: dict[str, Any] = {}
+    given = values if isinstance(values, Mapping) else {}
+    for name, part in parts(struct).items():
+        value = given.get(name)
+        if part.struct is None:
+            made[name] = None if part.required else part.default
+        elif part.shape == "one" and (isinstance(value, Mapping) or not (part.optional or part.has_plain)):
+            made[name] = defaults(part.struct, value)
+        elif part.shape == "named" and isinstance(value, Mapping):
+            made[name] = {own: defaults(part.struct, item) for own, item in value.items()}
+    return {name: value for name, value in made.items() if value is not None and value not in ([], {})}
+
+
+def describe(root: type[Struct], key: str) -> str | None:
+    """One line of help for a dotted key, or None if the struct does not name it."""
+    return _told(root, key)[0]
+
+
+def allowed(root: type[Struct], key: str) -> str | None:
+    """What a dotted key takes, in the words of the messages, or None if the struct does not name it."""
+    return _told(root, key)[1]
+
+
+def _told(root: type[Struct], key: str) -> tuple[str | None, str | None]:
+    """Help of a dotted key, and what it takes."""
+    struct: type[Struct] | None = root
+    text = values = None
+    names = [name for name in key.split(".") if not name.isdigit()]
+    while names:
+        part = parts(struct).get(names.pop(0)) if struct is not None else None
+        if part is None:
+            is_argument = struct is not None and _takes_arguments(struct)
+            return ("an argument of the class" if is_argument else None), None
+        struct, text, values = part.struct, part.help, expected(part.kind)
+        if part.shape == "named" and names:
+            names.pop(0)
+            values = _WANTED["one"]
+    return text, values

@@ -1,0 +1,169 @@
+"""Whether a Runner and a Dataset that a config describes fit together; found before anything is built."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from roost.base.errors import ConfigError
+from roost.base.text.suggestions import proposal
+from roost.config.section_schema import Where
+from roost.config.sections.yaml_project import DatasetSettings, RunnerSettings
+
+if TYPE_CHECKING:
+    from roost.config.settings import Settings
+
+_TAKEN = ("loss", "weight", "skipped", "id", "grad_norm")
+"""Names under which a step records something else."""
+_NAME = re.compile(r"\w[\w-]*")
+
+
+def check(settings: Settings, where: Where) -> None:
+    """Makes sure of both.
+
+    Raises:
+        ConfigError: Names the key, where it was set, and what would do.
+    """
+    if isinstance(settings.runner, RunnerSettings):
+        _check_names(settings.runner, list(settings.optimizers), where)
+        _check_updates(settings.runner, list(settings.optimizers), where)
+        for key, texts, roots in _parts(settings.runner):
+            _check_parts(key, texts, roots, where)
+    if isinstance(settings.dataset, DatasetSettings):
+        for split in ("train", "valid", "test"):
+            if (given := getattr(settings.dataset, split)) is not None:
+                _check_sets(f"dataset.{split}", given, where)
+        if settings.dataset.collate == {}:
+            fix = "name a function (Data.py:pad), or leave it out"
+            raise ConfigError("names no function", **_at("dataset.collate", where), fix=fix)
+
+
+def _at(key: str, where: Where) -> dict[str, Any]:
+    return {"setting": key, "where": where(key)}
+
+
+# ---- losses and metrics ---------------------------------------------------------------------------------
+
+
+def _check_names(runner: RunnerSettings, optimizers: list[str], where: Where) -> None:
+    if not runner.losses:
+        raise ConfigError(
+            "is empty, and a model is trained by its losses",
+            **_at("runner.losses", where),
+            fix="write one: `label: {class: torch.nn.CrossEntropyLoss}`",
+        )
+    taken = {*_TAKEN, *(f"{name}_{what}" for name in optimizers for what in ("loss", "grad_norm"))}
+    if len(runner.losses) == 1:
+        taken -= {"loss"}  # it is recorded as that, whatever its name
+    for kind, names in (("losses", runner.losses), ("metrics", runner.metrics)):
+        for name in names:
+            key = f"runner.{kind}.{name}"
+            if not _NAME.fullmatch(name):
+                fix = "take letters, digits, _ and - alone"
+                raise ConfigError(f"{name!r} is no name", setting=key, where=where(f"{key}.class"), fix=fix)
+            if kind == "losses" and not math.isfinite(weight := runner.losses[name].weight):
+                at = _at(f"{key}.weight", where)
+                raise ConfigError("is no finite number", received=weight, **at, fix="write one, such as 0.5")
+            if name in taken or (kind == "metrics" and name in (*runner.losses, "loss")):
+                raise ConfigError(
+                    f"{name!r} is the name under which something else is recorded",
+                    setting=key,
+                    where=where(f"{key}.class"),
+                    fix="take another name",
+                )
+
+
+def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) -> None:
+    if not runner.updates:
+        return
+    for name, losses in runner.updates.items():
+        key = f"runner.updates.{name}"
+        if name not in optimizers:
+            fix = f"{proposal(name, optimizers)}there are {', '.join(optimizers) or 'none'}"
+            raise ConfigError(f"there is no optimizer {name!r}", **_at(key, where), fix=fix)
+        if not losses:
+            raise ConfigError(
+                "names no loss", **_at(key, where), fix=f"name some of {', '.join(runner.losses)}"
+            )
+        for loss in losses:
+            if loss not in runner.losses:
+                fix = f"{proposal(loss, runner.losses)}there are {', '.join(runner.losses)}"
+                raise ConfigError(f"there is no loss {loss!r}", received=losses, **_at(key, where), fix=fix)
+        if len(set(losses)) < len(losses):
+            fix = f"name each once; runner.losses.{losses[0]}.weight makes it count more"
+            raise ConfigError("names a loss twice", received=losses, **_at(key, where), fix=fix)
+    moved = {loss for losses in runner.updates.values() for loss in losses}
+    for loss in runner.losses:
+        if loss not in moved:
+            raise ConfigError(
+                f"no optimizer moves on it: runner.updates{_place('runner.updates', where)} leaves it out",
+                setting=f"runner.losses.{loss}",
+                where=where(f"runner.losses.{loss}.class"),
+                fix="add it there, or remove it",
+            )
+    for name in optimizers:
+        if name not in runner.updates:
+            raise ConfigError(
+                f"it moves on no loss: runner.updates{_place('runner.updates', where)} leaves it out",
+                setting=f"optimizers.{name}",
+                where=where(f"optimizers.{name}.class"),
+                fix="add it there, or remove it",
+            )
+
+
+def _place(key: str, where: Where) -> str:
+    return f" (at {where(key)})" if where(key) is not None else ""
+
+
+# ---- parts of a batch -----------------------------------------------------------------------------------
+
+_OF_BATCH = ("batch",)
+_OF_OUTPUT = ("batch", "output")
+_OF_ALL = ("batch", "output", "model")
+
+
+def _parts(runner: RunnerSettings) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
+    """Each setting that names parts, these, and what they may begin with."""
+    yield "runner.inputs", _listed(runner.inputs), _OF_BATCH
+    for name, loss in runner.losses.items():
+        yield f"runner.losses.{name}.inputs", _listed(loss.inputs), _OF_ALL
+    for name, metric in runner.metrics.items():
+        yield f"runner.metrics.{name}.inputs", _listed(metric.inputs), _OF_ALL
+    for name, part in runner.predicts.items():
+        yield f"runner.predicts.{name}", [part], _OF_OUTPUT
+
+
+def _listed(given: str | list[str] | None) -> list[str]:
+    return [] if given is None else [given] if isinstance(given, str) else given
+
+
+def _check_parts(key: str, texts: list[str], roots: tuple[str, ...], where: Where) -> None:
+    for text in texts:
+        root, *names = text.split(".")
+        if root not in roots or not all(names) or (root == "model" and names):
+            raise ConfigError(
+                f"{text!r} is no part of {' or '.join(roots)}",
+                **_at(key, where),
+                fix=f"{proposal(root, roots)}write it as batch.0, batch.image or output.logits",
+            )
+
+
+# ---- sets -----------------------------------------------------------------------------------------------
+
+
+def _check_sets(key: str, given: Mapping[str, Any], where: Where) -> None:
+    if "class" in given:
+        return
+    for name, one in given.items():
+        if not isinstance(one, Mapping) or "class" not in one:
+            raise ConfigError(
+                "names neither a class nor several sets",
+                setting=f"{key}.{name}",
+                received=one,
+                where=where(f"{key}.{name}"),
+                fix=f"write {key} as {{class: roost.Arrays, ...}}, or as {{{name}: {{class: ...}}}}",
+            )
+    if not given:
+        raise ConfigError("is empty", **_at(key, where), fix="name a class: {class: roost.Arrays, ...}")

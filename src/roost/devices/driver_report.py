@@ -1,0 +1,137 @@
+"""What the driver has answered, as cards."""
+
+from __future__ import annotations
+
+import math
+import pwd
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from roost.devices.card import Card, User
+
+_MB = 2**20
+_ALONE, _PROHIBITED = (1, 3), 2
+"""Of nvmlComputeMode_t: the driver lets one process compute there, none."""
+_MIG = " MIG "
+
+
+class Untold(Exception):
+    """The driver does not tell what cards there are; the text says why."""
+
+
+class _Memory(msgspec.Struct):
+    total: int
+    free: int
+
+
+class _Process(msgspec.Struct):
+    pid: int
+    used: int | None
+
+
+class _Slices(msgspec.Struct):
+    compute: int
+    gpu: int
+    memory_mb: int
+
+
+class _Part(msgspec.Struct, kw_only=True):
+    """A MIG instance, and what it has in common with a card."""
+
+    uuid: str = ""
+    name: str = ""
+    memory: _Memory | None = None
+    processes: list[_Process] | None = None
+    slices: _Slices | None = None
+
+
+class _Gpu(_Part, kw_only=True):
+    index: int
+    utilization: int | None = None
+    temperature: int | None = None
+    power_mw: int | None = None
+    compute_mode: int | None = None
+    parts: list[_Part] | None = None
+    error: str = ""
+
+
+class _Answer(msgspec.Struct):
+    gpus: list[_Gpu] = []
+    error: str = ""
+
+
+def owner(pid: int) -> str | None:
+    """Whose a process is; None for one that is not seen here."""
+    try:
+        return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name
+    except (OSError, KeyError):
+        return None
+
+
+def cards(line: bytes, owner: Callable[[int], str | None] = owner) -> list[Card]:
+    """The cards of one answer of `roost.devices.driver_process`, the instances of a card that MIG parts in
+    its place.
+
+    Raises:
+        Untold: It is none, or the driver has failed as a whole.
+    """
+    try:
+        answer = msgspec.json.decode(line, type=_Answer)
+    except msgspec.DecodeError as error:
+        raise Untold(f"the driver's answer cannot be read ({error})") from None
+    if answer.error:
+        raise Untold(answer.error)
+    found = [card for gpu in answer.gpus for card in _cards(gpu, owner)]
+    return [replace(card, number=number) for number, card in enumerate(found)]
+
+
+def _cards(gpu: _Gpu, owner: Callable[[int], str | None]) -> Iterator[Card]:
+    """The card; its parts where it has some, because the driver then computes on those alone."""
+    if gpu.parts is not None:
+        for part in gpu.parts:
+            yield replace(_card(part, owner), temperature=gpu.temperature, part_of=gpu.uuid)
+        return
+    yield replace(
+        _card(gpu, owner),
+        id=gpu.uuid or str(gpu.index),
+        utilization=gpu.utilization,
+        temperature=gpu.temperature,
+        power=gpu.power_mw / 1000 if gpu.power_mw is not None else None,
+        trouble=_trouble(gpu),
+        exclusive=gpu.compute_mode in _ALONE,
+    )
+
+
+def _trouble(gpu: _Gpu) -> str:
+    if gpu.error:
+        return f"the driver says: {gpu.error}"
+    if gpu.compute_mode == _PROHIBITED:
+        return "its compute mode is PROHIBITED (nvidia-smi -c DEFAULT opens it)"
+    return ""
+
+
+def _card(part: _Part, owner: Callable[[int], str | None]) -> Card:
+    room = part.memory
+    return Card(
+        0,
+        part.uuid,
+        _name(part),
+        room.total // _MB if room is not None else 0,
+        room.free // _MB if room is not None else 0,
+        tuple(
+            User(one.pid, owner(one.pid), one.used // _MB if one.used is not None else None)
+            for one in part.processes or ()
+        ),
+    )
+
+
+def _name(part: _Part) -> str:
+    """With the profile, ``NVIDIA A100 MIG 1g.5gb``; some drivers give the name of the whole card alone."""
+    if part.slices is None or _MIG in part.name:
+        return part.name or "a card without a name"
+    slices = part.slices
+    compute = f"{slices.compute}c." if slices.compute != slices.gpu else ""
+    return f"{part.name}{_MIG}{compute}{slices.gpu}g.{math.ceil(slices.memory_mb / 1024)}gb"

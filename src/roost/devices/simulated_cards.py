@@ -1,0 +1,191 @@
+"""Cards that are not there, for trying out the lab: as many as are asked for, or as a scenario tells.
+
+``sim:4x24GB``, ``sim:2x80GB:H100,2x24GB:RTX4090``: how many, the memory of each, the model. Their ids are
+SIM-0, SIM-1 and so on. ``sim:/folder/scenario.json`` is a file that is read each time; to change it meanwhile
+replace it by one rename::
+
+    {
+      "start": 1795160000,
+      "cards": "2x80GB:H100,2x24GB:RTX4090",
+      "processes": [{"card": "SIM-0", "pid": 4711, "user": "ann", "memory": "10GB", "begin": 60, "end": 600}],
+      "failures": [{"card": "SIM-3", "trouble": "GPU is lost", "begin": 30}]
+    }
+
+Times are seconds after ``start``; without it they are Unix seconds. What has no ``begin`` was always there,
+what has no ``end`` stays. The processes are those of others: what roost itself starts is not seen here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from roost.base import safe_read
+from roost.base.errors import ConfigError, NotFound, UsageError
+from roost.base.text.word_list import listed
+from roost.devices.card import Card, User
+
+MOST_CARDS = 10_000
+
+_MEMORY = re.compile(r"(\d{1,7}(?:\.\d+)?)(GB|MB)")
+_GROUP = re.compile(rf"(\d{{1,5}})x({_MEMORY.pattern})(?::([\w .-]+))?")
+_MB_OF = {"GB": 1024, "MB": 1}
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A process of somebody else."""
+
+    card: str
+    pid: int
+    user: str | None = None
+    memory: str | None = None
+    begin: float | None = None
+    end: float | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A time in which a card does not work."""
+
+    card: str
+    trouble: str = "GPU is lost"
+    begin: float | None = None
+    end: float | None = None
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which cards there are, and what happens to them."""
+
+    cards: str
+    start: float = 0.0
+    processes: list[Process] = []
+    failures: list[Failure] = []
+
+
+def cards(text: str, now: float, *, setting: str) -> list[Card]:
+    """The cards at a time.
+
+    Args:
+        text: What follows ``sim:``.
+        now: Unix seconds.
+        setting: Where it was said, for messages.
+
+    Raises:
+        UsageError: It is none of the forms.
+        NotFound: There is no such file.
+        ConfigError: The file does not hold a scenario.
+    """
+    if "/" not in text and not text.endswith(".json"):
+        return described(text, setting=setting)
+    path = Path(text)
+    return cards_at(read(path, setting=setting), now, where=path)
+
+
+def described(text: str, *, setting: str, where: object | None = None) -> list[Card]:
+    """The cards of ``2x80GB:H100,2x24GB``, which nobody uses.
+
+    Raises:
+        UsageError: It does not have this form, or means no card, or more than `MOST_CARDS`.
+    """
+    found: list[Card] = []
+    for group in text.split(","):
+        parts = _GROUP.fullmatch(group.strip())
+        count, total_mb = (int(parts[1]), _mb(parts[2])) if parts else (0, 0)
+        if parts is None or count < 1 or total_mb < 1 or len(found) + count > MOST_CARDS:
+            raise UsageError(
+                f"{group.strip()!r} does not say how many cards of how much memory",
+                setting=setting,
+                received=text,
+                where=where,
+                fix=f"write 4x24GB, or 2x80GB:H100,2x24GB:RTX4090: at most {MOST_CARDS:,} cards",
+            )
+        for number in range(len(found), len(found) + count):
+            found.append(Card(number, f"SIM-{number}", parts[5] or "simulated", total_mb, total_mb))
+    return found
+
+
+def read(path: Path, *, setting: str) -> Scenario:
+    """The scenario that a file holds.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It cannot be read, or holds something else.
+    """
+    try:
+        return msgspec.json.decode(safe_read.read(path), type=Scenario)
+    except FileNotFoundError:
+        raise NotFound("there is no such file", setting=setting, received=str(path)) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"the scenario cannot be read: {error}", where=path, fix="docs/devices.md shows one"
+        ) from None
+
+
+def cards_at(scenario: Scenario, now: float, *, where: object | None = None) -> list[Card]:
+    """The cards of a scenario at a time: the same for the same time, whenever it is asked.
+
+    Args:
+        scenario: The scenario.
+        now: Unix seconds.
+        where: Where it is written, for messages.
+
+    Raises:
+        UsageError: Its cards have no form that `described` knows.
+        ConfigError: It speaks of a card that is not there, or contradicts itself.
+    """
+    found = {card.id: card for card in described(scenario.cards, setting="cards", where=where)}
+    at = now - scenario.start
+    for index, process in enumerate(scenario.processes):
+        _check(process, f"processes[{index}]", found, where)
+        held_mb = _mb(process.memory) if process.memory is not None else None
+        if held_mb == 0:
+            raise ConfigError(
+                "this is no memory",
+                setting=f"processes[{index}].memory",
+                received=process.memory,
+                where=where,
+                fix='write "10GB", or leave it out where nobody knows',
+            )
+        if _is_on(process, at):
+            card, user = found[process.card], User(process.pid, process.user, held_mb)
+            free_mb = max(0, card.free_mb - (held_mb or 0))
+            found[card.id] = replace(card, free_mb=free_mb, users=(*card.users, user))
+    for index, failure in enumerate(scenario.failures):
+        _check(failure, f"failures[{index}]", found, where)
+        if _is_on(failure, at):
+            found[failure.card] = replace(
+                found[failure.card], free_mb=0, users=(), trouble=f"the driver says: {failure.trouble}"
+            )
+    return list(found.values())
+
+
+def _check(event: Process | Failure, key: str, found: Mapping[str, Card], where: object | None) -> None:
+    if event.card not in found:
+        raise ConfigError(
+            "there is no such card",
+            setting=f"{key}.card",
+            received=event.card,
+            where=where,
+            fix=f"name one of {listed(list(found))}",
+        )
+    if event.begin is not None and event.end is not None and event.end <= event.begin:
+        raise ConfigError(
+            f"it ends before it begins, at {event.begin:g}",
+            setting=f"{key}.end",
+            received=event.end,
+            where=where,
+            fix="write a later end, or leave it out",
+        )
+
+
+def _is_on(event: Process | Failure, at: float) -> bool:
+    return (event.begin is None or event.begin <= at) and (event.end is None or at < event.end)
+
+
+def _mb(text: str) -> int:
+    """The megabytes of ``10GB`` or ``512MB``; 0 of anything else."""
+    parts = _MEMORY.fullmatch(text)
+    return int(float(parts[1]) * _MB_OF[parts[2]]) if parts else 0

@@ -1,0 +1,135 @@
+"""``export --records``: what a package recorded, for other programs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.operations.reading import package_schema
+from roost.package import records
+from roost.package.package import Package
+from roost.package.records import Columns
+from roost.train.mirrors.mirror_kinds import require
+from roost.train.mirrors.record_feed import Feed
+from roost.train.mirrors.sink import Sink
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    path: str
+    kind: str
+    package: str
+    rows: int
+    names: list[str]
+    """Of the values, times and memory (``perf/…``) among them."""
+    torn: int
+    """Lines that could not be read, and are left out."""
+
+
+def export_records(package: Path | str, *, kind: str, output: Path, overwrite: bool = False) -> Exported:
+    """Writes all rows that count, of all sessions. The package may be running; it is only read.
+
+    Args:
+        package: The package.
+        kind: csv: a line for each row; parquet: the same as columns of 64 bits, null where a row has no
+            value; tensorboard: a folder of event files, with the media.
+        output: The file, or the folder.
+        overwrite: Replaces the file if it is there, in one step; never a folder.
+
+    Raises:
+        NotFound: There is no such package, no folder to write to, or nothing is recorded yet.
+        UsageError: There is no such kind.
+        Refused: Something lies at ``output`` already.
+        ConfigError: A library is not installed.
+        DamagedPackage: A file of the package is not as roost writes it.
+        OSError: It cannot be written.
+    """
+    write = _WRITERS.get(kind)
+    if write is None:
+        raise UsageError("there is no such kind", received=kind, fix=f"give one of {', '.join(_WRITERS)}")
+    opened = package_schema.opened(package)
+    _check(output, is_folder=kind == "tensorboard", overwrite=overwrite)
+    columns = opened.records()
+    if not columns.rows:
+        no_row = f"no row can be read: {columns.torn} of its lines are torn"
+        raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
+    names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
+    rows = write(opened, columns, names, output)
+    return Exported(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn)
+
+
+def _check(output: Path, *, is_folder: bool, overwrite: bool) -> None:
+    parent = output.absolute().parent
+    if not parent.is_dir():
+        raise NotFound("there is no such folder", setting="-o", received=str(parent), fix="make it first")
+    is_free = not output.exists() or (is_folder and output.is_dir() and not any(output.iterdir()))
+    if is_free or (overwrite and output.is_file() and not is_folder):
+        return
+    can = output.is_file() and not is_folder
+    raise Refused(
+        "is there already" if can else "is there already, and --overwrite replaces files alone",
+        setting="-o",
+        received=str(output),
+        fix="give another name, or replace it: --overwrite" if can else "give another name, or remove it",
+    )
+
+
+def _csv(package: Package, columns: Columns, names: list[str], output: Path) -> int:
+    from roost.train.mirrors.csv_sink import Csv
+
+    staging = durable.staging_name(output)
+    try:
+        rows = _fed(package, Csv(staging))
+        durable.write(output, staging.read_bytes())
+    finally:
+        durable.discard(staging)
+    return rows
+
+
+def _tensorboard(package: Package, columns: Columns, names: list[str], output: Path) -> int:
+    require("tensorboard", "--records")
+    from roost.train.mirrors.tensorboard_sink import TensorBoard
+
+    return _fed(package, TensorBoard(output))
+
+
+def _fed(package: Package, sink: Sink) -> int:
+    feed = Feed(package.path, sink)
+    rows = feed.open()
+    feed.close("finished")
+    return rows
+
+
+def _parquet(package: Package, columns: Columns, names: list[str], output: Path) -> int:
+    require("pyarrow", "--records", extra="data")
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = columns.rows
+    whole = {name: pyarrow.array([row[name] for row in rows], pyarrow.int64()) for name in ("step", "epoch")}
+    values = {
+        name: pyarrow.array([_float(row.get(name)) for row in rows], pyarrow.float64(), from_pandas=False)
+        for name in ("time", *names)
+    }
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table({**whole, **values}), buffer)
+    durable.write(output, buffer.getvalue())
+    return len(rows)
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+_WRITERS: dict[str, Callable[[Package, Columns, list[str], Path], int]] = {
+    "csv": _csv,
+    "parquet": _parquet,
+    "tensorboard": _tensorboard,
+}

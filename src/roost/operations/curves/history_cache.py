@@ -1,0 +1,292 @@
+"""What a run recorded, as columns of numbers, kept in the cache: no line of a records file is read twice.
+
+The history is that of `roost.package.records.fold`. The cache has a file for each session: the rows that
+count, name by name, so that a curve needs two columns of it. It says which records file it is of and up to
+which byte: of one that has grown only the new end is read. One that was replaced, or damaged, is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from roost.base import durable, safe_read
+from roost.operations.cache_folder import cache_folder
+from roost.operations.curves.record_columns import (
+    Column,
+    Lines,
+    Numbers,
+    Part,
+    Shape,
+    joined,
+    repeated,
+    shapes_of,
+    whole,
+)
+from roost.operations.reading.list_packages import save
+
+_FORMAT = 1
+_PIECE_BYTES = 1 << 20
+_WORTH_BYTES = 1 << 20
+"""So much of a records file must be new before its columns are written again, and a sixteenth of it."""
+_WORTH_SHARE = 16
+_LAST_BYTES = 128
+_LARGEST_HEADER = 1 << 28
+
+
+class _Array(NamedTuple):
+    """Where numbers of eight bytes lie in the file."""
+
+    offset: int
+    length: int
+    crc: int
+
+
+class _Column(NamedTuple):
+    first: int
+    rows: _Array | None
+    values: _Array
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+    path: str
+    inode: int
+    read: int
+    """Bytes of the records file that are in here."""
+    last: bytes
+    """The last of them: a file that was written over ends otherwise there."""
+    before: bytes
+    """The last line."""
+    start: int | None
+    torn: int
+    shapes: list[Shape]
+    steps: _Array
+    shape: _Array | None
+    columns: dict[str, _Column]
+
+
+class Damaged(Exception):
+    """The cache does not hold what it says: `forget` it."""
+
+
+@dataclass
+class Session:
+    """The records of one session."""
+
+    number: int
+    parts: list[Part] = field(default_factory=list)
+    start: int | None = None
+    """The first step that it went on from; None while it has not begun."""
+    torn: int = 0
+    read: int = 0
+    """Bytes, up to the end of a line."""
+
+    def take(self, lines: Lines, data: bytes) -> None:
+        """Adds whole lines."""
+        for one in lines.parts(data):
+            if isinstance(one, Part):
+                self.parts.append(one)
+                continue
+            for part in self.parts:
+                part.go_back(one)
+            self.start = one if self.start is None else min(self.start, one)
+
+
+class History:
+    """The folded records of a run.
+
+    Args:
+        folder: A package's ``records``; it need not exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.parts: list[Part] = []
+        self.cursor = "0:0"
+        """Where what comes later begins, for `roost.serve.routes.run_records`."""
+        begun = 0
+        for session in _sessions(folder):
+            self.cursor = f"{session.number}:{session.read}"
+            if session.start is None:
+                continue
+            for part in self.parts:
+                part.go_back(session.start)
+            self.parts += session.parts
+            begun += 1
+        self.parts = [part for part in self.parts if part.kept]
+        kept = [part.steps[: part.kept] for part in self.parts]
+        self._steps: Numbers = np.concatenate(kept) if kept else np.zeros(0, np.int64)
+        self._repeated = repeated(self._steps)
+        self._moved = self._without_doubles() if begun > 1 else {}
+
+    @property
+    def names(self) -> list[str]:
+        """All that is recorded."""
+        found = (name for part in self.parts for name, first in part.names.items() if first < part.kept)
+        return list(dict.fromkeys(found))
+
+    def series(self, name: str) -> tuple[Numbers, Numbers]:
+        """The steps, ascending, and the values of one name.
+
+        Raises:
+            KeyError: It is not recorded.
+            Damaged: The cache does not hold what it says.
+        """
+        column = whole(self.parts, name)
+        if not len(column.values):
+            raise KeyError(name)
+        if not self._repeated:
+            return (self._steps if column.rows is None else self._steps[column.rows]), column.values
+        return self._of_repeated(column)
+
+    def _of_repeated(self, column: Column) -> tuple[Numbers, Numbers]:
+        """Where rows share a step, the last value counts."""
+        rows = np.arange(len(column.values)) if column.rows is None else column.rows
+        values = column.values
+        if self._moved:
+            places = np.array([self._moved.get(row, row) for row in rows.tolist()], np.int64)
+            order = np.argsort(places, kind="stable")
+            order = order[places[order] >= 0]
+            rows, values = rows[order], values[order]
+        steps = self._steps[rows]
+        is_last = np.append(steps[1:] != steps[:-1], True) if len(steps) else np.zeros(0, bool)
+        return steps[is_last], values[is_last]
+
+    def _without_doubles(self) -> dict[int, int]:
+        """Where rows stand that another session recorded again: at the place of the first one stands the
+        last, the others nowhere (-1)."""
+        moved: dict[int, int] = {}
+        shapes = shapes_of(self.parts) if self._repeated else np.zeros(0, np.int64)
+        for begin, end in self._repeated:
+            same: dict[int, list[int]] = {}
+            for row in range(begin, end):
+                same.setdefault(int(shapes[row]), []).append(row)
+            for rows in same.values():
+                if len(rows) > 1:
+                    moved |= dict.fromkeys(rows, -1) | {rows[-1]: rows[0]}
+        return moved
+
+
+def files(folder: Path) -> list[Path]:
+    """The records of all sessions, the oldest first."""
+    paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()] if folder.is_dir() else []
+    return sorted(paths, key=lambda path: int(path.stem))
+
+
+def forget(folder: Path) -> None:
+    """Removes what the cache has of a package's ``records``."""
+    for path in files(folder):
+        durable.discard(_cache(path))
+
+
+def _sessions(folder: Path) -> Iterator[Session]:
+    for path in files(folder):
+        with suppress(OSError):  # a FIFO, a folder, …: somebody's, and no records
+            yield read(path)
+
+
+def read(path: Path) -> Session:
+    """The records of one session, of its file as it is now.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with open(safe_read.open_fd(path), "rb", buffering=0) as file:
+        fd = file.fileno()
+        session, lines = _remembered(path, fd)
+        known = session.read
+        rest = b""
+        while piece := os.pread(fd, _PIECE_BYTES, session.read + len(rest)):
+            whole_lines, end, rest = (rest + piece).rpartition(b"\n")
+            if end:
+                session.read += len(whole_lines) + 1
+                session.take(lines, whole_lines + b"\n")
+        if session.read - known > max(_WORTH_BYTES, session.read // _WORTH_SHARE):
+            _remember(path, fd, session, lines)
+    if rest:
+        session.take(lines, rest)  # perhaps a whole row whose end of line is about to come
+    return session
+
+
+def _remembered(path: Path, fd: int) -> tuple[Session, Lines]:
+    number = int(path.stem)
+    try:
+        with open(safe_read.open_fd(_cache(path)), "rb", buffering=0) as file:
+            length, crc = np.frombuffer(file.read(16), "<u8", 2).tolist()
+            data = file.read(length) if length < _LARGEST_HEADER else b""
+        if zlib.crc32(data) != crc:
+            raise Damaged
+        header = msgspec.msgpack.decode(data, type=_Header)
+        found = os.fstat(fd)
+        last = os.pread(fd, len(header.last), header.read - len(header.last))
+        is_it = (header.format, header.path, header.inode) == (_FORMAT, os.fspath(path), found.st_ino)
+        if not is_it or found.st_size < header.read or last != header.last:
+            raise Damaged
+        part = _part(_cache(path), header, 16 + length)
+    except (OSError, ValueError, Damaged):
+        return Session(number), Lines()
+    lines = Lines(header.before)
+    lines.torn = header.torn
+    return Session(number, [part], header.start, header.torn, header.read), lines
+
+
+def _part(path: Path, header: _Header, begin: int) -> Part:
+    def array(place: _Array, kind: str) -> Numbers:
+        with open(safe_read.open_fd(path), "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), place.length * 8, begin + place.offset)
+        if zlib.crc32(data) != place.crc:
+            raise Damaged
+        return np.frombuffer(data, kind)
+
+    def column(name: str) -> Column:
+        one = header.columns[name]
+        return Column(array(one.rows, "<i8") if one.rows is not None else None, array(one.values, "<f8"))
+
+    shape = array(header.shape, "<i8") if header.shape is not None else None
+    firsts = {name: one.first for name, one in header.columns.items()}
+    return Part(array(header.steps, "<i8"), header.shapes, shape, firsts, column)
+
+
+def _remember(path: Path, fd: int, session: Session, lines: Lines) -> None:
+    """Writes the columns, and takes them for the parts that they are of."""
+    part = joined(session.parts)
+    session.parts = [part]
+    pieces: list[bytes] = []
+    offset = 0
+
+    def placed(numbers: Numbers) -> _Array:
+        nonlocal offset
+        pieces.append(numbers.tobytes())
+        offset += len(pieces[-1])
+        return _Array(offset - len(pieces[-1]), len(numbers), zlib.crc32(pieces[-1]))
+
+    steps = placed(part.steps)
+    shape = placed(part.shape) if part.shape is not None else None
+    columns = {}
+    for name, first in part.names.items():
+        rows, values = part.column(name)
+        columns[name] = _Column(first, placed(rows) if rows is not None else None, placed(values))
+    last = os.pread(fd, min(_LAST_BYTES, session.read), max(0, session.read - _LAST_BYTES))
+    header = _Header(
+        _FORMAT, os.fspath(path), os.fstat(fd).st_ino, session.read, last, lines.before, session.start,
+        lines.torn, list(part.shapes), steps, shape, columns,
+    )  # fmt: skip
+    try:
+        data = msgspec.msgpack.encode(header)
+    except UnicodeEncodeError:
+        return  # a path that no text can hold
+    head = np.array([len(data), zlib.crc32(data)], "<u8").tobytes()
+    save(_cache(path), b"".join([head, data, *pieces]))
+
+
+def _cache(path: Path) -> Path:
+    return cache_folder() / "records" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]

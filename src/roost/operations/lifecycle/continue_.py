@@ -1,0 +1,230 @@
+"""``continue``: another session of a package that stands."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from roost.analysis import preconditions
+from roost.base.text.word_list import listed
+from roost.config import layers
+from roost.config.settings import Settings, Where
+from roost.operations.reading import package_schema
+from roost.operations.sessions.rank_layout import Asked, as_before, decide
+from roost.operations.sessions.session_request import Started, begin, require_possible, take
+from roost.package import lineage, mirror_folders, progress, resume_gate, snapshot
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from roost.package.project_preflight import checked, named_files, require_runner
+from roost.package.setting_locations import places
+
+CommandLine = Sequence[str]
+_MOST_NAMES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinueRequest:
+    """What is asked."""
+
+    package: Path
+    checkpoint: int | None = None
+    """Go on from this one; None: the newest good one."""
+    step: int | None = None
+    """Go on from the checkpoint of this step; instead of ``checkpoint``."""
+    overrides: Sequence[str] = ()
+    description: str | None = None
+    device: str | None = None
+    """auto, cpu or cuda; None: as the session before."""
+    force: bool = False
+    project: Path | None = None
+    """Where the project is now, for links to what was not copied; None: where it was."""
+    initialize: bool = False
+    """Where it has no checkpoint yet: save step 0, tell the model, and end."""
+    ranks: Asked = field(default_factory=Asked)
+    """How many processes, on which devices."""
+    terminal: str = ""
+    """A terminal for the run itself, for pdb; none when empty."""
+    command: CommandLine = ()
+
+
+def continue_(request: ContinueRequest) -> Started:
+    """Starts another session, which goes on from the newest good checkpoint.
+
+    A finished run has nothing to do unless something was changed or a checkpoint named: then ``session``
+    of the answer is None.
+
+    Raises:
+        NotFound: There is no such package, checkpoint or project.
+        DamagedPackage: A file of the package is not as roost writes it.
+        Refused: The package is in use, the change needs ``force``, or this machine lacks the devices.
+        ConfigError: An override is wrong.
+        UsageError: What is asked contradicts itself.
+        OSError: The session cannot be written down.
+    """
+    package = package_schema.opened(request.package, to_go_on=True)
+    if request.step is not None:
+        request = replace(request, checkpoint=package.store().at_step(request.step).id)
+    lock_fd = take(package)
+    try:
+        return _next_session(package, lock_fd, request)
+    finally:
+        os.close(lock_fd)
+
+
+def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> Started:
+    ready = next_session(package, request)
+    if ready is None:
+        return Started(package.path, notes=[finished(package)])
+    decided = decide(
+        as_before(request.ranks, package, request.overrides),
+        ready.settings,
+        device=request.device or device_before(package),
+        terminal=request.terminal,
+        where=ready.where,
+    )
+    needed = require_possible(decided.request, ready.settings)
+    notes = [*ready.announce(), *decided.notes]
+    started = begin(package, lock_fd, ready.body(decided.request), ready.settings, needed=needed)
+    started.notes = [*notes, *started.notes]
+    return started
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Another session of a package, against which nothing speaks; nothing was made for it."""
+
+    package: Package
+    request: ContinueRequest
+    settings: Settings
+    """Those that will be in effect."""
+    project: Path
+    where: Where
+    _found: resume_gate.Gate
+
+    def body(self, computing: Mapping[str, Any]) -> dict[str, Any]:
+        """Its request.
+
+        Args:
+            computing: The part of it that tells what it computes with.
+        """
+        return {
+            "kind": "train",
+            "command": list(self.request.command),
+            "overrides": list(self.request.overrides),
+            "checkpoint": self.request.checkpoint,
+            "project": str(self.project),
+            **computing,
+            "description": self.request.description,
+            "force": self._found.needs_force,
+            "inexact": self._found.reasons(),
+            "changed": self._found.changed_files,
+            "initialize": self.request.initialize,
+            "terminal": self.request.terminal,
+        }
+
+    def announce(self) -> list[str]:
+        """Gets the package ready for it: its links, its description; gives what a person should hear."""
+        notes = [
+            *_notes(self._found),
+            *_differing_code(self.package, self.project),
+            *_renew_links(self.package, self.project),
+        ]
+        if self.request.description:
+            self.package.describe(self.request.description)
+        return notes
+
+
+def next_session(package: Package, request: ContinueRequest) -> Ready | None:
+    """Another session, checked but for what it computes with; None: the run is finished. The caller holds
+    the package's lock.
+
+    Raises:
+        CheckpointError: The one that is asked for is damaged.
+        Refused: A change needs ``force``.
+        ConfigError: An override is wrong.
+        NotFound: There is no such project.
+    """
+    require_runner(package)
+    found = resume_gate.check(package, request.overrides)
+    if request.checkpoint is not None:
+        checkpoint.verify(package.store().path(request.checkpoint))  # or the session would fail on it
+    if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
+        return None
+    found.require(force=request.force)
+    lineage.require_loadable(found.refused)
+    project = preconditions.project_of(package, request.project)
+    where = places(package, overrides=request.overrides)
+    values = layers.apply_overrides(package.settings(), request.overrides)
+    settings = checked(values, project=project, package=str(package.path), where=where)
+    named_files(settings, root=package.path, where=where)
+    copied = [*package.manifest["files"], *package.manifest["links"]]
+    mirror_folders.check(settings.mirrors, copied=copied, where=where)
+    return Ready(package, request, settings, project, where, found)
+
+
+def finished(package: Package) -> str:
+    """That there is nothing to do, and what would raise the limit at which the run ended."""
+    return f"the run is finished, there is nothing to do; to go on, {higher_limit(package)}"
+
+
+def higher_limit(package: Package) -> str:
+    """The limit at which a run ended, doubled: ``raise the limit: max_steps=1600``."""
+    name, limit = limit_of(package)
+    if name is None:
+        return "raise a limit, such as max_epochs"
+    return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
+
+
+def limit_of(package: Package) -> tuple[str, Any] | tuple[None, None]:
+    """The setting at which a finished run ended, and its value; None where nobody knows."""
+    settings, seen = package.settings(), progress.read(package.progress)
+    ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
+    waits = settings.get("early_stopping")
+    if ended_early and isinstance(waits, Mapping) and isinstance(patience := waits.get("patience"), int):
+        return "early_stopping.patience", patience
+    for name in ("max_time",) if ended_early else ("max_epochs", "max_steps"):
+        if (limit := settings.get(name)) is not None:
+            return name, limit
+    return None, None
+
+
+def device_before(package: Package) -> str:
+    """The device that the newest session was asked to use."""
+    asked = [session.request.get("device") for session in package.sessions()]
+    return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
+
+
+def _notes(found: resume_gate.Gate) -> list[str]:
+    """What is changed; what is inexact the run says itself."""
+    return [f"changed: {resume_gate.shown(one)}" for one in found.safe]
+
+
+def _differing_code(package: Package, project: Path) -> list[str]:
+    """Whoever mends the project, and not the package, must hear which of the two runs."""
+    names = [name for name in package.manifest["files"] if name.endswith(".py")]
+    names = [name for name in names if _differ(project / name, package.path / name)]
+    if not names:
+        return []
+    verbs = ("differs", "runs") if len(names) == 1 else ("differ", "run")
+    return [f"the project's {listed(names, _MOST_NAMES)} {verbs[0]}; the package's own {verbs[1]}"]
+
+
+def _differ(one: Path, other: Path) -> bool:
+    """Whether both are there and differ; nobody has to be able to read the project by now."""
+    try:
+        return not filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _renew_links(package: Package, project: Path) -> list[str]:
+    """Points the links of a package to where the project is now; gives a note for each that still leads
+    nowhere."""
+    return [
+        f"{name} was not copied, and its link leads nowhere; if the run needs it: --project DIR"
+        for name in snapshot.renew_links(package.path, package.manifest, project)
+    ]

@@ -1,0 +1,161 @@
+"""``debug``: what the person's own process becomes to stop in one step of a package."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import NoReturn
+
+import msgspec
+
+from roost.analysis import preconditions
+from roost.base.errors import NotFound
+from roost.devices.lease import Leases
+from roost.operations.reading import package_schema
+from roost.operations.sessions import foreground_lease
+from roost.operations.sessions.rank_layout import said_of_several
+from roost.operations.sessions.session_request import environment
+from roost.package import lineage, progress
+from roost.package.package import Package
+from roost.package.results import black_box
+from roost.package.results.black_box import Box, Visit
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugRequest:
+    """What is asked."""
+
+    package: Path
+    step: int | None = None
+    """Counted from 1; None: the one that failed last."""
+    checkpoint: int | None = None
+    """Replay from this one; None: the black box, or the newest checkpoint before the step."""
+    replay: bool = False
+    """Take the steps before it once more, whatever state the black box holds."""
+    begin: bool = False
+    """Stop before the step, not where it fails."""
+    device: str | None = None
+    """auto, cpu or cuda; None: as the session of the step."""
+    project: Path | None = None
+    """Where the project is now; None: where it was."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that takes the place of the caller's, with its terminal."""
+
+    argv: list[str]
+    env: dict[str, str]
+    folder: Path
+    """To be its working folder."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should hear first, one line each."""
+    leases: Leases = field(default_factory=lambda: Leases("", ()))
+    """Of its card. It is to inherit their descriptors: nobody else watches over it."""
+
+    def take_place(self) -> NoReturn:
+        """Becomes it."""
+        for fd in self.leases.fds:
+            os.set_inheritable(fd, True)
+        os.chdir(self.folder)
+        os.execve(self.argv[0], self.argv, self.env)
+
+
+def debug(request: DebugRequest) -> Program:
+    """Finds the step, and takes a lease of the card on which it is to compute. It takes no lock and changes
+    nothing in the package, which may be running, or be read-only.
+
+    Raises:
+        NotFound: There is no such package, checkpoint or project, or no step of it failed.
+        DamagedPackage: A file of the package is not as roost writes it.
+        CheckpointError: The checkpoint was not written by roost.
+        Refused: The package is a file, or has no Runner.
+        ConfigError: The package's settings do not fit this version.
+        Busy: Others hold all cards.
+    """
+    package = preconditions.opened(
+        request.package, by=functools.partial(package_schema.opened, to_go_on=True)
+    )
+    project = preconditions.project_of(package, request.project)
+    if request.checkpoint is not None:
+        preconditions.check_checkpoints(package, request.checkpoint)
+    box = _box(package, request.step)
+    step = request.step if box is None else box.note.step
+    assert step is not None
+    _require_own(package, step)
+    session = box.note.session if box is not None else _session(package, step)
+    package_schema.checked_settings(package, project)
+    device = request.device or _device(package, session)
+    visit = Visit(
+        step=step,
+        session=session,
+        box=box.path.name if box is not None else None,
+        checkpoint=request.checkpoint,
+        replay=request.replay,
+        begin=request.begin or box is None,
+        device=device,
+        project=str(project),
+    )
+    words = msgspec.json.encode(visit).decode()
+    needed = foreground_lease.needed_of_one(device)
+    leases = foreground_lease.hold(needed.cards, package.path)
+    env = environment(cpu=device == "cpu", cards=needed.ids)
+    return Program(
+        [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
+        {**env, **(leases.environment() if leases.fds else {})},
+        package.path,
+        [*_notes(package, step, session), *needed.notes],
+        leases,
+    )
+
+
+def _box(package: Package, step: int | None) -> Box | None:
+    if step is not None:
+        return black_box.of_step(package.blackbox, step)
+    box = black_box.newest(package.blackbox)
+    if box is None:
+        sessions = package.sessions()
+        several = said_of_several(sessions[-1].request if sessions else {}, "{} keep no step that fails")
+        raise NotFound(
+            several[0] if several else "no step of the package failed, as far as its black box tells",
+            where=package.path,
+            fix=f"name the step to stop at: roost debug {quote(str(package.path))} STEP",
+        )
+    return box
+
+
+def _require_own(package: Package, step: int) -> None:
+    """A fork can take again what it has taken itself."""
+    parent = lineage.parent_of(package)
+    if parent is not None and step <= parent.step:
+        raise NotFound(
+            f"step {step} was taken before the fork at step {parent.step}, by {parent.package}",
+            where=package.path,
+            fix=f"roost debug {quote(str(parent.path))} {step}",
+        )
+
+
+def _session(package: Package, step: int) -> int:
+    """The session that took the step, or would have been the one to take it."""
+    began = [session for session, start in package.records().starts if start < step]
+    return max(began, default=1)
+
+
+def _device(package: Package, session: int) -> str:
+    asked = [one.request.get("device") for one in package.sessions() if one.number <= session]
+    return str(next(filter(None, reversed(asked)), "auto"))
+
+
+def _notes(package: Package, step: int, session: int) -> list[str]:
+    found, notes = progress.read(package.progress), []
+    if found is not None and step > found.step + 1:
+        notes.append(
+            f"the run itself has come to step {found.step} only; what comes after it is taken first here"
+        )
+    request = next((one.request for one in package.sessions() if one.number == session), {})
+    several = "{} took it; here one process takes all of each batch, so the last bits may differ"
+    return [*notes, *said_of_several(request, several)]

@@ -1,0 +1,338 @@
+"""``fork``: a new package that goes on from a checkpoint of another one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import msgspec
+
+from roost.base import durable
+from roost.base.errors import Damaged, NotFound, Refused
+from roost.base.text.word_list import listed
+from roost.config import layers
+from roost.config.layers import Difference
+from roost.config.settings import Settings
+from roost.operations.lifecycle.continue_ import device_before, higher_limit, limit_of
+from roost.operations.lifecycle.run import alone
+from roost.operations.reading import package_schema
+from roost.operations.sessions.rank_layout import Asked, Decided, as_before, decide
+from roost.operations.sessions.session_request import Started, begin, first_request, require_possible, take
+from roost.package import environment, lineage, mirror_folders, package_name, records, resume_gate
+from roost.package.checkpoints import checkpoint, checkpoint_store, retention
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.package import Package
+from roost.package.project_preflight import checked, named_files, require_runner
+from roost.package.results import skipped_steps
+from roost.package.setting_locations import of_provenance
+from roost.package.snapshot import Selection
+
+_GOALS = ("max_epochs", "max_steps", "max_time", "early_stopping")
+_MOST_NAMES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkRequest:
+    """What is asked."""
+
+    package: Path
+    step: int | None = None
+    """Go on from the checkpoint of this step; with neither this nor ``checkpoint`` the newest good one."""
+    checkpoint: int | None = None
+    overrides: Sequence[str] = ()
+    name: str | None = None
+    """The new package's name; None: the time."""
+    description: str | None = None
+    save_root: Path | None = None
+    """The folder that takes it; None: ``save_root`` where an override sets it, else that of the package."""
+    device: str | None = None
+    """auto, cpu or cuda; None: as the newest session of the package."""
+    ranks: Asked = field(default_factory=Asked)
+    """How many processes, on which devices."""
+    terminal: str = ""
+    """A terminal for the run itself, for pdb; none when empty."""
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A fork that is about to be made, but for its checkpoint."""
+
+    source: Package
+    values: dict[str, Any]
+    differences: list[Difference]
+    provenance: dict[str, str]
+    settings: Settings
+    selection: Selection
+    inexact: list[str]
+    decided: Decided
+    project: Path
+    root: Path
+
+
+def fork(request: ForkRequest) -> Started:
+    """Copies the code, a checkpoint and what was recorded up to it into a new package, and starts that.
+
+    Nothing of the package changes, and it may run meanwhile.
+
+    Raises:
+        NotFound: There is no such package or checkpoint.
+        Damaged: The checkpoint that is named is not as it was written.
+        DamagedPackage: A file of the package is not as roost writes it.
+        Refused: The package was made from Python, or the name is taken; or the run is at its goal, and no
+            limit is raised: the new one would have nothing to do; or this machine lacks the devices.
+        ConfigError: An override is wrong, or what the checkpoint holds cannot be loaded with it.
+        UsageError: The name or the description makes no folder name, or what is asked contradicts itself.
+        OSError: The new package cannot be written; what was made is removed.
+    """
+    if request.name is not None:
+        package_name.checked_name(request.name)
+    if request.description:
+        package_name.folder_name(request.description)
+    source = package_schema.opened(request.package, to_go_on=True)
+    require_runner(source)
+    plan = _planned(source, request)
+    if (info := _goal(plan, request)) is not None:
+        raise _nothing_to_do(source, info)
+    needed = require_possible(plan.decided.request, plan.settings)
+    with alone(plan.root) if request.name is not None else nullcontext():
+        if request.name is not None and os.path.lexists(path := plan.root / request.name):
+            fix = f"choose another name, or go on with it: roost continue {quote(str(path))}"
+            raise Refused("something has this name", where=path, fix=fix)
+        made, info, said = _made(plan, request)
+    lock_fd = take(made)
+    try:
+        started = begin(made, lock_fd, _session(plan, request), plan.settings, needed=needed)
+    finally:
+        os.close(lock_fd)
+    started.is_new = True
+    started.notes = [*said, *_notes(plan, info), *plan.decided.notes, *started.notes]
+    return started
+
+
+def _planned(source: Package, request: ForkRequest) -> _Plan:
+    before = source.settings()
+    values = layers.apply_overrides(before, request.overrides)
+    differences = layers.differences(before, values)
+    provenance = _provenance(source, differences)
+    where = of_provenance(provenance)
+    project = source.project
+    settings = checked(values, project=project, package="${package}", where=where)
+    files = named_files(settings, root=source.path, where=where)
+    selection = _selection(source, files)
+    mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
+    lineage.require_loadable(differences)
+    changed = resume_gate.changed_files(source)
+    return _Plan(
+        source=source,
+        values=values,
+        differences=differences,
+        provenance=provenance,
+        settings=settings,
+        selection=selection,
+        inexact=[f"{name} was changed in {source.path.name} after it was copied" for name in changed],
+        decided=decide(
+            as_before(request.ranks, source, request.overrides),
+            settings,
+            device=request.device or device_before(source),
+            terminal=request.terminal,
+            where=where,
+        ),
+        project=project,
+        root=_root(source, request.save_root, settings, differences, project),
+    )
+
+
+def _provenance(source: Package, differences: Sequence[Difference]) -> dict[str, str]:
+    """Which layer set which key: those of the package, its sessions, and this command line."""
+    found, values = dict(source.provenance), source.args
+    for session in source.sessions():
+        if session.counts(source.path / "records"):
+            after = layers.apply_overrides(values, session.request.get("overrides", []))
+            label = f"command line of session {session.number} of {source.path.name}"
+            _set(found, layers.differences(values, after), label)
+            values = after
+    _set(found, differences, "command line")
+    return found
+
+
+def _set(provenance: dict[str, str], differences: Sequence[Difference], label: str) -> None:
+    for one in differences:
+        if one.new is layers.ABSENT:
+            provenance.pop(one.key, None)
+        else:
+            provenance[one.key] = label
+
+
+def _selection(source: Package, named: Sequence[Path]) -> Selection:
+    """All that the package itself copied, and its links as they are now."""
+    manifest = source.manifest
+    gone = [name for name in manifest["files"] if not os.path.lexists(source.path / name)]
+    if gone:
+        raise NotFound(
+            f"the package lacks {listed(gone, _MOST_NAMES)}, which it had copied",
+            where=source.path,
+            fix="bring it back",
+        )
+    links = {
+        name: str(path.readlink()) if (path := source.path / name).is_symlink() else to
+        for name, to in manifest["links"].items()
+    }
+    return Selection(
+        source.path,
+        files=list(manifest["files"]),
+        named=[file.relative_to(source.path).as_posix() for file in named],
+        links=links,
+        left_out=manifest.get("left_out", []),
+    )
+
+
+def _root(
+    source: Package,
+    given: Path | None,
+    settings: Settings,
+    differences: Sequence[Difference],
+    project: Path,
+) -> Path:
+    if given is None and any(one.key == "save_root" for one in differences):
+        given = project / Path(settings.save_root).expanduser()
+    return Path(os.path.normpath((given or source.path.parent).absolute()))
+
+
+def _goal(plan: _Plan, request: ForkRequest) -> Info | None:
+    """The checkpoint that is asked for, where it is the end of a finished run and no limit is changed."""
+    line = plan.source.store().line()
+    if not line or plan.source.state() != "succeeded":
+        return None
+    if request.step not in (None, line[-1].step) or request.checkpoint not in (None, line[-1].id):
+        return None
+    moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOALS)
+    return None if moved else line[-1]
+
+
+def _nothing_to_do(source: Package, goal: Info) -> Refused:
+    name, limit = limit_of(source)
+    ended = f", where {name}: {limit} ended it" if name is not None else ""
+    before = [one.step for one in source.store().line() if one.step < goal.step]
+    earlier = f", or go on from an earlier step: --at {before[-1]}" if before else ""
+    return Refused(
+        f"the run is at its goal, step {goal.step}{ended}: a fork would have nothing to do",
+        where=source.path,
+        fix=f"{higher_limit(source)}{earlier}",
+    )
+
+
+# --- the copy -------------------------------------------------------------------------------------------
+
+
+def _made(plan: _Plan, request: ForkRequest) -> tuple[Package, Info, list[str]]:
+    """The new package, its checkpoint, and a line for each damaged one that was passed over."""
+    found = plan.source.store()
+    if request.step is None and request.checkpoint is None:
+        answer, said = found.newest_readable(lambda path: _copied(plan, request, path))
+        if answer is None:
+            raise NotFound("the package has no checkpoint to go on from", where=plan.source.path)
+        return *answer, said
+    if request.checkpoint is not None:
+        path = found.path(request.checkpoint)
+    else:
+        assert request.step is not None
+        path = checkpoint.folder_of(found.folder, found.at_step(request.step).id)
+    try:
+        return *_copied(plan, request, path), []
+    except (Damaged, NotFound, FileNotFoundError) as error:
+        others = f"there are checkpoints of {checkpoint_store.steps(_others(found.folder, path))}"
+        if path.exists():
+            fix = f"name another one; {others}"
+            raise Damaged(str(error), where=plan.source.path, fix=fix) from error
+        raise NotFound(
+            f"{path.name} was removed by its run while it was copied; {others}", where=plan.source.path
+        ) from error
+
+
+def _others(folder: Path, path: Path) -> list[Info]:
+    return [info for info in checkpoint.infos(folder) if checkpoint.folder_of(folder, info.id) != path]
+
+
+def _copied(plan: _Plan, request: ForkRequest, path: Path) -> tuple[Package, Info]:
+    info, sha256 = checkpoint.read_info(path), checkpoint.digest_of_manifest(path)
+    parent = lineage.Parent(
+        package=plan.source.path.name,
+        path=str(plan.source.path),
+        checkpoint=info.id,
+        step=info.step,
+        sha256=sha256,
+        changed=lineage.changes(plan.differences),
+    )
+    made = Package.create(
+        plan.root,
+        name=request.name,
+        values=plan.values,
+        provenance=plan.provenance,
+        request={
+            "command": list(request.command),
+            "description": request.description,
+            "git": plan.source.request.get("git"),
+            "project": str(plan.project),
+            "created": round(time.time(), 3),
+            "parent": msgspec.to_builtins(parent),
+            "ancestors": msgspec.to_builtins(lineage.ancestry(plan.source)),
+        },
+        selection=plan.selection,
+        fill=lambda folder: _fill(plan.source, info, path, folder),
+    )
+    policy = retention.policy_of(plan.settings.checkpoint)
+    made.write_derived(retention.tracks(checkpoint.infos(made.checkpoints), policy), info.inexact)
+    if request.description:
+        made.describe(request.description)
+    return made, info
+
+
+def _fill(source: Package, info: Info, path: Path, folder: Path) -> None:
+    """The checkpoint, what was recorded up to it, and the machine it was computed on."""
+    checkpoint.copy(path, folder / "Checkpoints", session=lineage.BEFORE)
+    rows, steps = lineage.history_before(source, info)
+    file = folder / "records" / f"{lineage.BEFORE}.jsonl"
+    durable.write(file, records.encoded(rows, session=lineage.BEFORE))
+    if steps:
+        durable.write(folder / skipped_steps.NAME, skipped_steps.encoded(steps))
+    if (source.path / environment.NAME).is_file():
+        durable.write(folder / environment.NAME, (source.path / environment.NAME).read_bytes())
+
+
+def _session(plan: _Plan, request: ForkRequest) -> dict[str, Any]:
+    body = first_request(
+        plan.project,
+        plan.decided.request,
+        command=request.command,
+        description=request.description,
+        terminal=request.terminal,
+    )
+    return {**body, "inexact": plan.inexact}
+
+
+_INSIDE = (
+    "it begins inside an epoch, after {} batches: with others than before, samples of this epoch may come "
+    "twice or not at all"
+)
+
+
+def _notes(plan: _Plan, info: Info) -> list[str]:
+    notes = [f"forked from {plan.source.path} at step {info.step} (checkpoint {info.id})"]
+    notes += [f"changed: {resume_gate.shown(one)}" for one in plan.differences]
+    of_data = (one.key for one in plan.differences if one.key.startswith("data."))
+    if info.batch and not all(map(resume_gate.is_safe, of_data)):
+        notes.append(_INSIDE.format(info.batch))
+    line = retention.branch(checkpoint.infos(plan.source.checkpoints), tip=info.id)
+    for rule in retention.policy_of(plan.settings.checkpoint).best:
+        best = next(iter(retention.best_of(line, rule)), None)
+        if best is not None and best.id != info.id:
+            value = f"{rule.monitor} {best.metrics[rule.monitor]:.4g} at step {best.step}"
+            notes.append(f"its best so far ({value}) is not copied, and is not chosen here")
+    return notes

@@ -1,0 +1,103 @@
+"""``join``: another machine takes part in a session that begins elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from pathlib import Path
+
+from roost.analysis import preconditions
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.operations.reading import package_schema
+from roost.operations.sessions import foreground_lease, multi_node, rank_layout
+from roost.operations.sessions.running_session import Running, newest
+from roost.operations.sessions.session_deadline import deadline_of
+from roost.operations.sessions.session_request import Started, limits, size_of, supervise
+from roost.package import sessions
+from roost.package.package import Package
+
+
+def join(package: Path | str) -> Started:
+    """Starts the ranks of this machine, under a supervisor of its own. It takes no lock: that is held by the
+    machine where the session was started.
+
+    Args:
+        package: On a disk that all machines share, at the same place.
+
+    Raises:
+        NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
+        Refused: No session of several machines runs in it, or all machines have come; or this one lacks the
+            GPUs, somebody else holds them, or its time is over.
+        OSError: Its record cannot be written.
+        RoostError: The supervisor did not start.
+    """
+    opened = package_schema.opened(package)
+    session = newest(opened)
+    if session is None or session.state != "running" or int(session.request.get("num_nodes", 1)) == 1:
+        raise Refused(
+            "no session of several machines runs in this package",
+            where=opened.path,
+            fix="begin it on the first machine: roost run ... --num-nodes 2 --rendezvous HOST:PORT",
+        )
+    request = session.request
+    settings = package_schema.checked_settings(opened, preconditions.project_of(opened, None))
+    cards, ends = rank_layout.cards_here(request, settings), deadline_of(settings.limits)
+    needed = foreground_lease.needed({**request, "cards": cards})
+    foreground_lease.require_free(needed.cards)
+    own = rank_layout.environments(request, settings)[0]
+    task = str(session.number)
+    launched = multi_node.launched(request, own, token=str(request["token"]), is_host=False)
+    running = _claimed(opened, session.number, int(request["num_nodes"]))
+    try:
+        with closing(foreground_lease.hold(needed.cards, opened.path)) as leases:
+            process = supervise(
+                running,
+                task,
+                token=secrets.token_hex(16),
+                lock_fd=None,
+                cpu=request.get("device") == "cpu",
+                cards=cards,
+                leases=leases,
+                deadline=ends.at,
+                limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
+                stacks=str(running.record.with_suffix(".stacks.txt")),
+                argv=launched.argv,
+                added=launched.environment,
+                is_launcher=True,
+            )
+    except BaseException as error:  # its place is free again
+        said = {"state": "failed", "reason": "start", "error": str(error)}
+        durable.write(running.record, sessions.to_json(said))
+        raise
+    return Started(opened.path, running, process, notes=ends.notes)
+
+
+def _claimed(package: Package, number: int, num_nodes: int) -> Running:
+    """A place among the machines. Who takes it has a record of its own number; the place of one that has
+    ended is free again, its number is not."""
+    taken, node = 0, 0
+    while taken < num_nodes - 1:
+        node += 1
+        record = package.path / "sessions" / f"{number}.node-{node}.json"
+        output = package.path / f"_output_node_{node}.txt"
+        running = Running(
+            package.path,
+            number,
+            request=package.path / "sessions" / f"{number}.request.json",
+            record=record,
+            output=output,
+            offset=size_of(output),
+        )
+        try:
+            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.identity()})])
+        except FileExistsError:
+            taken += running.session().state in ("starting", "running")
+            continue
+        return running
+    raise Refused(
+        f"all {num_nodes} machines have come to session {number}",
+        where=package.path,
+        fix="nothing; or begin the session with a larger --num-nodes",
+    )

@@ -1,0 +1,113 @@
+"""``new``: a project from a template."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.base import durable
+from roost.base.errors import NotFound, Refused
+from roost.base.text.suggestions import proposal
+
+TEMPLATES = {
+    "clean": "the smallest project that trains",
+    "digits": "a CNN on the small digits of scikit-learn, without a download; learns in seconds",
+    "experiment": "the digits as YAML alone, a base and variations, in the manner of SpeeChain's runner",
+    "iterations": "the digits by steps and a sampling function, in the manner of CornerNet-Lite's train.py",
+    "mnist": "a CNN on MNIST, which is downloaded once (11 MB); learns in a minute",
+}
+"""What there is to begin with, in a few words each."""
+
+_INSTALLED_AS = {b"sklearn": "scikit-learn"}
+"""What some of them import and roost does not bring, and what brings it."""
+
+_FOLDER = Path(__file__).parents[2] / "templates"
+
+
+@dataclass(frozen=True)
+class Created:
+    """A new project."""
+
+    path: Path
+    template: str
+    files: list[str]
+    """Relative to the project."""
+    missing: list[str]
+    """What it imports and is not installed here, as pip calls it."""
+    next_commands: list[str]
+    """What to type now, in this order."""
+
+
+def new_project(directory: Path, *, template: str = "digits") -> Created:
+    """Copies a template into a folder, which must not exist or be empty.
+
+    Raises:
+        NotFound: There is no such template.
+        Refused: The folder holds something.
+        OSError: It cannot be written.
+    """
+    if template not in TEMPLATES:
+        raise NotFound(
+            "there is no such template",
+            setting="--template",
+            received=template,
+            fix=f"{proposal(template, TEMPLATES)}there are {', '.join(TEMPLATES)}",
+        )
+    if directory.is_dir() and any(directory.iterdir()):
+        raise _not_empty(directory)
+    source = _FOLDER / template
+    durable.make_folders(directory)
+    files = []
+    for path in _tree(source):
+        relative = path.relative_to(source)
+        if path.is_dir():
+            durable.make_folder(directory / relative, exist_ok=True)
+        else:
+            _write(directory, relative, path.read_bytes())
+            files.append(relative.as_posix())
+    missing = _missing([source / name for name in files if name.endswith(".py")])
+    commands = list(_next_commands(directory, files, missing))
+    return Created(directory.absolute(), template, files, missing, commands)
+
+
+def _write(directory: Path, relative: Path, data: bytes) -> None:
+    try:
+        durable.write_new(directory / relative, [data])
+    except FileExistsError:  # of all who found it empty at once, the one who wrote the first file goes on
+        raise _not_empty(directory) from None
+
+
+def _not_empty(directory: Path) -> Refused:
+    fix = "choose a new one; nothing is overwritten"
+    return Refused("the folder is not empty", where=directory, fix=fix)
+
+
+def _missing(files: Sequence[Path]) -> list[str]:
+    code = b"".join(path.read_bytes() for path in files)
+    needed = (name for name in _INSTALLED_AS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE))
+    return [_INSTALLED_AS[name] for name in needed if importlib.util.find_spec(name.decode()) is None]
+
+
+def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) -> Iterator[str]:
+    yield f"cd {shlex.quote(str(directory))}"
+    if missing:
+        yield f"pip install {' '.join(missing)}"
+    yield "roost check config.yaml"
+    yield "roost run -c config.yaml"
+    scripts = [Path(name).stem for name in files if name.startswith("AnalyzeScripts/")]
+    if scripts:
+        yield f"roost analyze runs/NAME -s {scripts[0]}"
+
+
+def _tree(folder: Path) -> Iterator[Path]:
+    """Folders before what is in them."""
+    for path in sorted(folder.iterdir()):
+        if path.name == "__pycache__":
+            continue
+        yield path
+        if path.is_dir():
+            yield from _tree(path)

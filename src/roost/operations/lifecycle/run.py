@@ -1,0 +1,214 @@
+"""``run``: a new package, and its first session."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from roost.base import durable
+from roost.base.errors import ConfigError, NotFound, Refused, UsageError
+from roost.config import layers
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished
+from roost.operations.reading import package_schema
+from roost.operations.sessions.rank_layout import Asked, Decided, decide
+from roost.operations.sessions.session_request import Started, begin, first_request, require_possible, take
+from roost.package import package_name, resume_gate, snapshot
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from roost.package.package_draft import PreparedTraining, prepare_training
+
+CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
+CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
+"""Files of these kinds make a run another run; notes and pictures beside them do not."""
+
+_MAX_NAMED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What is asked."""
+
+    config: Path
+    tuning: Path | None = None
+    overrides: Sequence[str] = ()
+    description: str | None = None
+    name: str | None = None
+    """The package's name; one that stands and is not finished goes on."""
+    step: int | None = None
+    """Let the package ``name``, which stands, go on from the checkpoint of this step."""
+    no_save: bool = False
+    """Call it NOSAVE; wins over ``use_description``."""
+    use_description: bool = False
+    """Call it by its description."""
+    device: str | None = None
+    """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
+    initialize: bool = False
+    """Save step 0, tell the model, and end: `continue` trains."""
+    ranks: Asked = field(default_factory=Asked)
+    """How many processes, on which devices."""
+    terminal: str = ""
+    """A terminal for the run itself, for pdb; none when empty."""
+    command: Sequence[str] = ()
+
+
+def run(request: RunRequest) -> Started:
+    """Copies the project into a new package and starts it.
+
+    Raises:
+        NotFound: There is no such config.
+        ConfigError: The config, or a file it names, is wrong; nothing was made.
+        Refused: ``name`` stands, and runs or is of another config or code; or this machine lacks the devices.
+        UsageError: A name or a description makes no folder name; or what is asked contradicts itself.
+        OSError: The package cannot be written; what was made is removed.
+    """
+    config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
+    plan = prepare_training(config, description=request.description)
+    if request.initialize:
+        _require_saves(request, plan)
+    if request.step is not None and not os.path.lexists(plan.root / (request.name or "")):
+        raise NotFound(
+            f"there is no package of this name, to go on from step {request.step}",
+            setting="--name",
+            received=request.name,
+            where=plan.root,
+            fix="leave out --iter, and it begins",
+        )
+    name = _name(request, plan.description)
+    if request.name is None:
+        return _begin(request, plan, name)
+    with alone(plan.root):
+        package = plan.root / request.name
+        if os.path.lexists(package):
+            return _again(request, plan, package)
+        return _begin(request, plan, name)
+
+
+def _require_saves(request: RunRequest, plan: PreparedTraining) -> None:
+    if request.step is not None:
+        raise UsageError("--initialize begins a run, and --iter goes on with one", fix="leave out one")
+    mode = plan.settings.step_mode
+    if mode in ("dry", "no_optim"):
+        raise ConfigError(
+            "only measures, and saves nothing: there would be nothing to go on with",
+            setting="step_mode",
+            received=mode,
+            where=plan.config.where("step_mode"),
+            fix="leave out --initialize, or set step_mode: eager",
+        )
+
+
+def _name(request: RunRequest, description: str | None) -> str | None:
+    if request.name is not None:
+        if request.no_save or request.use_description:
+            raise UsageError("--name gives the name already", fix="leave out -ns and -sd")
+        return package_name.checked_name(request.name)
+    if request.no_save:
+        return "NOSAVE"
+    if not request.use_description:
+        return None
+    if not description:
+        raise UsageError("-sd names the package by its description, and there is none", fix="add -d TEXT")
+    return package_name.folder_name(description)
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Holds off everybody who would make a package of the same name here at the same time."""
+    for folder in reversed([root, *root.parents]):
+        if not folder.is_dir():
+            durable.make_folder(folder, exist_ok=True)
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Started:
+    decided = decide(
+        request.ranks,
+        plan.settings,
+        device=request.device or "auto",
+        terminal=request.terminal,
+        where=plan.config.where,
+    )
+    needed = require_possible(decided.request, plan.settings)
+    package = plan.create(name, exactly=request.name is not None, command=request.command)
+    lock_fd = take(package)
+    try:
+        started = begin(package, lock_fd, _session(request, plan, decided), plan.settings, needed=needed)
+    finally:
+        os.close(lock_fd)
+    started.is_new = True
+    started.notes = [*plan.left_out(), *decided.notes, *started.notes]
+    return started
+
+
+def _session(request: RunRequest, plan: PreparedTraining, decided: Decided) -> dict[str, Any]:
+    return first_request(
+        plan.project,
+        decided.request,
+        command=request.command,
+        description=plan.description,
+        initialize=request.initialize,
+        terminal=request.terminal,
+    )
+
+
+def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
+    """The same command again: goes on where it was, if it is the same run."""
+    try:
+        package = package_schema.opened(path)
+    except NotFound as error:
+        fix = "choose another name, or remove it"
+        raise Refused("something that is no package has this name", where=path, fix=fix) from error
+    different = _differences(plan, package)
+    if different:
+        named = different[:_MAX_NAMED] + [f"… {len(different)} in all"] * (len(different) > _MAX_NAMED)
+        raise Refused(
+            f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
+            where=path,
+            fix=f"choose another name, or go on with it as it was: roost continue {quote(str(path))}",
+        )
+    if package.state() == "succeeded" and request.step is None:
+        return Started(package.path, notes=[finished(package)])
+    if request.initialize and checkpoint.ids(package.checkpoints):
+        note = f"it has begun already; to train: roost continue {quote(str(path))}"
+        return Started(package.path, notes=[note])
+    return continue_(
+        ContinueRequest(
+            package=path,
+            step=request.step,
+            initialize=request.initialize,
+            description=request.description
+            if request.description != package.request.get("description")
+            else None,
+            device=request.device,
+            ranks=request.ranks,
+            project=plan.project,
+            terminal=request.terminal,
+            command=request.command,
+        )
+    )
+
+
+def _differences(plan: PreparedTraining, package: Package) -> list[str]:
+    """What the project has that the package, made at another time, has not: settings, then files."""
+    before = package.args
+    different = [resume_gate.shown(one) for one in layers.differences(before, plan.config.values)]
+    configs = {file.resolve() for file in plan.config.files}
+    manifest = package.manifest
+    changed = snapshot.changed(plan.project, manifest)
+    added = sorted(set(plan.selection.files) - manifest["files"].keys())
+    for word, found, kinds in (("has changed", changed, CODE_AND_SETTINGS), ("is new", added, CODE)):
+        for name in found:
+            if Path(name).suffix in kinds and (plan.project / name).resolve() not in configs:
+                different.append(f"{name} {word}")
+    return different

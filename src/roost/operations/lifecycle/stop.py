@@ -1,0 +1,81 @@
+"""``stop``: asks a running session to save and end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.lab.sessions.session_control import ask
+from roost.operations.reading import package_schema
+from roost.operations.sessions.running_session import newest
+from roost.package import progress
+from roost.package.package import Package
+from roost.package.sessions import Session
+
+_TICK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The session was asked, and has not ended yet."""
+
+    session: int
+    step: int
+    phase: str
+    seconds: float
+    """Since it was asked."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """It runs no more."""
+
+    session: int | None
+    state: str
+    step: int | None
+    was_running: bool
+
+
+def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]:
+    """Asks the running session to save at its next step edge and end; then tells how that goes.
+
+    Args:
+        package: The package.
+        now: End it at once; what was trained since the newest checkpoint is trained again on continue.
+
+    Yields:
+        `Waiting` several times a second, then one `Ended`.
+
+    Raises:
+        NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
+        Refused: It runs on another machine.
+        RoostError: It has been starting for too long, or does not belong to you.
+    """
+    opened = package_schema.opened(package)
+    session = newest(opened)
+    if session is None or not _runs(session):
+        state = session.state if session else "new"
+        yield Ended(session.number if session else None, state, _step(opened), False)
+        return
+    ask(session, now=now)
+    asked = time.monotonic()
+    number = session.number
+    while _runs(session := next(one for one in opened.sessions() if one.number == number)):
+        seen = progress.read(opened.progress)
+        step, phase = (seen.step, seen.phase) if seen else (0, "starting")
+        yield Waiting(session.number, step, phase, time.monotonic() - asked)
+        time.sleep(_TICK_SECONDS)
+    yield Ended(session.number, session.state, _step(opened), True)
+
+
+def _runs(session: Session) -> bool:
+    """Its guard ends last, whatever the record tells of the supervisor."""
+    return session.state == "running" or session.guard_lives
+
+
+def _step(package: Package) -> int | None:
+    seen = progress.read(package.progress)
+    return seen.step if seen else None

@@ -1,0 +1,181 @@
+"""``predict``: runs a package's Runner over data, with the weights of one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roost.analysis import analysis_folder, preconditions
+from roost.base import durable
+from roost.base.errors import Refused, UsageError
+from roost.operations.reading import package_schema
+from roost.operations.sessions.foreground_lease import needed_of_one
+from roost.operations.sessions.package_worker import beside, chosen_of
+from roost.operations.sessions.running_session import Running
+from roost.package import progress, sessions
+from roost.package.package import Package
+from roost.package.results import predictions
+from roost.package.results.predictions import Meta
+from roost.package.sessions import Session
+from roost.supervisor.guard_start import Guard
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest:
+    """What is asked."""
+
+    package: Path
+    source: str
+    """The name of a set, what the project's `Dataset.predict` understands, or a .npy, .npz or .csv file."""
+    checkpoint: str | None = None
+    """``last``, ``best`` or an id; None: ``last``."""
+    averaged: str | None = None
+    """The weights that this average had reached, instead of those that were trained."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    project: Path | None = None
+    """Where the project is now; None: where it was."""
+    out: Path | None = None
+    """The folder to be made; None: the next number below ``predictions`` in the package."""
+    batch_size: int | None = None
+    num_workers: int | None = None
+    limit: int | None = None
+    """The first so many samples; None: all."""
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOutcome:
+    """What came of it."""
+
+    package: str
+    folder: str | None
+    """None where nothing was kept."""
+    state: str
+    exit_code: int
+    reason: str | None
+    error: str | None
+    """In one line."""
+    seconds: float | None
+    meta: Meta | None
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """A prediction that goes on."""
+
+    running: Running
+    process: Guard
+    notes: list[str]
+    """What a person should hear about it, one line each."""
+
+    def stage(self) -> str:
+        """How far it is; empty before the first batch."""
+        seen = progress.read(self.running.record.parent / "progress")
+        if seen is None:
+            return ""
+        share = f" ({seen.fraction:.0%})" if seen.fraction else ""
+        return f"{seen.samples:,} samples{share}, {seen.samples_per_second:,.0f} per second"
+
+    def outcome(self, ended: Session) -> PredictOutcome:
+        """What came of it; to be asked before its block is left.
+
+        Args:
+            ended: Its session, with the supervisor's record.
+        """
+        record = ended.record or {}
+        code = record.get("exit_code")
+        result = sessions.load(self.running.record.parent / analysis_folder.RESULT) or {}
+        place = result.get("folder")
+        return PredictOutcome(
+            package=package_schema.printable(str(self.running.package)),
+            folder=package_schema.printable(place) if place else None,
+            state=ended.state,
+            exit_code=code if isinstance(code, int) else 1,
+            reason=record.get("reason"),
+            error=ended.error,
+            seconds=record.get("seconds"),
+            meta=predictions.read(Path(place)) if place else None,
+        )
+
+
+@contextmanager
+def predict(request: PredictRequest) -> Iterator[Predicting]:
+    """Starts a prediction. What it gives stands in its folder whole or not at all. It takes no lock: the
+    package's training may go on. It ends with the block, and when this process is gone.
+
+    Raises:
+        NotFound: There is no such package, checkpoint or project.
+        UsageError: A number is below 1, or the words for the checkpoint mean nothing.
+        CheckpointError: There are checkpoints, and none was written by roost.
+        Refused: The folder is there already, or nothing can be written there; or the package has no Runner.
+        DamagedPackage: A file of the package is not as roost writes it.
+        ConfigError: The package's settings do not fit this version.
+        Busy: Others hold all GPUs.
+        RoostError: The supervisor did not start.
+    """
+    _check_numbers(request)
+    package = preconditions.opened(
+        request.package, by=lambda path: package_schema.opened(path, to_go_on=True)
+    )
+    project = preconditions.project_of(package, request.project)
+    which, notes = chosen_of(package, request.checkpoint)
+    settings = package_schema.checked_settings(package, project)
+    output = _output(package, request.out)
+    asked: dict[str, Any] = {
+        "kind": "prediction",
+        "package": str(package.path),
+        "source": request.source,
+        "folder": str(Path.cwd()),
+        "chosen": which,
+        "averaged": request.averaged,
+        "device": request.device,
+        "project": str(project),
+        "output": str(output) if output is not None else None,
+        "batch_size": request.batch_size,
+        "num_workers": request.num_workers,
+        "limit": request.limit,
+        "command": list(request.command),
+    }
+    needed = needed_of_one(request.device)
+    parent = _made(output.parent if output is not None else package.path / predictions.NAME)
+    with beside(package, parent, asked, settings, fix=_FIX, needed=needed) as started:
+        yield Predicting(started.running, started.process, [*notes, *needed.notes])
+
+
+_FIX = "name another folder for it: -o DIR"
+_NUMBERS = {"batch_size": 1, "num_workers": 0, "limit": 1}
+
+
+def _check_numbers(request: PredictRequest) -> None:
+    for name, least in _NUMBERS.items():
+        given = getattr(request, name)
+        if given is not None and given < least:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError("is too small", setting=option, received=given, fix=f"give {least} or more")
+
+
+def _output(package: Package, out: Path | None) -> Path | None:
+    """The folder to be made, absolute; None for the package's own next one."""
+    if out is None:
+        return None
+    place = out.expanduser().absolute()
+    if place.resolve().is_relative_to(package.path.resolve()):
+        raise Refused(
+            "predictions cannot be stored among the package's own files", where=place, fix="leave out -o"
+        )
+    if place.exists() or place.is_symlink():
+        raise predictions.taken(place)
+    return place
+
+
+def _made(parent: Path) -> Path:
+    try:
+        durable.make_folders(parent)
+    except OSError as error:
+        said = error.strerror or error
+        raise Refused(f"nothing can be written here: {said}", where=parent, fix=_FIX) from error
+    return parent

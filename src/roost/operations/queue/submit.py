@@ -1,0 +1,216 @@
+"""``submit``: makes packages and puts them into the lab's queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from roost.base.errors import Refused, UsageError
+from roost.base.interval import parse_duration
+from roost.base.system import state_folder
+from roost.config import layers
+from roost.config.layers import Config
+from roost.config.settings import Settings
+from roost.lab.queue.task import Task, new_id
+from roost.lab.sessions.session_plan import Plan
+from roost.operations import lab
+from roost.operations.lifecycle.check import CheckRequest
+from roost.operations.lifecycle.continue_ import ContinueRequest, device_before, higher_limit, next_session
+from roost.operations.queue import sweep, sweep_packages
+from roost.operations.queue.new_tasks import NewTasks, queued, require_free, require_unqueued, task_of
+from roost.operations.queue.resources import Wanted, require_possible, with_share_before
+from roost.operations.reading import package_schema
+from roost.operations.sessions import task_plan
+from roost.operations.sessions.rank_layout import Asked, as_before
+from roost.operations.sessions.session_request import first_request, planned, take
+from roost.package import package_name
+from roost.package.package import Package
+from roost.package.package_draft import PreparedTraining, prepare_training
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitRequest:
+    """A training that is asked for, or a sweep of them."""
+
+    config: Path
+    tuning: Path | None = None
+    overrides: Sequence[str] = ()
+    """As `run` takes them, and several values of one (`roost.operations.queue.sweep`)."""
+    description: str | None = None
+    name: str | None = None
+    """The package's name, or the beginning of those of a sweep."""
+    wanted: Wanted = field(default_factory=Wanted)
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A training of which everything is known, and nothing was made."""
+
+    plan: PreparedTraining
+    name: str | None
+    wanted: Wanted
+    session: Plan
+
+
+def _unheard(_: str) -> None:
+    return None
+
+
+def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) -> NewTasks:
+    """Makes the package of each training, all or none, and queues them.
+
+    Args:
+        request: What is asked.
+        tell: Hears how far it is, at each task of a sweep.
+
+    Raises:
+        NotFound: There is no such config, or no such task to wait for.
+        ConfigError: The config, or a file it names, is wrong.
+        UsageError: What is asked contradicts itself.
+        Refused: A task could never start; or the lab will not do.
+        RoostError: The daemon did not start.
+        OSError: A package cannot be written.
+    """
+    prepared = _prepared(request, tell)
+    lab.ensure()  # before anything is made: its daemon may be of another version
+    return NewTasks(queued(_made(prepared, request, tell)), prepared[0].plan.left_out())
+
+
+def check_requests(request: SubmitRequest) -> list[CheckRequest]:
+    """What `check` is asked before: whether it would run; of a sweep, with each value of each setting once,
+    but for the seed.
+
+    Raises:
+        UsageError: The sweep means nothing.
+    """
+    wanted = request.wanted
+    on_cpu = wanted.simulated or not (wanted.need.cards or wanted.cards_as_usual)
+    return [
+        CheckRequest(
+            config=request.config,
+            tuning=request.tuning,
+            overrides=overrides,
+            device="cpu" if on_cpu else "auto",
+            command=request.command,
+        )
+        for overrides in sweep.samples(request.overrides, but="seed")
+    ]
+
+
+def submit_continue(request: ContinueRequest, wanted: Wanted) -> NewTasks:
+    """Queues the next session of a package, checked as `continue` does.
+
+    Args:
+        request: As of `continue`; ``device`` is cpu, or None, and ``ranks`` does not count.
+        wanted: What it asks of the lab; where it does not say, as the session before.
+
+    Raises:
+        Refused: A task of this package waits or runs, the run is finished, or as `continue`.
+        NotFound, ConfigError, UsageError, RoostError, OSError: As `submit`.
+    """
+    if wanted.most_parallel is not None:
+        raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
+    package = package_schema.opened(request.package, to_go_on=True)
+    wanted.require_sense()
+    wanted.require_hope()
+    with state_folder.alone(package.path):  # two who submit it at the same time would both see it free
+        require_unqueued(package.path)
+        lock_fd = take(package)
+        try:
+            ready = next_session(package, request)
+        finally:
+            os.close(lock_fd)
+        if ready is None:
+            fix = f"to go on, {higher_limit(package)}"
+            raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
+        given = None if wanted.cards_as_usual else wanted.need.cards
+        asked = as_before(Asked(devices=given or None, strategy=wanted.strategy), package, request.overrides)
+        devices = asked.devices if asked.devices is not None else ready.settings.devices
+        if given is None and _was_on_cpu(package):
+            wanted = replace(wanted, cards_as_usual=False)
+        wanted = _as_set(replace(wanted, strategy=asked.strategy), ready.settings).with_cards(devices)
+        wanted, notes = with_share_before(wanted, package.path)
+        require_possible([wanted.need])
+        computing = task_plan.computing(wanted, ready.settings, devices=devices, where=ready.where)
+        session = planned(ready.body(computing), ready.settings)
+        lab.ensure()
+        notes = [*notes, *ready.announce()]
+        return NewTasks(queued([task_of(package, session, wanted)], is_new=False), notes)
+
+
+def _prepared(request: SubmitRequest, tell: Callable[[str], None]) -> list[Prepared]:
+    """Every training of what is asked, all of them checked."""
+    combinations = sweep.expand(request.overrides)
+    if len(combinations) == 1 and request.wanted.most_parallel is not None:
+        raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
+    request.wanted.require_sense()
+    request.wanted.require_hope()
+    files, prepared = layers.load_files(request.config, tuning=request.tuning), list[Prepared]()
+    for overrides in combinations:
+        like = prepared[0].plan if prepared else None
+        prepared.append(_one(request, overrides, files.config(overrides), like))
+        tell(f"{len(prepared)} of {len(combinations)} tasks checked")
+    if len(combinations) == 1:
+        require_free(prepared[0].plan.root, request.name)
+    elif request.name is not None:
+        package_name.checked_name(request.name)
+    require_possible([one.wanted.need for one in prepared])
+    return prepared
+
+
+def _one(
+    request: SubmitRequest, overrides: Sequence[str], config: Config, like: PreparedTraining | None
+) -> Prepared:
+    plan = prepare_training(config, description=request.description, like=like)
+    settings = plan.settings
+    if settings.step_mode in ("dry", "no_optim"):
+        raise Refused(
+            "only measures: there is no reason to wait for it",
+            setting="step_mode",
+            received=settings.step_mode,
+            where=config.where("step_mode"),
+            fix="use roost run",
+        )
+    wanted = _as_set(request.wanted, settings).with_cards(settings.devices)
+    if like is None:  # before its settings are compared with cards that no machine has
+        require_possible([wanted.need])
+    computing = task_plan.computing(wanted, settings, devices=settings.devices, where=config.where)
+    body = first_request(plan.project, computing, command=request.command, description=plan.description)
+    return Prepared(plan, _name(request, overrides), wanted, planned(body, settings))
+
+
+def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
+    """With the time limit of the settings, which the supervisor keeps, and their strategy if it has none."""
+    text = settings.limits.wall_time
+    seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
+    need = msgspec.structs.replace(wanted.need, time_limit=seconds)
+    return replace(wanted, need=need, strategy=wanted.strategy or settings.strategy)
+
+
+def _made(
+    prepared: Sequence[Prepared], request: SubmitRequest, tell: Callable[[str], None]
+) -> Iterator[Task]:
+    sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
+    plans = [(one.plan, one.name) for one in prepared]
+    with contextlib.closing(sweep_packages.packages(plans, command=request.command, tell=tell)) as packages:
+        for one, package in zip(prepared, packages, strict=True):
+            yield task_of(package, one.session, one.wanted, sweep=sweep_id, sweep_name=sweep_name)
+
+
+def _name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
+    """Tasks of a sweep are called by what makes them differ."""
+    label = sweep.label(request.overrides, overrides)
+    return package_name.folder_name("_".join(filter(None, [request.name, label]))) if label else request.name
+
+
+def _was_on_cpu(package: Package) -> bool:
+    """Whether the session before had no card; of simulated ones it only says that it has them."""
+    found = package.sessions()
+    return device_before(package) == "cpu" and not (found and found[-1].request.get("cards"))

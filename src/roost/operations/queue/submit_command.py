@@ -1,0 +1,147 @@
+"""``submit -- COMMAND``: any command of the user becomes a task. Nothing here loads what trainings need."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.lab.queue.task import Task
+from roost.lab.sessions.session_plan import Plan
+from roost.operations import lab
+from roost.operations.queue.new_tasks import NewTasks, queued, require_free, task_of
+from roost.operations.queue.resources import Wanted, require_possible
+from roost.operations.resolve import RUNS
+from roost.operations.sessions.caller_environment import callers_environment
+from roost.package.package import Package
+from roost.supervisor.limits import Limits
+
+"""Where the package of a command goes."""
+_LONGEST_NAME = 48
+"""Characters of a command by which its task is called."""
+
+
+def submit_command(
+    command: Sequence[str],
+    wanted: Wanted,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    folder: Path | None = None,
+) -> NewTasks:
+    """Queues a command, which runs where it was typed.
+
+    Args:
+        command: And its arguments.
+        wanted: What it asks of the lab.
+        name: The package's; None: the time.
+        description: A few words about it; None: the command itself.
+        folder: Where it runs; None: the current one.
+
+    Raises:
+        NotFound: There is no such program, or no such task to wait for.
+        UsageError: What is asked contradicts itself.
+        Refused: A task could never start; or the lab will not do.
+        RoostError: The daemon did not start.
+        OSError: A package cannot be written.
+    """
+    if wanted.strategy is not None or wanted.most_parallel is not None:
+        raise UsageError("a strategy and --max-parallel are for trainings", fix="leave them out")
+    wanted.require_sense()
+    wanted.require_hope()
+    wanted = wanted.with_cards(None)
+    folder = folder or Path.cwd()
+    require_program(command, folder)
+    require_free(folder / RUNS, name)
+    require_possible([wanted.need])
+    lab.ensure()
+    made = (of_command(command, wanted, name=name, description=description, folder=folder) for _ in range(1))
+    return NewTasks(queued(made))
+
+
+def of_command(
+    command: Sequence[str],
+    wanted: Wanted,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    folder: Path | None = None,
+) -> Task:
+    """Makes the package of a command; it holds no code, only what the command prints and how it ends.
+
+    Args:
+        command, wanted, name, description, folder: As of `submit_command`.
+
+    Raises:
+        Refused: The name is taken.
+        OSError: It cannot be written.
+    """
+    folder = folder or Path.cwd()
+    plan = plan_of(command, time_limit=wanted.need.time_limit, folder=folder)
+    package = Package.create(
+        folder / RUNS,
+        name=name,
+        exactly=name is not None,
+        values={},
+        request={
+            "kind": "command",
+            "command": list(command),
+            "description": description or shlex.join(command),
+            "project": str(folder),
+            "created": round(time.time(), 3),
+        },
+    )
+    task = task_of(package, plan, wanted)
+    return task if name is not None else msgspec.structs.replace(task, name=_called(command))
+
+
+def _called(command: Sequence[str]) -> str:
+    """How the task of a command is called that nobody has given a name."""
+    line = shlex.join(command)
+    return line if len(line) <= _LONGEST_NAME else f"{line[: _LONGEST_NAME - 1]}…"
+
+
+def require_program(command: Sequence[str], folder: Path) -> None:
+    """Makes sure that there is the program of a command, as far as the caller sees it.
+
+    Args:
+        command: And its arguments.
+        folder: Where it will run.
+
+    Raises:
+        NotFound: There is none.
+        Refused: It is a file that cannot be executed.
+    """
+    program = command[0]
+    place = str(folder / program) if "/" in program else program
+    if shutil.which(place, path=callers_environment().get("PATH", os.defpath)) is not None:
+        return
+    if (folder / program).is_file():
+        fix = f"write what runs it: `-- python {program}`; or make it executable"
+        raise Refused("cannot be executed", setting="--", received=program, fix=fix)
+    fix = "write it as a shell would find it, or its whole path"
+    raise NotFound("there is no such program", setting="--", received=program, fix=fix)
+
+
+def plan_of(command: Sequence[str], *, time_limit: float | None, folder: Path) -> Plan:
+    """The plan of a command of the user, which runs where it was typed, in the environment that it had there.
+
+    Args:
+        command: And its arguments.
+        time_limit: Seconds.
+        folder: Where it runs.
+    """
+    return Plan(
+        request={"kind": "command", "command": list(command)},
+        argv=list(command),
+        is_command=True,
+        cwd=str(folder),
+        env=callers_environment(),
+        limits=Limits(wall_seconds=time_limit)._asdict(),
+    )

@@ -1,0 +1,128 @@
+"""``logs``: what a run printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from roost.base.errors import NotFound
+from roost.base.system import state_folder
+from roost.lab.background import daemon_presence
+from roost.lab.queue.task import ENDED, PENDING, STARTING, Task
+from roost.operations import lab, resolve
+from roost.operations.reading import package_schema
+from roost.operations.reading.output_reader import Output, tail_offset
+from roost.operations.sessions import running_session
+from roost.operations.sessions.running_session import Running
+from roost.package.package import Package
+from roost.package.sessions import Session
+from roost.supervisor.output.output_file import output_of
+
+_TICK_SECONDS = 0.05
+
+
+def logs(
+    package: Path | str, *, follow: bool = False, lines: int | None = None, rank: int = 0
+) -> Iterator[bytes | str]:
+    """The output of a package, byte for byte; where it was too long to be kept whole, a line says so.
+
+    Args:
+        package: The package, or what its task is called by (`roost.operations.resolve`).
+        follow: Go on until the running session has ended; of a task, until it has ended for good.
+        lines: Begin with the last so many lines; None: at the beginning.
+        rank: Whose output.
+
+    Yields:
+        Pieces as they come; with ``follow`` also empty ones while nothing does, so that a caller may stop,
+        and as text what a person should hear between two attempts of a task.
+
+    Raises:
+        NotFound: There is no such package or task, or no such rank has printed in it.
+        UsageError: Several tasks are meant.
+        DamagedPackage: With ``follow``: nobody can tell whether the session has ended.
+        OSError: The output cannot be read.
+    """
+    found = resolve.package_of(package)
+    task = resolve.unended(found) if follow else None
+    if task is not None:
+        yield from _until_begun(found, task.id)
+    opened = package_schema.opened(found) if follow else Package.open(found)
+    path = Path(output_of(str(opened.output), rank))
+    if rank and not path.exists():
+        raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_elsewhere(opened))
+    offset = 0 if lines is None else tail_offset(path, lines)
+    session = opened.sessions()[-1] if follow and opened.sessions() else None
+    if session is None:
+        with Output(path, offset=offset) as output:
+            yield from output.new()
+        return
+    first = replace(running_session.session_of(opened, session.number, offset=offset), output=path)
+    if task is None:
+        yield from (piece for piece in running_session.follow(first) if isinstance(piece, bytes))
+    else:
+        yield from _attempts(first, opened, task.id)
+
+
+def silence(package: Path | str) -> str:
+    """Why a package has printed nothing, in one line.
+
+    Args:
+        package: As of `logs`.
+
+    Raises:
+        NotFound, UsageError: As `logs`.
+    """
+    found = resolve.package_of(package)
+    begun = Package.open(found).sessions()
+    if begun:
+        return f"it has printed nothing{' yet' if begun[-1].state in ('starting', 'running') else ''}"
+    task = resolve.unended(found)
+    return "it never began" if task is None else f"it has not begun yet: `roost why {task.id}` says why"
+
+
+def _until_begun(package: Path, id: str) -> Iterator[bytes]:
+    """Empty pieces while a task waits for its first attempt."""
+    while _task(id).state in (PENDING, STARTING) and not _has_begun(package, id):
+        yield b""
+        time.sleep(_TICK_SECONDS)
+
+
+def _has_begun(package: Path, id: str) -> bool:
+    return any(one.request.get("task") == id for one in Package.open(package).sessions())
+
+
+def _task(id: str) -> Task:
+    with lab.opened() as store:
+        return store.task(id)
+
+
+def _attempts(first: Running, package: Package, id: str) -> Iterator[bytes | str]:
+    """All attempts of a task, from the session ``first`` on."""
+    notes: dict[int, str] = {}
+    told: set[int] = set()
+
+    def next_of(session: Session) -> int | None:
+        state = _task(id).state  # before the sessions: what began before the task ended is there by now
+        later = [one.number for one in package.sessions() if one.number > session.number]
+        if not later and state in ENDED:
+            return None
+        if not later and daemon_presence.about(state_folder.folder()) is None:
+            notes[session.number] = "no daemon runs that would see to the task: `roost lab start`"
+            return None
+        if later or state == PENDING:
+            notes[session.number] = f"session {session.number} {session.state}; the task goes on with another"
+        return min(later, default=running_session.NOT_YET)
+
+    for piece in running_session.follow(first, next_of=next_of):
+        yield from (text for number, text in notes.items() if number not in told)
+        told |= notes.keys()
+        if isinstance(piece, bytes):
+            yield piece
+
+
+def _elsewhere(package: Package) -> str:
+    """Where else it may be: the ranks of one machine of several print together."""
+    others = sorted(path.name for path in package.path.glob("_output_node_*.txt"))
+    return f"look at --rank 0, or at {', '.join(others)} of another machine" if others else "look at --rank 0"

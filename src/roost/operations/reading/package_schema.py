@@ -1,0 +1,290 @@
+"""Whether the JSON of a package has the shape that roost writes.
+
+Whoever reads a package asks here first: what was torn, or edited by hand, is then named as what it is, in one
+line, instead of failing somewhere in the middle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from roost.analysis import analysis_folder
+from roost.base import safe_read
+from roost.base.errors import ConfigError, RoostError
+from roost.config.settings import Settings
+from roost.operations import resolve
+from roost.package import lineage
+from roost.package import sessions as package_sessions
+from roost.package.package import Package
+from roost.package.project_preflight import checked
+from roost.package.sessions import Session
+from roost.package.setting_locations import places
+
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Time = Annotated[float, Meta(ge=0, le=1e11)]
+"""Seconds, of a span or since 1970; what is beyond cannot be printed as a date."""
+
+
+class DamagedPackage(RoostError):
+    """A file of the package is not as roost writes it.
+
+    Args:
+        package: The package.
+        name: The file, relative to it.
+        cause: What is wrong with it.
+    """
+
+    def __init__(self, package: Path, name: str, cause: str) -> None:
+        self.name, self.cause = name, cause
+        super().__init__(
+            f"{name} is damaged: {cause}", where=package, fix="take the file from a copy of the package"
+        )
+
+
+class _Git(msgspec.Struct):
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class _PackageRequest(msgspec.Struct):
+    command: list[str] = []
+    description: str | None = None
+    project: str | None = None
+    git: _Git | None = None
+    parent: lineage.Parent | None = None
+    ancestors: list[lineage.Parent] = []
+
+
+class _SessionRequest(msgspec.Struct):
+    host: str
+    boot_id: str
+    pid: _Pid
+    start_ticks: int | None = None
+    state: str = "starting"
+    overrides: list[str] = []
+    checkpoint: _Count | None = None
+    project: str | None = None
+    device: str = "auto"
+    devices: int | str | list[int] | None = None
+    strategy: str = "single"
+    ranks: _Count = 1
+    num_nodes: _Count = 1
+    description: str | None = None
+    inexact: list[str] = []
+    changed: dict[str, str] = {}
+
+
+class _SessionRecord(msgspec.Struct):
+    state: str
+    host: str | None = None
+    boot_id: str | None = None
+    pid: _Pid | None = None
+    start_ticks: int | None = None
+    started: _Time | None = None
+    seconds: _Time | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    error: str | None = None
+    peak_memory_mb: float | None = None
+    guard_lost: _Time | None = None
+
+    def __post_init__(self) -> None:
+        if self.state in ("starting", "running") and (self.host is None or self.pid is None):
+            raise ValueError("tells of a running process, and not of which")
+
+
+class _Script(msgspec.Struct):
+    path: str
+    sha256: str | None = None
+
+
+class _AnalysisRequest(msgspec.Struct):
+    script: _Script
+    host: str
+    boot_id: str
+    pid: _Pid
+    start_ticks: int | None = None
+    checkpoint: _Count | None = None
+    untrained: bool = False
+
+
+class _Derived(msgspec.Struct):
+    ckpt_fast: list[_Count] = []
+    ckpt_slow: list[_Count] = []
+    ckpt_consistent: list[_Count] = []
+    ckpt_best: list[_Count] = []
+    inexact: list[str] = []
+
+
+class _CopiedFile(msgspec.Struct):
+    link: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.link is None and (self.size is None or self.sha256 is None):
+            raise ValueError("has neither a link nor size and sha256")
+
+
+class _LeftOut(msgspec.Struct):
+    path: str
+    reason: str
+
+
+class _Manifest(msgspec.Struct):
+    files: dict[str, _CopiedFile]
+    links: dict[str, str]
+    left_out: list[_LeftOut] = []
+    own: dict[str, _CopiedFile] = {}
+
+
+_SHAPES: dict[str, Any] = {
+    "request.json": _PackageRequest,
+    "args.json": dict[str, Any],
+    "provenance.json": dict[str, str],
+    "manifest.json": _Manifest,
+    "_package.json": _Derived,
+}
+_OPTIONAL = "_package.json"
+"""The worker writes it with the first checkpoint."""
+
+
+def load(package: Path, name: str) -> dict[str, Any]:
+    """One of the JSON files at a package's top, its texts `printable`.
+
+    Raises:
+        DamagedPackage: It is missing, no JSON, or not of its shape.
+    """
+    try:
+        found = json.loads(safe_read.read(package / name))
+    except FileNotFoundError:
+        if name == _OPTIONAL:
+            return {}
+        raise DamagedPackage(package, name, "it is missing") from None
+    except OSError as error:
+        raise DamagedPackage(package, name, f"it cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedPackage(package, name, f"it is no JSON: {error}") from error
+    _require(package, name, found, _SHAPES[name])
+    return dict(printable(found))
+
+
+def printable(value: Any) -> Any:
+    """JSON whose texts can be written as UTF-8. Names of files and command lines may hold other bytes; Python
+    keeps those as lone surrogates, which are shown by their number."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [printable(one) for one in value]
+    return (
+        {printable(key): printable(one) for key, one in value.items()} if isinstance(value, dict) else value
+    )
+
+
+def _require(package: Path, name: str, found: object, shape: Any) -> None:
+    try:
+        msgspec.convert(printable(found), shape)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DamagedPackage(package, name, str(error)) from error
+
+
+def sessions(package: Path) -> list[Session]:
+    """All sessions, oldest first, their texts `printable`. A record that cannot be read counts as none: on a
+    full disk a supervisor writes its last one in place, and may be killed at that.
+
+    Raises:
+        DamagedPackage: A request or a record is not of its shape.
+    """
+    found = package_sessions.read_all(package / "sessions")
+    for session in found:
+        _require_session(package, session)
+    return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
+
+
+def _require_session(package: Path, session: Session) -> None:
+    _require(package, f"sessions/{session.number}.request.json", session.request, _SessionRequest)
+    if session.record is not None:
+        _require(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
+
+
+def analyses(package: Path) -> list[Session]:
+    """All analyses, oldest first, as `sessions` gives those.
+
+    Raises:
+        DamagedPackage: A request or a record is not of its shape.
+    """
+    found = analysis_folder.read_all(package / analysis_folder.NAME)
+    for one in found:
+        place = f"{analysis_folder.NAME}/{one.number}"
+        _require(package, f"{place}/{analysis_folder.REQUEST}", one.request, _AnalysisRequest)
+        if one.record is not None:
+            _require(package, f"{place}/{analysis_folder.RECORD}", one.record, _SessionRecord)
+    return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
+
+
+def opened(path: Path | str, *, to_go_on: bool = False) -> Package:
+    """Opens a package whose every JSON file is as it should be.
+
+    Args:
+        path: The package, or what its task is called by (`roost.operations.resolve`).
+        to_go_on: But for _package.json, which the next save writes anew.
+
+    Raises:
+        NotFound: There is no package.
+        UsageError: Several tasks are meant.
+        DamagedPackage: A file of it is not as roost writes it.
+    """
+    package = Package.open(resolve.package_of(path))
+    for damage in damages(package):
+        if not (to_go_on and damage.name == _OPTIONAL):
+            raise damage
+    return package
+
+
+def damages(package: Package) -> Iterator[DamagedPackage]:
+    """Every JSON file of the package that is not as roost writes it."""
+    for name in _SHAPES:
+        try:
+            load(package.path, name)
+        except DamagedPackage as damage:
+            yield damage
+    for session in package.sessions():
+        try:
+            _require_session(package.path, session)
+        except DamagedPackage as damage:
+            yield damage
+
+
+def settings(package: Package) -> dict[str, Any]:
+    """All settings in effect, their texts `printable`.
+
+    Raises:
+        DamagedPackage: The overrides of the sessions do not fit to args.json.
+    """
+    try:
+        return dict(printable(package.settings()))
+    except ConfigError as error:
+        cause = f"an override does not fit to it: {error.message}"
+        raise DamagedPackage(package.path, "args.json", cause) from error
+
+
+def checked_settings(package: Package, project: Path) -> Settings:
+    """The typed settings in effect, as a worker will see them.
+
+    Args:
+        package: The package.
+        project: The project's folder, for ``${project}``.
+
+    Raises:
+        DamagedPackage: As `settings`.
+        ConfigError: They do not fit this version.
+    """
+    return checked(settings(package), project=project, package=str(package.path), where=places(package))

@@ -1,0 +1,359 @@
+"""``show``: everything worth knowing of one package, read without running any of its code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.analysis import analysis_folder
+from roost.base import durable
+from roost.base.errors import NotFound
+from roost.operations.reading import determinism_summary, package_schema
+from roost.operations.reading.determinism_summary import DeterminismShown
+from roost.operations.reading.list_packages import list_packages
+from roost.operations.reading.package_row import Row
+from roost.operations.reading.package_summary import summarize
+from roost.package import environment, lineage
+from roost.package.checkpoints import checkpoint
+from roost.package.lineage import Parent
+from roost.package.package import Package
+from roost.package.results import (
+    black_box as blackbox,
+)
+from roost.package.results import (
+    initial_weights,
+    predictions,
+    skipped_steps,
+    time_breakdown,
+)
+from roost.package.results.initial_weights import InitialWeights
+from roost.package.results.predictions import Meta
+from roost.package.results.skipped_steps import Skipped
+from roost.package.results.time_breakdown import Span
+from roost.package.sessions import Session
+
+_TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}
+
+
+@dataclass(frozen=True)
+class SessionShown:
+    """One execution."""
+
+    number: int
+    state: str
+    exit_code: int | None
+    reason: str | None
+    error: str | None
+    started: float | None
+    seconds: float | None
+    host: str | None
+    pid: int | None
+    """The supervisor's, while it runs."""
+    ranks: int
+    """Processes that train together, on all machines."""
+    strategy: str
+    """single, ddp or fsdp: how they share the work."""
+    overrides: list[str]
+    description: str | None
+    peak_memory_mb: float | None
+    warm: bool
+    """Whether its worker was forked from one that had imported torch already."""
+    guard_lost: float | None
+    """When somebody killed the process that watches over it, and it went on without; unix seconds."""
+
+
+@dataclass(frozen=True)
+class CheckpointShown:
+    """One checkpoint, by its manifest; `verify` reads its bytes."""
+
+    id: int
+    step: int
+    epoch: int
+    reason: str
+    tracks: list[str]
+    newest: bool
+    """Whether `continue` goes on from it."""
+    left_behind: bool
+    """Whether the run went back to one before it, and on from there."""
+    session: int
+    time: float
+    size_bytes: int
+    metrics: Mapping[str, float | None]
+    """In JSON null stands for what is not finite."""
+
+
+@dataclass(frozen=True)
+class AnalysisShown:
+    """One look at the package by a script."""
+
+    number: int
+    state: str
+    script: str
+    """Where it was; the copy that ran is in `folder`."""
+    checkpoint: int | None
+    """Whose weights were looked at; before it is known the one that was asked for, if any."""
+    untrained: bool
+    started: float | None
+    seconds: float | None
+    error: str | None
+    folder: str
+
+
+@dataclass(frozen=True)
+class PredictionShown:
+    """What was predicted once, and is kept in the package."""
+
+    number: int
+    source: str
+    checkpoint: int
+    step: int
+    averaged: str | None
+    samples: int
+    values: list[str]
+    """Names of what was predicted for each sample."""
+    time: float
+    folder: str
+
+
+@dataclass(frozen=True)
+class BlackBoxShown:
+    """The step that failed last, where `roost debug` stops."""
+
+    step: int
+    session: int
+    error: str
+    """One line."""
+    samples: list[int]
+    """Indices of the training set."""
+    folder: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One package."""
+
+    path: str
+    summary: Row
+    command: str
+    """As it was typed, but for quotes; what looks like a credential is ``***``."""
+    project: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    settings: dict[str, Any]
+    """In effect: all sessions' overrides applied; the devices and the strategy of the newest session."""
+    determinism: DeterminismShown | None
+    """None until a worker has built the project."""
+    sessions: list[SessionShown]
+    metrics: Mapping[str, float | None]
+    """The newest value of each; in JSON null stands for what is not finite."""
+    media: dict[int, int]
+    """Files to look at or listen to, by step: how many."""
+    time: Span | None
+    """Where the time of all its rows went."""
+    skipped: list[Skipped]
+    """Steps that were passed over, because of an error or of what was not finite."""
+    black_box: BlackBoxShown | None
+    """None where no step ended a session."""
+    began_with: list[InitialWeights]
+    """What ``init_from`` gave."""
+    model: str | None
+    """The file with the table of the model, of a run that began with ``--initialize``."""
+    checkpoints: list[CheckpointShown]
+    set_aside: list[str]
+    """Damaged checkpoints that the run found and put away."""
+    analyses: list[AnalysisShown]
+    predictions: list[PredictionShown]
+    inexact: list[str]
+    left_out: list[dict[str, Any]]
+    links: dict[str, str]
+    parent: Parent | None
+    """What it goes on from, if it is a fork."""
+    ancestors: list[Parent]
+    """What that goes on from, the nearest first."""
+    forks: list[Row]
+    """The packages beside it that go on from it."""
+    output: str
+
+
+def show(package: Path | str) -> Shown:
+    """Reads one package.
+
+    Raises:
+        NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
+    """
+    opened = package_schema.opened(package)
+    request, manifest = (
+        package_schema.load(opened.path, "request.json"),
+        package_schema.load(opened.path, "manifest.json"),
+    )
+    git = request.get("git") or {}
+    family = lineage.of_request(request)
+    found, columns = package_schema.sessions(opened.path), opened.records()
+    return Shown(
+        path=package_schema.printable(str(opened.path)),
+        summary=summarize(opened.path),
+        command=_redacted(request.get("command", [])),
+        project=request.get("project"),
+        git_commit=git.get("commit"),
+        git_dirty=git.get("dirty"),
+        settings={**package_schema.settings(opened), **_devices(found)},
+        determinism=determinism_summary.read(opened.path),
+        sessions=[_session(session) for session in found],
+        metrics=columns.last(),
+        media=_media(opened.path / "media"),
+        time=time_breakdown.of_records(columns, after=family[0].step if family else 0),
+        skipped=skipped_steps.read(opened.path / skipped_steps.NAME, columns.starts),
+        black_box=_black_box(opened),
+        began_with=_began_with(opened),
+        model=package_schema.printable(str(opened.model_summary)) if opened.model_summary.is_file() else None,
+        checkpoints=_checkpoints(opened),
+        set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
+        analyses=[_analysis(opened, one) for one in package_schema.analyses(opened.path)],
+        predictions=[_prediction(opened, *one) for one in predictions.read_all(opened)],
+        inexact=_inexact(opened, found),
+        left_out=manifest.get("left_out", []),
+        links=manifest.get("links", {}),
+        parent=next(iter(family), None),
+        ancestors=family[1:],
+        forks=_forks(opened),
+        output=package_schema.printable(str(opened.output)),
+    )
+
+
+def _devices(found: Sequence[Session]) -> dict[str, Any]:
+    """What the newest session that trained was asked for: by an option, where the config says nothing."""
+    request = next((one.request for one in reversed(found) if "strategy" in one.request), {})
+    return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
+
+
+def _forks(package: Package) -> list[Row]:
+    try:
+        beside = list_packages(package.path.parent)
+    except (NotFound, OSError):  # a folder that only its owner may list
+        return []
+    return [row for row in beside if row.parent == package_schema.printable(package.path.name)]
+
+
+def _redacted(command: Sequence[str]) -> str:
+    """The command line in one: a credential may be spread over several arguments."""
+    parts = list(command)
+    for at, option in enumerate(command[:-1]):
+        if option.startswith("-") and environment.is_secret(option):
+            parts[at + 1] = "***"  # `--token VALUE`: only a text with = or : is known as one by itself
+    return environment.redact(" ".join(parts))
+
+
+def _session(session: Session) -> SessionShown:
+    record, request = session.record or {}, session.request
+    return SessionShown(
+        number=session.number,
+        state=session.state,
+        exit_code=record.get("exit_code"),
+        reason=record.get("reason"),
+        error=session.error,
+        started=record.get("started"),
+        seconds=record.get("seconds"),
+        host=record.get("host") or request.get("host"),
+        pid=session.supervisor_pid,
+        ranks=request.get("ranks", 1) * request.get("num_nodes", 1),
+        strategy=request.get("strategy", "single"),
+        overrides=list(request.get("overrides", [])),
+        description=request.get("description"),
+        peak_memory_mb=record.get("peak_memory_mb"),
+        warm=record.get("warm") is True,
+        guard_lost=record.get("guard_lost"),
+    )
+
+
+def _black_box(package: Package) -> BlackBoxShown | None:
+    box = blackbox.newest(package.blackbox)
+    if box is None:
+        return None
+    step, session, error, samples = box.note.step, box.note.session, box.note.error, box.note.samples
+    return BlackBoxShown(step, session, error, samples, package_schema.printable(str(box.path)))
+
+
+def _analysis(package: Package, analysis: Session) -> AnalysisShown:
+    record, request = analysis.record or {}, analysis.request
+    place = package.path / analysis_folder.NAME / str(analysis.number)
+    return AnalysisShown(
+        number=analysis.number,
+        state=analysis.state,
+        script=request["script"]["path"],
+        checkpoint=_looked_at(analysis_folder.read_result(place), request.get("checkpoint")),
+        untrained=request.get("untrained", False),
+        started=record.get("started"),
+        seconds=record.get("seconds"),
+        error=analysis.error,
+        folder=package_schema.printable(str(place)),
+    )
+
+
+def _prediction(package: Package, number: int, meta: Meta) -> PredictionShown:
+    return PredictionShown(
+        number=number,
+        source=package_schema.printable(meta.source),
+        checkpoint=meta.checkpoint,
+        step=meta.step,
+        averaged=meta.averaged,
+        samples=meta.count,
+        values=package_schema.printable(list(meta.values)),
+        time=meta.created,
+        folder=package_schema.printable(str(package.path / predictions.NAME / str(number))),
+    )
+
+
+def _looked_at(result: dict[str, Any], asked: int | None) -> int | None:
+    found = result.get("checkpoint")
+    id = found.get("id") if isinstance(found, dict) else None
+    return id if isinstance(id, int) else asked
+
+
+def _began_with(package: Package) -> list[InitialWeights]:
+    found: object = package_schema.printable(msgspec.to_builtins(initial_weights.read(package.path)))
+    return msgspec.convert(found, list[InitialWeights])
+
+
+def _media(folder: Path) -> dict[int, int]:
+    if not folder.is_dir():
+        return {}
+    steps = sorted((int(one.name), one) for one in folder.iterdir() if one.name.isdecimal() and one.is_dir())
+    found = {step: sum(not durable.is_staging(file.name) for file in one.iterdir()) for step, one in steps}
+    return {step: number for step, number in found.items() if number}
+
+
+def _checkpoints(package: Package) -> list[CheckpointShown]:
+    if not package.checkpoints.is_dir():
+        return []
+    derived = package.derived
+    line = package.store().line()
+    newest = line[-1].id if line else None
+    on_line = {info.id for info in line}
+    return [
+        CheckpointShown(
+            id=info.id,
+            step=info.step,
+            epoch=info.epoch,
+            reason=info.reason,
+            tracks=[track for track, key in _TRACKS.items() if info.id in derived.get(key, [])],
+            newest=info.id == newest,
+            left_behind=info.id not in on_line,
+            session=info.session,
+            time=info.time,
+            size_bytes=info.size_bytes,
+            metrics=info.metrics,
+        )
+        for info in checkpoint.infos(package.checkpoints)
+    ]
+
+
+def _inexact(package: Package, found: list[Session]) -> list[str]:
+    """What the worker recorded with its checkpoints, and what the gate let through."""
+    said = list(package_schema.load(package.path, "_package.json").get("inexact", []))
+    said += [reason for session in found for reason in session.request.get("inexact", [])]
+    return list(dict.fromkeys(said))

@@ -1,0 +1,164 @@
+"""``show --data``: what the sets of a project hold, how their batches are made, and how fast."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.config import layers
+from roost.config.layers import Config, Layer
+from roost.operations.reading import package_schema
+from roost.operations.sessions.project_worker import aside
+from roost.operations.sessions.rank_layout import in_one_process
+from roost.operations.sessions.running_session import Running
+from roost.package.package import Package
+from roost.package.package_draft import PreparedTraining, prepare_training
+from roost.package.project_preflight import checked, require_runner
+from roost.package.results import check_findings as findings
+from roost.package.results.data_report import Split
+from roost.package.sessions import Session
+from roost.package.snapshot import Selection
+from roost.supervisor.guard_start import Guard
+
+_ANY_RUNNER = {"model": {"class": "torch.nn.Identity"}, "losses": {"none": {"class": "torch.nn.MSELoss"}}}
+_ENDS = ("max_epochs", "max_steps", "max_time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowDataRequest:
+    """What is asked."""
+
+    config: Path
+    """Or a package, whose own settings and code are taken."""
+    tuning: Path | None = None
+    overrides: Sequence[str] = ()
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataShown:
+    """What was found."""
+
+    state: str
+    exit_code: int
+    reason: str | None
+    error: str | None
+    """In one line."""
+    failed: str | None
+    """The stage that failed, or in which the process died: a set, or what comes before."""
+    warnings: list[str]
+    """About settings that do not do what they seem to."""
+    splits: list[Split]
+    """As far as it came; of a set that failed what was known before."""
+
+
+@dataclass(frozen=True)
+class Looking:
+    """A look at the data that goes on."""
+
+    running: Running
+    process: Guard
+    notes: list[str] = field(default_factory=list)
+    """What a person should hear about it, one line each."""
+
+    def stage(self) -> str:
+        """What it is at."""
+        return findings.read(self.running.package).last
+
+    def outcome(self, ended: Session) -> DataShown:
+        """What came of it; to be asked before its block is left.
+
+        Args:
+            ended: Its session, with the supervisor's record.
+        """
+        record = ended.record or {}
+        found, code = findings.read(self.running.package), record.get("exit_code")
+        return DataShown(
+            state=ended.state,
+            exit_code=code if isinstance(code, int) else 1,
+            reason=record.get("reason"),
+            error=ended.error,
+            failed=None if ended.state == "succeeded" else found.last or None,
+            warnings=found.warnings,
+            splits=[msgspec.convert(one, Split) for one in found.measured.values()],
+        )
+
+
+@contextmanager
+def show_data(request: ShowDataRequest) -> Iterator[Looking]:
+    """Builds the data in a copy of the project, and draws some batches of each set.
+
+    A config needs no Runner for it. Nothing is written into ``save_root``, nor into a package. It ends with
+    the block, and when this process is gone.
+
+    Raises:
+        NotFound: There is no such config, or the folder is no package.
+        ConfigError: The config, or a file it names, is wrong.
+        DamagedPackage: A file of the package is not as roost writes it.
+        Refused: The package has no Runner.
+        OSError: The project cannot be copied.
+        RoostError: The supervisor did not start.
+    """
+    plan = _of_package(request) if request.config.is_dir() else _of_config(request)
+    notes = [*plan.left_out(), *in_one_process(plan.settings, device="auto", where=plan.config.where)]
+    with aside(plan, "data", command=request.command) as started:
+        yield Looking(started.running, started.process, notes)
+
+
+def _of_config(request: ShowDataRequest) -> PreparedTraining:
+    config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
+    return prepare_training(_for_data_alone(config))
+
+
+def _for_data_alone(config: Config) -> Config:
+    """With what a training needs and nobody asks for here."""
+    values, own = config.values, dict[str, Any]()
+    if "runner" not in values and "dataset" in values:
+        # What is there; it is never made.
+        own["runner"] = values["dataset"] if isinstance(values["dataset"], str) else _ANY_RUNNER
+    if not any(values.get(key) is not None for key in _ENDS):
+        own["max_epochs"] = 1
+    return dataclasses.replace(
+        config, values={**values, **own}, layers=(Layer("default", own), *config.layers)
+    )
+
+
+def _of_package(request: ShowDataRequest) -> PreparedTraining:
+    package = package_schema.opened(request.config, to_go_on=True)
+    require_runner(package)
+    config = layers.load(
+        package.path / "args.json",
+        tuning=request.tuning,
+        overrides=[*_overrides(package), *request.overrides],
+    )
+    project = package.project
+    settings = checked(config.values, project=project, package="${package}", where=config.where)
+    return PreparedTraining(
+        config=config,
+        kind="train",
+        project=project,
+        root=package.path.parent,
+        selection=_selection(package),
+        description=None,
+        settings=settings,
+    )
+
+
+def _overrides(package: Package) -> list[str]:
+    """Those of its sessions that hold, in their order."""
+    records = package.path / "records"
+    counting = [session for session in package.sessions() if session.counts(records)]
+    return [text for session in counting for text in session.request.get("overrides", [])]
+
+
+def _selection(package: Package) -> Selection:
+    manifest = package.manifest
+    links = {name: os.path.realpath(package.path / name) for name in manifest["links"]}
+    return Selection(package.path, files=list(manifest["files"]), links=links)

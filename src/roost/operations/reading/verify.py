@@ -1,0 +1,103 @@
+"""``verify``: every byte of a package against what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from roost.base.errors import CheckpointError, NotFound
+from roost.operations import resolve
+from roost.operations.reading import package_schema
+from roost.operations.reading.package_schema import DamagedPackage
+from roost.package import snapshot
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    """checkpoint, code, records or settings."""
+    name: str
+    good: bool
+    detail: str
+    """What it is, or what is wrong with it."""
+
+
+def verify(package: Path | str) -> Iterator[Finding]:
+    """Looks at every checkpoint, copied file, record and setting; changes nothing.
+
+    Yields:
+        One `Finding` for each file that tells of the package and is not of its shape (or one for all), one
+        for each that is not as it was copied (or one for all), one for the records, one for each checkpoint.
+
+    Raises:
+        NotFound: There is no such package.
+    """
+    opened = Package.open(resolve.package_of(package))
+    damages = list(package_schema.damages(opened))
+    yield from [_damage(damage) for damage in damages] or [_settings(opened)]
+    if not any(damage.name == "manifest.json" for damage in damages):
+        yield from _code(opened)
+    yield _records(opened)
+    ids = checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []
+    for id in ids:
+        yield _checkpoint(checkpoint.folder_of(opened.checkpoints, id))
+    if not damages:
+        yield from _missing(opened, ids)
+
+
+def _missing(package: Package, ids: list[int]) -> Iterator[Finding]:
+    """Checkpoints that the worker kept and that stand no more, unless it runs and removes them itself."""
+    if package.state() not in ("starting", "running"):
+        for id in sorted(package.kept() - set(ids)):
+            yield Finding("checkpoint", f"{checkpoint.PREFIX}{id}.ckpt", False, "is gone")
+
+
+def _checkpoint(path: Path) -> Finding:
+    try:
+        info = checkpoint.verify(path)
+    except (CheckpointError, NotFound, OSError) as error:
+        if not path.exists():
+            return Finding("checkpoint", path.name, True, "removed by its run just now")
+        cause = f"cannot be read: {error}" if isinstance(error, OSError) else error.message
+        return Finding("checkpoint", path.name, False, cause.removeprefix(f"{path.name}: "))
+    return Finding(
+        "checkpoint", path.name, True, f"step {info.step}, {len(info.files)} files, {info.size_bytes:,} bytes"
+    )
+
+
+def _code(package: Package) -> Iterator[Finding]:
+    manifest = package.manifest
+    changed, forced = package.changed(), package.forced()
+    for name in changed:
+        digest = snapshot.digest(package.path / name)
+        good = forced.get(name) == digest
+        said = "has changed since it was copied" if digest else "is gone"
+        known = ", and a session was forced to go on so; recorded as inexact" if good else ""
+        yield Finding("code", package_schema.printable(name), good, said + known)
+    if not changed:
+        yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
+
+
+def _records(package: Package) -> Finding:
+    columns = package.records()
+    # A session that was killed while it wrote may leave one half line; what more is torn was damaged later.
+    good = columns.torn <= len(package.sessions())
+    torn = f", {columns.torn} torn lines" if columns.torn else ""
+    return Finding("records", "", good, f"{len(columns.rows)} rows{torn}")
+
+
+def _damage(damage: DamagedPackage) -> Finding:
+    return Finding("settings", damage.name, False, damage.cause)
+
+
+def _settings(package: Package) -> Finding:
+    try:
+        package_schema.settings(package)
+    except DamagedPackage as damage:
+        return _damage(damage)
+    return Finding("settings", "", True, f"{len(package.sessions())} sessions")

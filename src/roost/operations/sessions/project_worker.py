@@ -1,0 +1,112 @@
+"""A worker on a copy of a project that is removed when the worker ends; `beside` is for packages."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from roost.lab.sessions.session_control import ask
+from roost.operations.sessions import foreground_lease
+from roost.operations.sessions.foreground_lease import Needed
+from roost.operations.sessions.running_session import Running, session_of
+from roost.operations.sessions.scratch_folder import scratch, sweep
+from roost.operations.sessions.session_request import limits_awaited, supervise
+from roost.package.package_draft import PreparedTraining
+from roost.supervisor.guard_start import Guard
+
+
+class Aside(NamedTuple):
+    """What runs there."""
+
+    running: Running
+    process: Guard
+    """To be waited for."""
+
+
+@contextmanager
+def aside(
+    plan: PreparedTraining,
+    task: str,
+    *,
+    device: str = "auto",
+    command: Sequence[str] = (),
+    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
+) -> Iterator[Aside]:
+    """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
+
+    Nothing is written into ``save_root``. The worker ends with the block, and when this process is gone.
+
+    Args:
+        plan: What to copy.
+        task: What the worker is told instead of a session's number; also the kind of its session.
+        device: auto, cpu or cuda.
+        command: As it was typed.
+        needed: What it computes on.
+
+    Raises:
+        Busy: Somebody has taken its card meanwhile.
+        OSError: The project cannot be copied.
+        RoostError: The supervisor did not start.
+    """
+    sweep()
+    with (
+        scratch() as (place, lock_fd),
+        ended_with_it(_start(plan, task, device, command, needed, place, lock_fd)) as started,
+    ):
+        yield started
+
+
+@contextmanager
+def ended_with_it(started: Aside) -> Iterator[Aside]:
+    """Ends it with the block, unless it has ended."""
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            ask(started.running.session(), now=True)
+            started.process.wait()
+
+
+def _start(
+    plan: PreparedTraining,
+    task: str,
+    device: str,
+    command: Sequence[str],
+    needed: Needed,
+    place: Path,
+    lock_fd: int,
+) -> Aside:
+    begun = time.monotonic()
+    package = dataclasses.replace(plan, root=place).create(task, command=command)
+    copied = {"files": len(plan.selection.files), "seconds": time.monotonic() - begun}
+    token = secrets.token_hex(16)
+    number = package.new_session(
+        {
+            "kind": task,
+            "command": list(command),
+            "overrides": [],
+            "project": str(plan.project),
+            "device": device,
+            "copied": copied,
+            "token": token,
+        }
+    )
+    running = session_of(package, number)
+    with closing(foreground_lease.hold(needed.cards, plan.project)) as leases:
+        process = supervise(
+            running,
+            task,
+            token=token,
+            lock_fd=lock_fd,
+            cpu=device == "cpu",
+            cards=needed.ids,
+            leases=leases,
+            limits=limits_awaited(plan.settings.limits),
+            stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
+        )
+    return Aside(running, process)

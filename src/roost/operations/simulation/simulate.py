@@ -1,0 +1,319 @@
+"""``simulate``: what the lab would have made of a history of tasks, on these or other cards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from roost.base import safe_read
+from roost.base.errors import ConfigError, NotFound, UsageError
+from roost.devices import simulated_cards
+from roost.devices.card import Card
+from roost.lab.memory.memory_prediction import percentile
+from roost.lab.policy.policy_state import Rules
+from roost.lab.queue.task import PENDING, Need, Task
+from roost.operations.simulation.virtual_lab import Job, Lab
+
+MOST_BYTES = 256 * 2**20
+_LONGEST = 100 * 365 * 86400.0
+
+_Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
+_Count = Annotated[int, Meta(ge=0, le=simulated_cards.MOST_CARDS)]
+
+
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task of a history: one line of JSON."""
+
+    submitted: Annotated[float, Meta(ge=0, le=1e12)]
+    """Seconds, since whenever."""
+    seconds: _Seconds
+    """How long it ran."""
+    user: str = "somebody"
+    name: str = ""
+    cards: _Count = 1
+    memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
+    """Of each card; left out: whole cards."""
+    cores: Annotated[int, Meta(ge=1, le=2**20)] | None = None
+    """Of a task without cards; left out: one."""
+    whole: bool = False
+    limit: Annotated[float, Meta(gt=0, le=_LONGEST)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
+    opportunistic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cores is not None and self.cards:
+            raise ValueError("`cores` is of a task without cards, whose `cards` is 0")
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """A task as `roost tasks --json` tells it, as far as it is of interest here."""
+
+    name: str
+    user: str
+    submitted: float
+    begin: float | None
+    started: float | None
+    ended: float | None
+    num_cards: int
+    memory_mb: int | None
+    whole: bool
+    time_limit: float | None
+    priority: int
+    opportunistic: bool
+    cores: int | None = None
+    """An older list does not tell it."""
+
+
+class History(NamedTuple):
+    """What was read."""
+
+    entries: list[Entry]
+    left_out: int
+    """Tasks of a list that have not run to an end: nobody knows how long they take."""
+
+
+class SimulateRequest(Struct, frozen=True, kw_only=True):
+    """What is to be simulated.
+
+    Args:
+        history: A file of `Entry` lines, or what `roost tasks --all --json` printed; None: one is made up.
+        cards: As in ``ROOST_DEVICES``: ``4x24GB``.
+        tasks: How many are made up.
+        seed: Of what is made up.
+        most_per_card: How many tasks may share a card; None: as many as fit.
+        cores: How many tasks of the CPU have together.
+    """
+
+    history: Path | None = None
+    cards: str = "4x24GB"
+    tasks: int = 500
+    seed: int = 0
+    most_per_card: int | None = None
+    cores: int = 8
+
+
+class UserShown(Struct, frozen=True, kw_only=True):
+    """What one user got."""
+
+    user: str
+    tasks: int
+    wait_p50: float | None
+    """Seconds; None: not one of them started."""
+    wait_p95: float | None
+    wait_max: float | None
+    gpu_seconds: float
+    share: float
+    """Of all that was used, 0 to 1."""
+
+
+class TaskShown(Struct, frozen=True, kw_only=True):
+    """A task that waited."""
+
+    name: str
+    user: str
+    waited: float | None
+    """Seconds; None: it never started."""
+    reason: str
+
+
+class Simulated(Struct, frozen=True, kw_only=True):
+    """What came of it. Seconds."""
+
+    cards: int
+    tasks: int
+    decisions: int
+    makespan: float
+    """From the first that was submitted to the last that ended."""
+    used: float
+    """Of the cards in that time, 0 to 1; a part of the memory is a part of a card."""
+    users: list[UserShown]
+    longest: TaskShown | None
+    """Who waited longest."""
+    never: list[TaskShown]
+    """Who could not start."""
+    left_out: int
+    """As in `History`."""
+
+
+def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda text: None) -> Simulated:
+    """Runs a history through the policy of the lab, in virtual time.
+
+    Args:
+        request: What is asked.
+        tell: Hears after each decision how far it is.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It cannot be read, or holds something else.
+        UsageError: Cards or numbers mean nothing.
+    """
+    cards = simulated_cards.described(request.cards, setting="--cards")
+    if request.history is not None:
+        entries, left_out = read(request.history)
+    else:
+        entries, left_out = made_up(request.tasks, cards, request.seed), 0
+    rules = Rules(most_per_card=request.most_per_card, cores=request.cores)
+    lab = Lab([_job(number, entry) for number, entry in enumerate(entries)], cards, rules)
+    decisions = 0
+    for _ in lab.passes():
+        decisions += 1
+        tell(f"{lab.ended} of {len(entries)} tasks")
+    return _summary(lab, decisions, left_out)
+
+
+def read(path: Path) -> History:
+    """A history; empty lines are left out.
+
+    Raises:
+        NotFound: There is no such file.
+        ConfigError: It cannot be read, or a line is no entry.
+    """
+    try:
+        data = bytes(safe_read.read(path, at_most=MOST_BYTES))
+    except FileNotFoundError:
+        fix = "write one with `roost tasks --all --json`, or name none: then a history is made up"
+        raise NotFound("there is no such file", received=str(path), fix=fix) from None
+    except OSError as error:
+        raise ConfigError(f"the history cannot be read: {error}", where=path) from None
+    if data.lstrip().startswith(b"["):
+        return _of_list(data, path)
+    decoder, found = msgspec.json.Decoder(Entry), []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            try:
+                found.append(decoder.decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f"this is no task: {error}",
+                    where=f"{path.name}:{number}",
+                    fix='write one JSON object a line, as {"submitted": 0, "seconds": 3600, "cards": 1}; '
+                    "docs/lab.md lists the keys",
+                ) from None
+    return History(found, 0)
+
+
+def _of_list(data: bytes, path: Path) -> History:
+    try:
+        tasks = msgspec.json.decode(data, type=list[Listed])
+        ran = [(one, one.ended - one.started) for one in tasks if one.started and one.ended]
+        found = [
+            Entry(
+                submitted=max(one.submitted, one.begin or 0.0),
+                seconds=max(0.0, seconds),
+                user=one.user,
+                name=one.name,
+                cards=one.num_cards,
+                memory_mb=one.memory_mb,
+                cores=one.cores,
+                whole=one.whole,
+                limit=one.time_limit,
+                priority=one.priority,
+                opportunistic=one.opportunistic,
+            )
+            for one, seconds in ran
+        ]
+        # A struct that is made is not checked, one that is converted is.
+        return History(msgspec.convert(msgspec.to_builtins(found), list[Entry]), len(tasks) - len(ran))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fix = "write down anew what `roost tasks --all --json` prints"
+        raise ConfigError(f"this is no list of tasks: {error}", where=path, fix=fix) from None
+
+
+def made_up(count: int, cards: Sequence[Card], seed: int) -> list[Entry]:
+    """A history of five users, about nine tenths of what the cards can do, the same for the same seed.
+
+    Raises:
+        UsageError: No number of tasks.
+    """
+    if not 1 <= count <= 1_000_000:
+        fix = "ask for 1 to 1000000"
+        raise UsageError("cannot make up so many tasks", setting="--tasks", received=count, fix=fix)
+    random_ = random.Random(seed)
+    largest_mb = max(card.total_mb for card in cards)
+    now, found = 0.0, []
+    for number in range(count):
+        seconds = round(min(86400.0, random_.lognormvariate(7.5, 1.2)))
+        gang = min(len(cards), random_.choices((1, 2, 4), (85, 10, 5))[0])
+        share = random_.choices((None, 0.2, 0.4, 0.7), (30, 30, 25, 15))[0] if gang == 1 else None
+        entry = Entry(
+            submitted=round(now, 1),
+            seconds=seconds,
+            user=random_.choices(("ann", "bob", "cid", "dora", "eve"), (40, 25, 15, 10, 10))[0],
+            name=f"task-{number}",
+            cards=gang if random_.random() < 0.95 else 0,
+            memory_mb=None if share is None else round(largest_mb * share),
+            limit=round(seconds * random_.uniform(1.1, 3)) if random_.random() < 0.6 else None,
+            priority=random_.choices((0, 1), (95, 5))[0],
+            opportunistic=random_.random() < 0.1,
+        )
+        found.append(entry)
+        now += random_.expovariate(1.0) * seconds * entry.cards * (share or 1.0) / len(cards) / 0.9
+    return found
+
+
+def _job(number: int, entry: Entry) -> Job:
+    need = Need(
+        cards=entry.cards,
+        memory_mb=entry.memory_mb,
+        cores=entry.cores,
+        whole=entry.whole,
+        time_limit=entry.limit,
+        opportunistic=entry.opportunistic,
+    )
+    id = f"{number:026d}"
+    task = Task(
+        id=id,
+        name=entry.name or f"task {number + 1}",
+        package="",
+        user=entry.user,
+        state=PENDING,
+        need=need,
+        priority=entry.priority,
+        submitted=entry.submitted,
+    )
+    return Job(task, entry.seconds)
+
+
+def _summary(lab: Lab, decisions: int, left_out: int) -> Simulated:
+    jobs = list(lab.jobs.values())
+    first = min((job.task.submitted for job in jobs), default=0.0)
+    makespan = max((job.ended for job in jobs if job.ended is not None), default=first) - first
+    used = sum(lab.ledger.total.values())
+    waited = [(job.waited, job) for job in jobs if job.waited is not None]
+    longest = max(waited, key=lambda one: one[0], default=None)
+    return Simulated(
+        cards=len(lab.cards),
+        tasks=len(jobs),
+        decisions=decisions,
+        makespan=makespan,
+        used=used / (makespan * len(lab.cards)) if makespan else 0.0,
+        users=[
+            _user(user, jobs, lab.ledger.total[user], used) for user in sorted({j.task.user for j in jobs})
+        ],
+        longest=_task(longest[1]) if longest is not None and longest[0] > 0 else None,
+        never=[_task(job) for job in jobs if job.begun is None],
+        left_out=left_out,
+    )
+
+
+def _user(user: str, jobs: Sequence[Job], gpu_seconds: float, used: float) -> UserShown:
+    own = [job for job in jobs if job.task.user == user]
+    waits = sorted(job.waited for job in own if job.waited is not None)
+    return UserShown(
+        user=user,
+        tasks=len(own),
+        wait_p50=percentile(waits, 0.5) if waits else None,
+        wait_p95=percentile(waits, 0.95) if waits else None,
+        wait_max=waits[-1] if waits else None,
+        gpu_seconds=gpu_seconds,
+        share=gpu_seconds / used if used else 0.0,
+    )
+
+
+def _task(job: Job) -> TaskShown:
+    return TaskShown(name=job.task.name, user=job.task.user, waited=job.waited, reason=job.reason)

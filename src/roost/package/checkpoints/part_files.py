@@ -1,0 +1,101 @@
+"""The files of a checkpoint's parts: what they will hold, and how they are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roost.base import durable, safetensors_format, state_tree
+from roost.base.state_tree import Leaf
+
+_PIECE_BYTES = 1 << 22
+_NO_BYTES = memoryview(b"")
+
+
+class Packed(NamedTuple):
+    """A file that is to be written: a text, or leaves whose bytes must not change until then."""
+
+    name: str
+    text: bytes
+    leaves: Mapping[str, Leaf]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file."""
+        return sum(memoryview(chunk).nbytes for chunk in self._chunks())
+
+    def _chunks(self) -> Iterator[bytes | memoryview[Any]]:
+        return safetensors_format.chunks(self.leaves) if self.leaves else iter([self.text])
+
+    def pieces(self) -> Iterator[memoryview[Any]]:
+        """Its bytes, in pieces that are hashed and written within a few milliseconds."""
+        for chunk in self._chunks():
+            view = memoryview(chunk)
+            for start in range(0, view.nbytes, _PIECE_BYTES):
+                yield view[start : start + _PIECE_BYTES]
+
+
+def pack(
+    states: Mapping[str, Any], *, rank: int = 0, leaf_of: Callable[[Any], Leaf] = state_tree.leaf
+) -> list[Packed]:
+    """The files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``. Rank 0 writes
+    those of all parts; the others their own part, ``rank-<rank>``. Of tensors that are sharded over the ranks
+    each writes its own shards, as ``<part>.shard-<rank>.safetensors``.
+
+    Args:
+        states: A state (see `roost.base.state_tree`) per name.
+        rank: Who writes.
+        leaf_of: Gives the leaf of a tensor or array that this rank writes.
+
+    Raises:
+        CheckpointError: A state holds something that cannot be saved.
+    """
+
+    def shard_of(value: Any) -> Leaf:
+        is_shard = state_tree.local(value)[1]
+        return leaf_of(value) if is_shard else Leaf("uint8", (0,), _NO_BYTES)
+
+    files = []
+    for name, state in states.items():
+        is_own = rank == 0 or name == f"rank-{rank}"
+        skeleton, leaves = state_tree.pack(state, leaf_of=leaf_of if is_own else shard_of)
+        whole = {key: leaf for key, leaf in leaves.items() if not leaf.is_shard}
+        shards = {key: leaf for key, leaf in leaves.items() if leaf.is_shard}
+        if is_own:
+            text = json.dumps(skeleton, allow_nan=False, separators=(",", ":")).encode()
+            files.append(Packed(f"{name}.json", text, {}))
+            if whole:
+                files.append(Packed(f"{name}.safetensors", b"", whole))
+        if shards:
+            files.append(Packed(f"{name}.shard-{rank}.safetensors", b"", shards))
+    return files
+
+
+def size_bytes(files: list[Packed]) -> int:
+    """Of all files together."""
+    return sum(file.size_bytes for file in files)
+
+
+def write(
+    folder: Path,
+    files: list[Packed],
+    *,
+    paced: Callable[[Iterator[memoryview[Any]]], Iterator[memoryview[Any]]] = iter,
+) -> dict[str, dict[str, Any]]:
+    """Writes files into a staging folder; gives what the manifest says of each.
+
+    Args:
+        folder: Takes them.
+        files: What `pack` gave.
+        paced: Gives the pieces of a file one by one, as fast as they may be written.
+
+    Raises:
+        OSError: No space, an I/O error, …
+    """
+    entries = {}
+    for file in files:
+        digest = durable.write_new(folder / file.name, paced(file.pieces()))
+        entries[file.name] = {"bytes": digest.size, "sha256": digest.sha256}
+    return entries

@@ -1,0 +1,219 @@
+"""Which checkpoints a person means: one by its id, the newest, the best, or several of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from roost.base.errors import CheckpointError, Damaged, NotFound, UsageError
+from roost.base.text.suggestions import proposal
+from roost.package.checkpoints import checkpoint, retention
+from roost.package.checkpoints.retention import Best
+from roost.package.package import Package
+
+T = TypeVar("T")
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is meant."""
+
+    kind: Literal["id", "last", "best"] = "last"
+    id: int | None = None
+    count: int = 1
+    rule: Best | None = None
+    """By what ``best`` is measured."""
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.id}" if self.kind == "id" else f"{self.kind}:{self.count}"
+
+
+def chosen(
+    package: Package,
+    checkpoint: str | None = None,
+    *,
+    average: str | None = None,
+    monitor: str | None = None,
+    mode: str | None = None,
+) -> Chosen:
+    """What was meant by the words of a command line; `candidates` says whether it is there.
+
+    Args:
+        package: The package.
+        checkpoint: ``last``, ``best`` or an id; None: ``last``.
+        average: ``last:K`` or ``best:K``.
+        monitor: What ``best`` goes by; None: the first rule of ``checkpoint.best``.
+        mode: ``min`` or ``max``; None: as in ``checkpoint.best``, else ``min``.
+
+    Raises:
+        UsageError: The words mean nothing, or contradict each other.
+    """
+    if checkpoint is not None and average is not None:
+        raise UsageError("-c is one checkpoint, --average several", received=checkpoint, fix="leave out one")
+    kind, count, id = _several(average) if average is not None else _one(checkpoint or "last")
+    if kind != "best" and (monitor is not None or mode is not None):
+        raise UsageError(
+            "is for the best checkpoints",
+            setting="--monitor" if monitor is not None else "--mode",
+            received=monitor if monitor is not None else mode,
+            fix="-c best or --average best:K, or leave it out",
+        )
+    rule = _rule(package, monitor, mode) if kind == "best" else None
+    return Chosen(kind=kind, id=id, count=count, rule=rule)
+
+
+_Words = tuple[Literal["id", "last", "best"], int, int | None]
+
+
+def _one(word: str) -> _Words:
+    if word in ("last", "best"):
+        return word, 1, None  # type: ignore[return-value]
+    if word.isdecimal():
+        return "id", 1, int(word)
+    fix = f"{proposal(word, ['last', 'best'])}give last, best or the id that `roost show` lists"
+    raise UsageError("names no checkpoint", setting="-c", received=word, fix=fix)
+
+
+def _several(words: str) -> _Words:
+    kind, _, count = words.partition(":")
+    if kind not in ("last", "best") or not count.isdecimal() or int(count) < 1:
+        fix = "give last:K or best:K with K of 1 or more, such as best:3"
+        raise UsageError("says not which and how many", setting="--average", received=words, fix=fix)
+    return kind, int(count), None  # type: ignore[return-value]
+
+
+def _rule(package: Package, monitor: str | None, mode: str | None) -> Best:
+    known = rules(package)
+    if monitor is not None:
+        same = next((rule.mode for rule in known if rule.monitor == monitor), "min")
+        return Best(monitor=monitor, mode=mode or same)
+    if not known:
+        raise UsageError(
+            "no metric says which checkpoint is the best: the package's checkpoint.best is empty",
+            fix="name it: --monitor valid/loss --mode min",
+        )
+    return known[0] if mode is None else msgspec.structs.replace(known[0], mode=mode)
+
+
+def rules(package: Package) -> list[Best]:
+    """What says which checkpoints of a run are the best: the entries of its ``checkpoint.best``."""
+    section = package.settings().get("checkpoint")
+    given = section.get("best") if isinstance(section, Mapping) else None
+    return [
+        Best(monitor=one["monitor"], mode=str(one.get("mode", "min")))
+        for one in (given if isinstance(given, list) else [])
+        if isinstance(one, Mapping) and isinstance(one.get("monitor"), str)
+    ]
+
+
+def first_rule(package: Package) -> Best | None:
+    """The one that decides; None where there is none."""
+    return next(iter(rules(package)), None)
+
+
+def candidates(package: Package, what: Chosen) -> list[int]:
+    """Ids of checkpoints of the run's line, the preferred first: more than `Chosen.count` where there are.
+
+    Raises:
+        NotFound: There is none.
+    """
+    store = package.store()
+    if what.kind == "id":
+        assert what.id is not None
+        store.path(what.id)
+        return [what.id]
+    if what.kind == "last":
+        found = store.candidates()
+    else:
+        found = _best(package, what)
+    if not found:
+        raise NotFound("the package has no checkpoint", where=package.path, fix="wait for its first one")
+    return found
+
+
+def _best(package: Package, what: Chosen) -> list[int]:
+    assert what.rule is not None
+    line = package.store().line()
+    found = retention.best_of(line, msgspec.structs.replace(what.rule, top_k=len(line)))
+    if line and not found:
+        known = sorted({name for info in line for name in info.metrics})
+        has = f"there are: {', '.join(known)}" if known else "they hold no metric: use last"
+        raise NotFound(
+            "no checkpoint holds a value of this metric, measured at its own step",
+            setting="--monitor",
+            received=what.rule.monitor,
+            fix=f"{proposal(what.rule.monitor, known)}{has}",
+        )
+    return [info.id for info in found]
+
+
+def each(package: Package, what: Chosen, load: Callable[[Path], T], said: list[str]) -> Iterator[T]:
+    """Loads what is meant, the preferred first, one after the other.
+
+    What is damaged is passed over, and the next one is taken in its place; not so where an id was named.
+    Nothing on the disk is changed. A run that goes on may remove what is being read: then it is looked anew.
+
+    Args:
+        package: The package.
+        what: What is meant.
+        load: Reads one checkpoint, and raises `Damaged` when its bytes are not those that were written.
+        said: Takes a line for each that was passed over, and one where there are fewer than were asked for.
+
+    Raises:
+        NotFound: There is none.
+        CheckpointError: None of them is good; or what ``load`` raises.
+    """
+    if what.kind == "best":
+        said += _unmeasured(package)
+    tried: set[int] = set()
+    given = 0
+    while given < what.count and (waiting := [id for id in candidates(package, what) if id not in tried]):
+        tried.add(waiting[0])
+        path = checkpoint.folder_of(package.checkpoints, waiting[0])
+        try:
+            loaded = load(path)
+        except (Damaged, NotFound, FileNotFoundError) as error:
+            is_gone = not path.exists()  # its run removed it just now
+            if what.kind == "id" or not (is_gone or isinstance(error, Damaged)):
+                raise
+            if not is_gone:
+                said.append(f"{error}; passed over, the next one is tried")
+            continue
+        given += 1
+        yield loaded
+    if not given:
+        raise CheckpointError(
+            f"no good checkpoint is left: {'; '.join(said) or 'its run has removed them all'}",
+            where=package.path,
+            fix="try again, or bring a good copy of one back under its name",
+        )
+    if given < what.count:
+        said.append(f"{what} asks for {what.count} checkpoints, and {_number(given)}")
+
+
+def _unmeasured(package: Package) -> Iterator[str]:
+    """A line for each checkpoint that may be the best, and whose manifest is damaged."""
+    for id in checkpoint.ids(package.checkpoints):
+        path = checkpoint.folder_of(package.checkpoints, id)
+        try:
+            checkpoint.read_info(path)
+        except CheckpointError as error:
+            yield f"{error}; passed over, for nobody knows what it measured"
+        except NotFound:
+            continue
+
+
+def _number(given: int) -> str:
+    return "there is 1" if given == 1 else f"there are {given}"
+
+
+def to_json(what: Chosen) -> dict[str, Any]:
+    """For a request."""
+    return dict(msgspec.to_builtins(what))
+
+
+def from_json(given: object) -> Chosen:
+    """Again."""
+    return msgspec.convert(given, Chosen)

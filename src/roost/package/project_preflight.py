@@ -1,0 +1,186 @@
+"""What of a project can be checked before anything is made, without importing its code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from roost.base.errors import ConfigError, Refused
+from roost.base.text.suggestions import proposal
+from roost.config import allowed_classes, interpolation
+from roost.config.objects import FILE
+from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
+from roost.config.settings import Settings, Where, typed
+from roost.package.package import Package
+
+_ANALYSIS_FOLDER = "AnalyzeScripts"
+
+
+def checked(values: Mapping[str, Any], *, project: Path, package: str, where: Where) -> Settings:
+    """The typed settings, with references resolved as the worker will resolve them.
+
+    Args:
+        values: All settings.
+        project: The project's folder, ``${project}``.
+        package: What ``${package}`` stands for.
+        where: Where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A reference, key, type or range is wrong.
+    """
+    context = {"project": str(project), "package": package}
+    return typed(interpolation.resolve(values, context, where=where), where=where)
+
+
+def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
+    """The files that the settings name, each looked at: it is there, is Python, and has the class. What is
+    named of libraries is looked at, too, as far as that goes without importing it.
+
+    Args:
+        settings: Typed settings.
+        root: The folder that the names start from.
+        where: Where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: One is missing, cannot be parsed, or does not have the class; or a config may not name
+            it.
+    """
+    files = set()
+    for key, path in named(settings):
+        if "." not in key or ".py" in path or not allowed_classes.may_name(path):
+            files.add(_file(key, path, root, where))
+    scripts = root / _ANALYSIS_FOLDER
+    if scripts.is_dir():
+        files |= {path for path in scripts.rglob("*.py") if path.is_file()}
+    return sorted(files)
+
+
+def named(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Every class and function that the sections name, those of optimizers and schedulers among them: its
+    dotted key, and its path."""
+    yield from _named("runner", settings.runner)
+    yield from _named("dataset", settings.dataset)
+    for number, hook in enumerate(settings.hooks):
+        yield from _named(f"hooks.{number}", hook)
+    for name, optimizer in settings.optimizers.items():
+        yield from _named(f"optimizers.{name}", optimizer)
+
+
+def classes(*asked: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
+    """What Runner, Dataset or hooks are made of, in words: their own class, or all that a section names."""
+    found = [path for one in asked for _, path in ([("", one)] if isinstance(one, str) else _named("", one))]
+    return ", ".join(dict.fromkeys(found))
+
+
+_OF_FUNCTIONS = ("dataset.collate", "runner.visualize")
+_OF_PARTS = ("inputs", "predicts")
+
+
+def _named(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        is_class = "." not in key.removeprefix("hooks.") or key.endswith(".class")
+        if is_class or f"{key}.".startswith(_OF_FUNCTIONS) or FILE.fullmatch(value):
+            yield key, value
+        return
+    for name, inner in _items(value):
+        yield from _named(f"{key}.{name}", inner)
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Struct):
+        own = {part.encode_name: getattr(value, part.name) for part in fields(value)}
+        arguments = own.pop("arguments", {})
+        return {**{name: one for name, one in own.items() if name not in _OF_PARTS}, **arguments}.items()
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
+def _file(key: str, path: str, root: Path, where: Where) -> Path:
+    name, _, class_name = path.rpartition(":")
+    at = where(key) or where(key.split(".")[0])
+    if not name.endswith(".py") or not class_name.isidentifier():
+        raise _no_file(key, path, at)
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        fix = "write the path below the project's folder"
+        raise ConfigError("leads out of the project", setting=key, received=path, where=at, fix=fix)
+    file = root / name
+    if not file.is_file():
+        fix = f"paths start at the config's folder, {root}"
+        raise ConfigError(f"there is no file {name}", setting=key, received=path, where=at, fix=fix)
+    names = _names(file, key)
+    if names is not None and class_name not in names:
+        fix = proposal(class_name, names).strip() or f"write `class {class_name}`"
+        raise ConfigError(f"{name} has no {class_name!r}", setting=key, received=path, where=at, fix=fix)
+    return file
+
+
+def _no_file(key: str, path: str, where: str | None) -> ConfigError:
+    if key in ("runner", "dataset") or key.startswith("hooks.") or ".py" in path:
+        fix = "write it as Model/Runner.py:Runner"
+        return ConfigError("names no file and class", setting=key, received=path, where=where, fix=fix)
+    try:
+        allowed_classes.check(path)
+    except ConfigError as error:
+        words = error.fix or ""
+        home = _home(key)
+        if home and path.isidentifier() and path[0].isupper() and "did you mean" not in words:
+            words = f"did you mean {home}.{path}? {words}"
+        return ConfigError(error.message, setting=key, received=path, where=where, fix=words or None)
+    raise AssertionError(path)
+
+
+def _home(key: str) -> str:
+    """Where most classes of such a key are; torch is not imported to look."""
+    if not key.startswith("optimizers."):
+        return ""
+    return "torch.optim.lr_scheduler" if ".scheduler" in key else "torch.optim"
+
+
+def _names(file: Path, key: str) -> set[str] | None:
+    """What a Python file binds anywhere at its top; None when a star import may bind more."""
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise ConfigError(
+            f"{file.name} is no valid Python: {getattr(error, 'msg', error)}",
+            setting=key,
+            where=f"{file}:{line}",
+        ) from None
+    bound = set(_bound(tree))
+    return None if "*" in bound else bound
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        else:  # inside `if`, `try` and assignments
+            yield from _bound(node)
+
+
+def require_runner(package: Package) -> None:
+    """For whatever builds what a package trains.
+
+    Raises:
+        Refused: It is that of a command, or was made from Python, of settings that name no Runner.
+    """
+    if package.request.get("kind") == "command":
+        what = "a command ran in the package, which has nothing to go on with"
+        raise Refused(what, where=package.path, fix="submit the command again")
+    if package.args.get("runner") is None:
+        raise Refused(
+            "the package names no Runner: it was made from Python, and only a program can read it or go on",
+            where=package.path,
+            fix=f"with roost.open_package({str(package.path)!r}) as run: run.load()",
+        )

@@ -1,0 +1,141 @@
+"""Where the time of a run went: the columns ``perf/…`` of its rows, and a line in words.
+
+They are measurements of one machine at one moment: two runs that are equal bit for bit differ in them.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from roost.base.text.byte_sizes import memory
+from roost.base.text.durations import duration
+from roost.package.records import PERF, Columns
+
+OF_A_STEP = ("data", "to device", "forward", "backward", "optimizer")
+PARTS = (*OF_A_STEP, "validate", "save")
+OTHER = "other"
+"""Hooks, rows, Python between the parts: what is left of the whole."""
+
+
+def column(part: str) -> str:
+    """The column of a part: ``perf/forward_ms``, its mean in a step; ``perf/save_s``, its sum since the last
+    row."""
+    return f"{PERF}{part.replace(' ', '_')}_{'s' if part in PARTS[len(OF_A_STEP) :] else 'ms'}"
+
+
+HOST_MB, GPU_MB, RATE = f"{PERF}host_mb", f"{PERF}gpu_mb", f"{PERF}samples_per_second"
+_MS = {part: column(part) for part in (*OF_A_STEP, OTHER)}
+_S = {part: column(part) for part in PARTS[len(OF_A_STEP) :]}
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a stretch of training took, and how far it came.
+
+    ``parts`` are seconds by the names of `PARTS`; the rest of ``seconds`` went elsewhere. ``host_mb`` is the
+    memory at its end, ``gpu_mb`` the most that was allocated; 0 where it is unknown.
+    """
+
+    seconds: float = 0.0
+    steps: int = 0
+    samples: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
+    host_mb: float = 0.0
+    gpu_mb: float = 0.0
+
+    def __sub__(self, before: Span) -> Span:
+        """What came after ``before``, which is the beginning of this."""
+        return Span(
+            self.seconds - before.seconds,
+            self.steps - before.steps,
+            self.samples - before.samples,
+            {part: seconds - before.parts.get(part, 0.0) for part, seconds in self.parts.items()},
+            self.host_mb,
+            self.gpu_mb,
+        )
+
+    @property
+    def samples_per_second(self) -> float:
+        """While it trained: without validations and saves."""
+        seconds = self.seconds - sum(self.parts.get(part, 0.0) for part in _S)
+        return self.samples / seconds if seconds > 0 else 0.0
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share, from 0 to 1, of each part that took any time, and of what is left."""
+        # On a GPU the parts are measured in some of the steps, so together they may come out too long.
+        whole = max(self.seconds, sum(self.parts.values()))
+        left = whole - sum(self.parts.values())
+        seconds = {**self.parts, OTHER: left}
+        return {part: taken / whole for part, taken in seconds.items() if taken > 0}
+
+    def __str__(self) -> str:
+        """``12.3s, 41,000 samples/s  data 4%  to device 0%  forward 31%  …  other 1%  memory 1.2 GB``"""
+        rate = f", {self.samples_per_second:,.0f} samples/s" if self.samples else ""
+        shares = [f"{part} {share:.0%}" for part, share in self.shares.items()]
+        known = {"memory": self.host_mb, "GPU memory": self.gpu_mb}
+        used = [f"{name} {memory(mb)}" for name, mb in known.items() if mb]
+        return "  ".join([f"{duration(self.seconds)}{rate}", *shares, *used])
+
+
+def of_records(columns: Columns, *, after: int = 0) -> Span | None:
+    """What all rows of a run tell together; None where no row has times.
+
+    It leaves out what came after the newest row, and the steps of a session that a later one took again.
+
+    Args:
+        columns: What was recorded.
+        after: The step at which it goes on from another run, whose time is not its own.
+    """
+    if after:
+        columns = Columns(
+            perf={name: _after(one, after) for name, one in columns.perf.items()}, starts=columns.starts
+        )
+    steps = [step for step, _ in _finite(columns, _MS[OTHER])]
+    if not steps:
+        return None
+    new = dict(zip(steps, _new_steps(steps, columns.starts), strict=True))
+    trained = dict.fromkeys(steps, 0.0)
+    parts = {part: sum(value for _, value in _finite(columns, name)) for part, name in _S.items()}
+    for part, name in _MS.items():
+        taken = {step: value * new.get(step, 0) / 1000 for step, value in _finite(columns, name)}
+        parts[part] = sum(taken.values())
+        trained = {step: seconds + taken.get(step, 0.0) for step, seconds in trained.items()}
+    samples = sum(rate * trained.get(step, 0.0) for step, rate in _finite(columns, RATE))
+    host_mb = [value for _, value in _finite(columns, HOST_MB)][-1:]
+    return Span(
+        seconds=sum(parts.values()),
+        steps=sum(new.values()),
+        samples=round(samples),
+        parts={part: parts[part] for part in PARTS},
+        host_mb=host_mb[0] if host_mb else 0.0,
+        gpu_mb=max((value for _, value in _finite(columns, GPU_MB)), default=0.0),
+    )
+
+
+def _after(series: tuple[list[int], list[float]], step: int) -> tuple[list[int], list[float]]:
+    steps, values = series
+    first = bisect_right(steps, step)
+    return steps[first:], values[first:]
+
+
+def _finite(columns: Columns, name: str) -> Iterator[tuple[int, float]]:
+    pairs = zip(*columns.perf.get(name, ([], [])), strict=True)
+    return ((step, value) for step, value in pairs if math.isfinite(value))
+
+
+def _new_steps(steps: Sequence[int], starts: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """How many steps each row tells of: those since the row before, or since its own session began."""
+    visible: list[int] = []
+    for _, start in reversed(starts):
+        if not visible or start < visible[-1]:  # else a later session went back to before it
+            visible.append(start)
+    visible.sort()
+    before = 0
+    for step in steps:
+        at = bisect_left(visible, step)
+        yield step - max(before, visible[at - 1] if at else 0)
+        before = step

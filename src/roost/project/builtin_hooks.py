@@ -1,0 +1,173 @@
+"""roost's own hooks, as the settings ask for them: one function for each section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from roost.base.errors import ContractError
+from roost.config.settings import Settings
+from roost.package.checkpoints.retention import policy_of
+from roost.package.package import Package
+from roost.package.setting_locations import places
+from roost.project.contract import Runner
+from roost.train import hooks as own
+from roost.train.data.batches import Batches
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.hook import Hook
+from roost.train.mirrors.mirror_kinds import mirrored
+from roost.train.mirrors.run_identity import Subject
+from roost.train.step.stepper import Stepper
+
+
+def of_measuring(settings: Settings, package: Package, session: int, ranks: Ranks = ALONE) -> list[Hook]:
+    """Nothing is trained, so nothing is validated, chosen or saved."""
+    records = own.Records(package.path / "records", settings.log_every, session=session)
+    if not ranks.is_main:
+        return [records]
+    said = "only the times are measured, nothing is validated or saved"
+    print(f"step_mode {settings.step_mode}: {said}", flush=True)
+    if settings.statistics is not None:
+        print(f"statistics are not recorded: with step_mode {settings.step_mode} no weight moves", flush=True)
+    return [records, own.Console(), *_profile(settings, package, session)]
+
+
+def of_training(
+    settings: Settings,
+    package: Package,
+    runner: Runner,
+    stepper: Stepper,
+    loaders: Mapping[str, Batches],
+    session: int,
+    ranks: Ranks = ALONE,
+) -> list[Hook]:
+    """All of a training; within a phase they are called in this order. Those that have no state and talk to
+    nobody but people are on rank 0 alone.
+
+    Raises:
+        ContractError: A setting decides by a validation, and there is none.
+    """
+    records = own.Records(package.path / "records", settings.log_every, session=session)
+    if ranks.is_main:
+        _say_if_unseen(settings, runner)
+    return [
+        records,
+        own.Save(settings.checkpoint.every),
+        *([own.Console(), own.Unsaved()] if ranks.is_main else []),
+        own.Visualize(package.path / "media", settings.visualize_every, samples=settings.visualize_samples),
+        *(_profile(settings, package, session) if ranks.is_main else []),
+        *_schedule(stepper),
+        *_test(settings, loaders, records),
+        *_validation(settings, stepper, loaders),
+        *(_mirrors(settings, package) if ranks.is_main else []),
+    ]
+
+
+def _say_if_unseen(settings: Settings, runner: Runner) -> None:
+    """Where pictures are asked for and none will come, or the other way round."""
+    every, samples = settings.visualize_every, settings.visualize_samples
+    if every is not None and type(runner).visualize is Runner.visualize:
+        print(f"visualize_every is {every}, and the Runner has no visualize(): nothing is shown", flush=True)
+    elif every is None and (samples is not None or getattr(settings.runner, "visualize", None) is not None):
+        print("visualize_every is not set: visualize() is called where a hook asks for it alone", flush=True)
+
+
+def averages(settings: Settings) -> Iterator[Hook]:
+    """The averaged weights. They come after the project's own hooks, which may change the weights in the same
+    phase."""
+    for name, one in settings.averages.items():
+        yield own.Averaging(
+            name,
+            method=one.method,
+            decay=one.decay,
+            every=one.every,
+            start=one.start,
+            validate=one.validate,
+        )
+
+
+def statistics(settings: Settings, package: Package) -> Iterator[Hook]:
+    """Norms of gradients and weights. As the averages, after the project's own hooks."""
+    asked = settings.statistics
+    if asked is not None:
+        yield own.Statistics(
+            asked.every,
+            asked.params,
+            gradients=asked.gradients,
+            weights=asked.weights,
+            updates=asked.updates,
+            histograms=package.path / "media" if asked.histograms else None,
+            where=places(package),
+        )
+
+
+def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hook]:
+    asked = settings.profile
+    if asked is not None:
+        yield own.Profile(
+            package.path / "profile" / str(session),
+            start_step=asked.start_step,
+            steps=asked.steps,
+            memory=asked.memory,
+            stacks=asked.stacks,
+        )
+
+
+def _mirrors(settings: Settings, package: Package) -> Iterator[Hook]:
+    asked = mirrored(settings.mirrors, where=places(package))
+    if asked:
+        # Unresolved: what stands in the environment is not told to others.
+        subject = Subject(name=package.path.name, project=package.project.name, settings=package.settings())
+        yield own.Mirrors(package.path, asked, subject)
+
+
+def _schedule(stepper: Stepper) -> Iterator[Hook]:
+    if any(optim.scheduler is not None for optim in stepper.optimizers.values()):
+        yield own.Schedule()
+
+
+def _test(settings: Settings, loaders: Mapping[str, Batches], records: own.Records) -> Iterator[Hook]:
+    best = policy_of(settings.checkpoint).best
+    if settings.test_at_end != "none" and _has(loaders, "test"):
+        yield own.Test(records, best[0] if best and settings.test_at_end == "best" else None)
+
+
+def _validation(settings: Settings, stepper: Stepper, loaders: Mapping[str, Batches]) -> Iterator[Hook]:
+    """The validation, and what decides by it."""
+    if not _has(loaders, "valid"):
+        _refuse_monitors(settings, stepper)
+        return
+    yield own.Validate(settings.validate_every)
+    if best := policy_of(settings.checkpoint).best:
+        yield own.Best(best)
+    stopping = settings.early_stopping
+    if stopping is not None:
+        yield own.EarlyStop(
+            stopping.monitor,
+            mode=stopping.mode,
+            patience=stopping.patience,
+            min_delta=stopping.min_delta,
+            min_delta_mode=stopping.min_delta_mode,
+        )
+
+
+def _has(loaders: Mapping[str, Batches], split: str) -> bool:
+    return any(name.partition("/")[0] == split for name in loaders)
+
+
+def _refuse_monitors(settings: Settings, stepper: Stepper) -> None:
+    """What decides by a validation needs one."""
+    deciding = [
+        *(["early_stopping"] if settings.early_stopping is not None else []),
+        *(["checkpoint.best"] if settings.checkpoint.best else []),
+        *(
+            f"optimizers.{name}.scheduler"
+            for name, optim in stepper.optimizers.items()
+            if optim.scheduler is not None and optim.unit == "validation"
+        ),
+    ]
+    if deciding:
+        raise ContractError(
+            "decides by a validation, and the Dataset gives no validation set",
+            setting=deciding[0],
+            fix="return roost.Data(valid=...), or remove the setting",
+        )

@@ -1,0 +1,107 @@
+"""What a package trained, built again by its own code with the weights of one checkpoint, to be looked at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roost.base.errors import NotFound
+from roost.config.settings import Settings
+from roost.package.checkpoints import checkpoint as checkpoints
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.package import Package
+from roost.package.project_preflight import require_runner
+from roost.package.setting_locations import places
+from roost.project import native_project
+from roost.project.contract import Data, Dataset, Runner
+from roost.project.device_choice import choose_device
+from roost.train.model.module_state import ModuleState
+
+_PART = "model"
+"""The part of a trainer's checkpoint that holds the Runner."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A package's Runner and data. ``dataset`` and ``data`` are None where ``info`` was given instead."""
+
+    args: dict[str, Any]
+    """All settings, paths and variables filled in."""
+    settings: Settings
+    runner: Runner
+    """In evaluation mode, on the device that was asked for."""
+    dataset: Dataset | None
+    data: Data | None
+    checkpoint: Info | None
+    """Whose weights these are; None: untrained."""
+    notes: list[str]
+    """What a person should hear: a line for each damaged checkpoint that was passed over."""
+
+
+def load_experiment(
+    package: Package,
+    *,
+    checkpoint: int | None = None,
+    untrained: bool = False,
+    device: str = "auto",
+    project: str | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Builds a package's Dataset and Runner and loads the weights of one checkpoint; call it `inside`.
+
+    It reads only: takes no lock, sets nothing aside, needs no optimizer, and may be used while the package
+    trains.
+
+    Args:
+        package: The package.
+        checkpoint: Whose weights; None: the newest of the run's line whose bytes are as they were written.
+        untrained: No weights are loaded: those of `Runner.build`.
+        device: auto, cpu, cuda, cuda:1, …
+        project: The project's folder, for ``${project}``; None: where it was.
+        info: What the Runner gets as ``info``; the Dataset is then not built.
+
+    Raises:
+        NotFound: There is no such checkpoint, or none at all.
+        CheckpointError: It is damaged, or all are, or it does not fit the Runner.
+        ConfigError: A setting or a class path is wrong.
+        ContractError: The project's classes do not keep the contract.
+        Refused: The package has no Runner, or this machine lacks the device.
+        Exception: Whatever the project's code raises.
+    """
+    require_runner(package)
+    chosen = choose_device(device)
+    values, settings = native_project.resolved(
+        package, project if project is not None else str(package.project)
+    )
+    where = places(package)
+    dataset = data = None
+    made = native_project.runner_class(settings, package.path, where)
+    if info is None:
+        dataset = native_project.dataset_class(settings, package.path, where)(values)
+        try:
+            data = native_project.build_data(dataset, settings)
+        except Exception as error:
+            error.add_note("if only the Runner is needed: roost.open_package(path).load_model(info={...})")
+            raise
+    runner = native_project.build_runner(
+        made, values, settings, info=data.info if data is not None else info or {}, device=chosen
+    )
+    found, notes = (None, []) if untrained else _load_weights(package, runner, checkpoint)
+    return Loaded(values, settings, runner.eval(), dataset, data, found, notes)
+
+
+def _load_weights(package: Package, runner: Runner, id: int | None) -> tuple[Info, list[str]]:
+    read = functools.partial(checkpoints.read, only=[_PART])
+    store = package.store()
+    found, notes = (read(store.path(id)), []) if id is not None else store.newest_readable(read)
+    if found is None:
+        raise NotFound(
+            "the package has no checkpoint yet",
+            where=package.path,
+            fix="wait for its first one, or go untrained",
+        )
+    info, states = found
+    ModuleState(runner).load_state_dict(states[_PART])
+    return info, notes

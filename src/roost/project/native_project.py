@@ -1,0 +1,275 @@
+"""From a package to what it trains: the project's Dataset, Runner and hooks, built and seeded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from roost.base.errors import ContractError
+from roost.config import interpolation, objects
+from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
+from roost.config.settings import Settings, Where, typed
+from roost.package.package import Package
+from roost.package.results.initial_weights import InitialWeights
+from roost.package.setting_locations import places
+from roost.project import data_loaders, init_from
+from roost.project.contract import Data, Dataset, Runner
+from roost.project.yaml import yaml_project
+from roost.train.distributed import rank_consistency, replicas
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.hook import Hook
+from roost.train.model.frozen_parameters import freeze
+from roost.train.step import seeding
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a run needs, built."""
+
+    runner: Runner
+    data: Data
+    hooks: list[Hook]
+    settings: Settings
+    root: Path
+    """Where its code lies: class paths in the settings are relative to it."""
+    began_with: Sequence[InitialWeights] = ()
+    """What ``init_from`` gave."""
+    ranks: Ranks = ALONE
+    """Who trains it together."""
+    strategy: str = "single"
+    """How they do: single, ddp or fsdp."""
+
+
+def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
+    """The package's settings as a run sees them: paths and variables filled in, checked and typed."""
+    where = places(package)
+    context = {"project": project, "package": str(package.path)}
+    values = interpolation.resolve(package.settings(), context, where=where)
+    return values, typed(values, where=where)
+
+
+def load(
+    package: Package,
+    *,
+    project: str,
+    device: str,
+    begins: bool = False,
+    ranks: Ranks = ALONE,
+    strategy: str = "single",
+) -> Experiment:
+    """Imports the package's own code and builds its experiment on ``device``.
+
+    Args:
+        package: The package.
+        project: The project's folder, for ``${project}``.
+        device: Where the runner goes.
+        begins: Whether the run begins here: what goes on from a checkpoint needs no ``init_from``.
+        ranks: Who trains it together.
+        strategy: How they do: single, ddp or fsdp.
+
+    Raises:
+        RoostError: A setting or a class path is wrong, or the weights to begin with do not fit.
+        ContractError: The project's classes do not keep the contract.
+    """
+    values, settings = resolved(package, project)
+    where = places(package)
+    dataset = dataset_class(settings, package.path, where)(values)
+    made = runner_class(settings, package.path, where)
+    hooks = own_hooks(settings, package.path, values, where)
+    data = build_data(dataset, settings, ranks)
+    runner = build_runner(made, values, settings, info=data.info, device=device)
+    began_with = begin(runner, settings, package.path, project, where, begins=begins)
+    if ranks.are_several:
+        rank_consistency.require_model(runner, ranks)
+        replicas.unify(runner, ranks)
+    return Experiment(runner, data, hooks, settings, package.path, began_with, ranks=ranks, strategy=strategy)
+
+
+def begin(
+    runner: Runner, settings: Settings, root: Path, project: str, where: Where, *, begins: bool
+) -> list[InitialWeights]:
+    """Loads what ``init_from`` names, where the run begins; then freezes what ``freeze`` names. Says both."""
+    found = []
+    if begins:
+        found = init_from.load(runner, settings, package=root, project=Path(project), where=where)
+    for line in [*init_from.lines(found), *freeze(runner, settings.freeze, where=where)]:
+        print(line, flush=True)
+    return found
+
+
+def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]:
+    """The project's Dataset, imported from the package at ``root``, or that which the config describes."""
+    if isinstance(settings.dataset, DatasetSettings):
+        return yaml_project.dataset_class(settings.dataset, root, where)
+    return _derived(Dataset, settings.dataset, "dataset", root, where)
+
+
+def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
+    """The project's Runner, imported from the package at ``root``, or that which the config describes."""
+    if isinstance(settings.runner, RunnerSettings):
+        return yaml_project.runner_class(settings.runner, root, where)
+    found = _derived(Runner, settings.runner, "runner", root, where)
+    _check_loss(found)
+    return found
+
+
+def own_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: Where) -> list[Hook]:
+    """The project's hooks, imported from the package at ``root`` and made."""
+    return [_hook(f"hooks.{i}", one, root, values, where) for i, one in enumerate(settings.hooks)]
+
+
+def build_data(dataset: Dataset, settings: Settings, ranks: Ranks = ALONE) -> Data:
+    """What the Dataset builds, seeded as in training; prepared by one rank of each machine, before the others
+    go on."""
+    seeding.seed_all(seeding.mix(settings.seed, "data"))
+    if ranks.is_first_here:
+        # What it draws the other ranks do not, and they must build the same.
+        with seeding.isolated() if ranks.are_several else nullcontext():
+            dataset.prepare()
+    ranks.after_first_here()
+    return checked(dataset.build(), type(dataset))
+
+
+def build_runner(
+    made: type[Runner],
+    values: Mapping[str, Any],
+    settings: Settings,
+    *,
+    info: Mapping[str, Any],
+    device: str,
+) -> Runner:
+    """The Runner with its first weights, seeded as in training, whatever the data drew; on ``device``."""
+    seeding.seed_all(seeding.mix(settings.seed, "build"))
+    runner = made(values, info)
+    runner.build()
+    if next(runner.parameters(), None) is None:
+        raise ContractError(
+            f"{made.__name__} has no parameters after build()",
+            fix="assign its modules to self, as in `self.net = Net()`",
+        )
+    if settings.sync_batch_norm:
+        convert: Callable[[Runner], Runner] = nn.SyncBatchNorm.convert_sync_batchnorm
+        runner = convert(runner)  # in one process it computes as the plain one
+    return runner.to(torch.device(device))
+
+
+def _derived(base: type[T], path: str, setting: str, root: Path, where: Where) -> type[T]:
+    found = objects.locate(path, root=root, setting=setting, where=where(setting))
+    if not inspect.isclass(found) or not issubclass(found, base):
+        raise ContractError(
+            f"is no roost.{base.__name__}",
+            setting=setting,
+            received=path,
+            where=where(setting),
+            fix=f"write `class {path.rpartition(':')[2]}(roost.{base.__name__})`",
+        )
+    return found
+
+
+def _check_loss(runner: type[Runner]) -> None:
+    if runner.loss is Runner.loss and runner.update is Runner.update:
+        raise ContractError(
+            f"{runner.__name__} has no loss()",
+            fix="write `def loss(self, batch)` that returns the loss of a batch",
+        )
+
+
+def _hook(
+    setting: str, asked: str | ObjectSettings, root: Path, values: Mapping[str, Any], where: Where
+) -> Hook:
+    path = asked if isinstance(asked, str) else asked.class_
+    found = _derived(Hook, path, setting, root, where)
+    if not isinstance(asked, str):
+        hook: Hook = objects.build({"class": path, **asked.arguments}, root, setting, where)
+        hook.args = values
+        return hook
+    needs = [name for name, one in inspect.signature(found).parameters.items() if _is_needed(one)]
+    if needs:
+        raise ContractError(
+            f"{found.__name__} needs {', '.join(needs)}, but roost makes it without arguments",
+            setting=setting,
+            received=path,
+            where=where(setting),
+            fix=f"write it as {{class: {path}, {needs[0]}: ...}}, or give them defaults",
+        )
+    hook = found()
+    hook.args = values
+    return hook
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not variable
+
+
+def checked(data: object, dataset: type) -> Data:
+    """The data, made sure to be what `Dataset.build` must return.
+
+    Raises:
+        ContractError: Says what is wrong with which set.
+    """
+    if not isinstance(data, Data):
+        raise ContractError(
+            f"{dataset.__name__}.build() must return roost.Data",
+            received=type(data).__name__,
+            fix="return roost.Data(train=..., valid=..., test=...)",
+        )
+    for split, given in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+        for name in given if isinstance(given, Mapping) else ():
+            if not isinstance(name, str) or not name or "/" in name:
+                raise ContractError(
+                    f"the {split} sets need names without a slash",
+                    received=name,
+                    fix=f'return roost.Data({split}={{"clean": ..., "noisy": ...}})',
+                )
+    found = data_loaders.sets(data)
+    if not any(name.partition("/")[0] == "train" for name in found):
+        raise ContractError(f"{dataset.__name__}.build() gives no training set", fix="roost.Data(train=...)")
+    for name, one in found.items():
+        _check_set(one, name)
+    data_loaders.check_collate(data)
+    return data
+
+
+def _check_set(one: Any, name: str) -> None:
+    kind = data_loaders.kind_of(one)
+    if kind is None:
+        if isinstance(one, type):
+            raise ContractError(
+                f"the {name} set is the class {one.__name__} itself",
+                fix=f"give an object of it: {one.__name__}(...)",
+            )
+        raise ContractError(
+            f"the {name} set is a {type(one).__name__}, which has neither len() and [index] nor iter()",
+            fix="give a map-style or iterable dataset, a DataLoader, or roost.Sampled(function)",
+        )
+    if name.startswith("train/") and kind != "indexed":
+        raise ContractError(
+            f"the {name} set is a {type(one).__name__}, which has no len() or no [index], and several "
+            "training sets are drawn from by index",
+            fix="give map-style sets, or one set that draws from all of them",
+        )
+    if kind == "indexed" and _length(one, name) == 0:
+        raise ContractError(f"the {name} set is empty", fix="look at what Dataset.build() reads")
+
+
+def _length(one: Any, name: str) -> int:
+    try:
+        return len(one)
+    except (TypeError, ValueError, OverflowError) as error:
+        assert error.__traceback__ is not None
+        if error.__traceback__.tb_next is not None:  # its own code raised
+            raise
+        raise ContractError(
+            f"the len() of the {name} set ({type(one).__name__}) is no number of samples: {error}",
+            fix="let __len__ return a whole number",
+        ) from error

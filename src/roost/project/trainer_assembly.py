@@ -1,0 +1,187 @@
+"""From an experiment to its Trainer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from roost.base.errors import ContractError
+from roost.base.interval import NEVER, parse_duration
+from roost.config.settings import Settings, Where
+from roost.package import lineage
+from roost.package.checkpoints.retention import policy_of
+from roost.package.package import Package
+from roost.package.progress import Board
+from roost.package.results import skipped_steps
+from roost.package.setting_locations import places
+from roost.project import builtin_hooks, data_loaders
+from roost.project.contract import Runner
+from roost.project.native_project import Experiment
+from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.data.batches import Batches
+from roost.train.distributed.fsdp import Sharded, check_optimizers
+from roost.train.distributed.ranks import Ranks
+from roost.train.end_condition import Until
+from roost.train.failures.black_box_recorder import BlackBox
+from roost.train.failures.recovery import Recovery
+from roost.train.model.parameters import check_owners
+from roost.train.optim.optimizer import Optim
+from roost.train.optim.optimizer_config import build_optimizers
+from roost.train.optim.optimizer_overrides import Renewed
+from roost.train.optim.schedulers import check_schedules
+from roost.train.step import precision
+from roost.train.step.nonfinite_check import Guard
+from roost.train.step.stepper import Stepper
+from roost.train.trainer import Trainer
+
+MEASURING = ("dry", "no_optim")
+"""Modes that train nothing."""
+
+
+def assemble(
+    experiment: Experiment, package: Package, *, session: int, has_black_box: bool = True
+) -> Trainer:
+    """The Trainer of a package, with roost's own hooks as the settings ask, and the project's.
+
+    Args:
+        experiment: The parts of the project.
+        package: Takes what the run leaves.
+        session: Number of the session.
+        has_black_box: Whether the step at which the run ends by an error is kept, for `roost debug`.
+
+    Raises:
+        ConfigError: A setting does not fit the data or the model.
+    """
+    settings, ranks = experiment.settings, experiment.ranks
+    where = places(package)
+    loaders = data_loaders.loaders(
+        experiment.data,
+        settings,
+        device=experiment.runner.device,
+        batches_per_step=settings.gradient_accumulation_steps,
+        ranks=ranks,
+        where=where,
+    )
+    stepper = _stepper(experiment, loaders["train"], where)
+    if settings.step_mode in MEASURING:
+        hooks, checkpoints = builtin_hooks.of_measuring(settings, package, session, ranks), None
+    else:
+        own = builtin_hooks.of_training(
+            settings, package, experiment.runner, stepper, loaders, session, ranks
+        )
+        late = [*builtin_hooks.statistics(settings, package), *builtin_hooks.averages(settings)]
+        hooks = [*own, *experiment.hooks, *late]
+        checkpoints = Checkpoints(
+            package,
+            policy_of(settings.checkpoint),
+            session=session,
+            asynchronous=settings.checkpoint.asynchronous,
+            ranks=ranks,
+        )
+        if lineage.may_change(package):
+            changed = functools.partial(lineage.changed_since, package)
+            checkpoints.adapt = Renewed(stepper.optimizers, changed)
+    return Trainer(
+        experiment.runner,
+        loaders,
+        stepper,
+        hooks=hooks,
+        checkpoints=checkpoints,
+        until=until(settings),
+        seed=settings.seed,
+        board=Board(package.progress) if ranks.is_main else None,
+        recovery=_recovery(settings, package, session, ranks, has_black_box and checkpoints is not None),
+        evaluation_precision=settings.evaluation_precision,
+        ranks=ranks,
+        seed_mode=settings.seed_mode,
+    )
+
+
+def _recovery(
+    settings: Settings, package: Package, session: int, ranks: Ranks, has_black_box: bool
+) -> Recovery:
+    # What one of several ranks computes of a step nobody can replay alone.
+    keeps = has_black_box and not ranks.are_several
+    return Recovery(
+        on_non_finite=settings.on_non_finite,
+        on_step_error=settings.on_step_error,
+        max_skipped_steps=settings.max_skipped_steps,
+        box=BlackBox(package.blackbox, session) if keeps else None,
+        log=package.path / skipped_steps.NAME if ranks.is_main else None,
+        session=session,
+    )
+
+
+def until(settings: Settings) -> Until:
+    """The end that the settings name."""
+    seconds = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
+    return Until(settings.max_steps, settings.max_epochs, seconds)
+
+
+def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
+    settings, runner = experiment.settings, experiment.runner
+    accumulation = settings.gradient_accumulation_steps
+    for key in ("precision", "evaluation_precision"):
+        precision.require(getattr(settings, key) or 32, runner.device, setting=key, where=where(key))
+    if accumulation > len(train):
+        said = f"the window of {accumulation} micro-batches is longer than an epoch of {len(train)}"
+        print(f"warning: {said}: a step takes the whole epoch", flush=True)
+    # Before the optimizers: they move the shards.
+    shards = experiment.strategy == "fsdp" and experiment.ranks.are_several
+    sharded = Sharded(runner, experiment.ranks) if shards else None
+    make = functools.partial(
+        Stepper,
+        accumulation=accumulation,
+        precision=settings.precision,
+        mode=settings.step_mode,
+        compile_dynamic=settings.compile_dynamic,
+        guard=_guard(settings, runner),
+        ranks=experiment.ranks,
+        reduces=sharded is None,
+        around=sharded.call if sharded is not None else None,
+        agrees=settings.on_step_error == "skip",
+    )
+    by_hand = type(runner).optimizers is not Runner.optimizers
+    stepper = make(_by_hand(runner) if by_hand else _by_config(experiment, train, where))
+    if sharded is not None:
+        check_optimizers(stepper.optimizers)
+    if by_hand:
+        check_owners(runner, stepper.optimizers)
+        check_schedules(stepper.optimizers)
+        if settings.optimizers:
+            print(
+                "warning: the optimizers of the config are not used: Runner.optimizers() makes them",
+                flush=True,
+            )
+    return stepper
+
+
+def _by_config(experiment: Experiment, train: Batches, where: Where) -> Mapping[str, Optim]:
+    settings, root = experiment.settings, experiment.root
+    steps_per_epoch = -(-len(train) // settings.gradient_accumulation_steps)
+    total = until(settings).total_steps(steps_per_epoch)
+    totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
+    return build_optimizers(experiment.runner, settings.optimizers, totals=totals, where=where, root=root)
+
+
+def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
+    given: Any = runner.optimizers()
+    good = isinstance(given, Mapping) and all(
+        isinstance(o, Optim | torch.optim.Optimizer) for o in given.values()
+    )
+    if not good or not given:
+        raise ContractError(
+            "Runner.optimizers() must return optimizers by name",
+            received=given,
+            fix='return {"main": Optim(...)}',
+        )
+    return dict(given)
+
+
+def _guard(settings: Settings, runner: Runner) -> Guard | None:
+    """What a step needs that may be skipped: it looks at loss and gradients, or only keeps the buffers."""
+    looks = settings.on_non_finite != "stop"
+    return Guard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None

@@ -1,0 +1,47 @@
+"""The secret that lets a client in over TCP: a file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from roost.base import durable, safe_read
+from roost.base.errors import Refused
+from roost.base.system import state_folder
+
+NAME = "server.token"
+_BYTES = 32
+_MOST_BYTES = 1024
+
+
+def token(folder: Path) -> str:
+    """The token of the lab in ``folder``; made when it is asked for the first time.
+
+    Raises:
+        Refused: The file is somebody else's, is a link, or others may read it.
+        OSError: It cannot be written.
+    """
+    path = folder / NAME
+    if not os.path.lexists(path):
+        return renew(folder)
+    if path.is_symlink():
+        raise Refused("the server's token is a link", where=path, fix="remove it: a new one is made")
+    state_folder.require_own(path, 0o600)
+    found = bytes(safe_read.read(path, at_most=_MOST_BYTES)).decode("ascii", "replace").strip()
+    if len(found) < _BYTES:
+        raise Refused("the server's token is damaged", where=path, fix="remove it: a new one is made")
+    return found
+
+
+def renew(folder: Path) -> str:
+    """Makes a new token in the place of the old one; servers that run take the new one alone from then on.
+
+    Raises:
+        Refused: The folder will not do.
+        OSError: It cannot be written.
+    """
+    state_folder.prepare(folder)
+    new = secrets.token_urlsafe(_BYTES)
+    durable.write(folder / NAME, new.encode() + b"\n", mode=0o600)
+    return new

@@ -1,0 +1,118 @@
+"""What a client is told when its request is not carried out: a status, a stable code, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import sys
+import traceback
+
+from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+from roost.operations.reading.package_schema import DamagedPackage
+from roost.operations.responses import Problem
+
+_MOST_CHARACTERS = 4000
+"""Of a message: what was sent is not sent back by the megabyte."""
+_KINDS: dict[type[RoostError], tuple[int, str]] = {
+    DamagedPackage: (409, "damaged"),
+    UsageError: (400, "usage"),
+    NotFound: (404, "not_found"),
+    ConfigError: (422, "config"),
+    ContractError: (422, "contract"),
+    Refused: (409, "refused"),
+    RoostError: (500, "failed"),
+}
+_OF_THE_SYSTEM = {
+    errno.ENOENT: (404, "not_found"),
+    errno.ENOTDIR: (404, "not_found"),
+    errno.ELOOP: (403, "no_rights"),
+    errno.ENAMETOOLONG: (422, "invalid"),
+    errno.ENOSPC: (507, "disk_full"),
+    errno.EDQUOT: (507, "disk_full"),
+    errno.EACCES: (403, "no_rights"),
+    errno.EPERM: (403, "no_rights"),
+    errno.EROFS: (403, "no_rights"),
+    errno.EMFILE: (503, "busy"),
+    errno.ENFILE: (503, "busy"),
+    errno.ENOMEM: (503, "busy"),
+}
+
+
+_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards",
+           "--keep-free": "keep_free_mb", "--from": "begin"}  # fmt: skip
+"""What options are called here that have another name."""
+_OPTION = re.compile(
+    r"`roost [^`]*`|(?<![\w-])(?:-m|--(?:after|after-any|begin|cpus|from|gpus|max-parallel|memory|name|off|"
+    r"opportunistic|priority|retry|strategy|time-limit|until|whole))(?![\w-])"
+)
+
+
+class Answered(Exception):
+    """The answer to a request that is not carried out.
+
+    Args:
+        status: Of HTTP.
+        code: As `Problem` tells it, and what follows.
+        message: Likewise; without the field.
+        names_field: Whether the message is to begin with it.
+        **more: What else a `Problem` has.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, *, names_field: bool = False, **more: str | None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.said = status, message[:_MOST_CHARACTERS]
+        whole = f"{more['field']}: {message}" if names_field and more.get("field") is not None else message
+        self.problem = Problem(code=code, message=whole[:_MOST_CHARACTERS], **more)
+
+
+def of(error: BaseException) -> Answered:
+    """The answer that an error stands for. What nobody has foreseen is told without its text: it may name
+    what is nobody's business."""
+    if isinstance(error, Answered):
+        return error
+    if isinstance(error, RoostError) and _is_full(error.__cause__):
+        return _of_mistake(507, "disk_full", error)
+    if isinstance(error, RoostError):
+        kind = next(one for one in type(error).__mro__ if one in _KINDS)
+        status, code = _KINDS[kind]
+        return _of_mistake(status, code, error)
+    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+        status, code = _OF_THE_SYSTEM[error.errno]
+        return Answered(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
+    return Answered(500, "internal", "this should not happen; the server's log tells what it was")
+
+
+def tell(error: Exception) -> None:
+    """Writes into the server's log what a client is not told, if that disk takes it."""
+    with contextlib.suppress(OSError):
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    """Whether an operation has told in words of a disk that is full: the queue's, or any other."""
+    by_number = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return by_number or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
+
+
+def _of_mistake(status: int, code: str, error: RoostError) -> Answered:
+    """Says what is wrong; where, and the mend, are told beside."""
+    where = str(error.where) if error.where is not None else None
+    fix = _as_fields(error.fix) if error.fix is not None else None
+    field = _field(error.setting) if error.setting is not None else None
+    said = _as_fields(error.said)
+    return Answered(status, code, said, names_field=True, fix=fix, field=field, where=where)
+
+
+def _as_fields(text: str) -> str:
+    """With the parameters of a task by their names here: operations name them as they are typed. What is to
+    be typed stays."""
+    return _OPTION.sub(lambda found: found[0] if found[0].startswith("`") else _field(found[0]), text)
+
+
+def _field(setting: str) -> str:
+    if not setting.startswith("-"):
+        return setting
+    return _FIELDS.get(setting, setting.lstrip("-").replace("-", "_"))

@@ -1,0 +1,104 @@
+"""The document that describes all routes: made from the same rows and types that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost import __version__
+from roost.operations.responses import Failed, Piece
+from roost.serve.http.route import Content, Route, Stream
+
+_REF = "#/components/schemas/{name}"
+
+
+def document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
+    """OpenAPI 3.1.
+
+    Args:
+        routes: All.
+        prefix: Of their paths.
+    """
+    answers = [route.answer for route in routes if route.answer not in (Stream, Content)]
+    kinds = [Failed, Piece, *answers, *(route.asked for route in routes)]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF, schema_hook=_path_schema)
+    by_kind = dict(zip(map(_key, kinds), schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for route in routes:
+        asked = components[route.asked.__name__]
+        path = prefix + route.path.replace(":path}", "}")
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, asked, by_kind)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "roost", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(route: Route, asked: dict[str, Any], by_kind: dict[str, Any]) -> dict[str, Any]:
+    properties = asked["properties"]
+    required = set(asked.get("required", ()))
+    in_query = [name for name in properties if name not in route.in_path] if route.method == "GET" else []
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": properties[name]} for name in route.in_path
+    ] + [
+        {"name": name, "in": "query", "required": name in required, "schema": properties[name]}
+        for name in in_query
+    ]
+    found: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": {
+            str(route.status): {"description": "It is done.", "content": _content(route, by_kind)},
+            "default": {
+                "description": "It is not done; the code says why.",
+                "content": {"application/json": {"schema": by_kind[_key(Failed)]}},
+            },
+        },
+    }
+    if route.method != "GET":
+        body = _body_of(route, asked)
+        found["requestBody"] = {
+            "required": bool(body.get("required")),
+            "content": {"application/json": {"schema": body}},
+        }
+    return found
+
+
+def _body_of(route: Route, asked: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the path does not name."""
+    left = {name: one for name, one in asked["properties"].items() if name not in route.in_path}
+    required = [name for name in asked.get("required", ()) if name in left]
+    return {
+        "type": "object",
+        "properties": left,
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+    }
+
+
+def _content(route: Route, by_kind: dict[str, Any]) -> dict[str, Any]:
+    if route.answer is Content:
+        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    if route.answer is Stream:
+        return {"text/event-stream": {"schema": {"type": "string"}}}
+    return {"application/json": {"schema": by_kind[_key(route.answer)]}}
+
+
+def _key(kind: Any) -> str:
+    return repr(kind)
+
+
+def _path_schema(kind: type) -> dict[str, Any]:
+    if issubclass(kind, Path):
+        return {"type": "string"}
+    raise NotImplementedError(kind)

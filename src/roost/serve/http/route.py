@@ -1,0 +1,298 @@
+"""One operation over HTTP: where it is, what it takes and gives. Routes are rows; nothing here knows any."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+
+import anyio
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Matched
+
+from roost.operations.responses import Failed, Piece
+from roost.serve import request_journal
+from roost.serve.http import error_response, request_body
+from roost.serve.http.error_response import Answered
+
+_TICK_SECONDS, _LONGEST_TICK_SECONDS = 0.1, 0.5
+_OF_THE_SILENCE = 0.05
+"""Where nothing has come for long, it is not looked ten times a second: after so much of that time again."""
+_BEAT_SECONDS = 15.0
+"""A stream on which nothing comes says so this often: what stands between does not take it for dead."""
+_PIECE_BYTES = 1 << 18
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operation is asked. Those fields that the path names stand there, the others in the query of a
+    GET, else in the body."""
+
+
+class Stream(Protocol):
+    """What is followed."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+
+    def new(self) -> Sequence[Piece[Any]]:
+        """What has come since; it does not wait."""
+
+    def close(self) -> None:
+        """Nobody follows any more."""
+
+
+class Content:
+    """The bytes of a file that is open already.
+
+    Args:
+        fd: Of a plain file; it is closed at the end.
+        name: What a browser would save it as.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._file, self.name = os.fdopen(fd, "rb", buffering=0), name
+        self.size = os.fstat(fd).st_size
+
+    def close(self) -> None:
+        """Nobody reads it."""
+        self._file.close()
+
+    def pieces(self) -> Iterator[bytes]:
+        """All bytes that it had when it was asked for."""
+        left = self.size
+        with self._file:
+            while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
+                left -= len(piece)
+                yield piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One row.
+
+    Args:
+        name: Of the operation, for clients.
+        path: With the names of fields in braces, below ``/api/v1``.
+        summary: One line.
+        asked: What it takes.
+        answer: What ``run`` gives: a type for JSON, a `Stream`, or `Content`.
+        run: Does it; in a thread.
+        status: Of success.
+    """
+
+    name: str
+    path: str
+    summary: str
+    asked: type[Asked]
+    answer: Any
+    run: Callable[[Any], Any]
+    method: Literal["GET", "POST", "DELETE"] = "GET"
+    status: int = 200
+
+    @functools.cached_property
+    def several(self) -> frozenset[str]:
+        """The parameters of a query that may come more than once."""
+        hints = get_type_hints(self.asked)
+        return frozenset(name for name, hint in hints.items() if get_origin(hint) in (list, tuple))
+
+    @functools.cached_property
+    def counts(self) -> frozenset[str]:
+        """The parameters that are whole numbers."""
+        hints = get_type_hints(self.asked)
+        return frozenset(name for name, hint in hints.items() if int in (hint, *get_args(hint)))
+
+    @property
+    def in_path(self) -> list[str]:
+        """The fields that the path names."""
+        return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What all routes share."""
+
+    threads: anyio.CapacityLimiter
+    """For what is asked."""
+    looks: anyio.CapacityLimiter
+    """Threads for looks at what is followed; few, so that whoever asks waits for none of them."""
+    streams: anyio.CapacityLimiter
+    """Places for those who follow."""
+
+
+def plain(value: Any) -> str:
+    """What msgspec cannot encode by itself.
+
+    Raises:
+        NotImplementedError: Nor can this.
+    """
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def encoded(value: Any) -> bytes:
+    """As JSON. Names of files need not be UTF-8: what of them is none is replaced."""
+    try:
+        return msgspec.json.encode(value, enc_hook=plain)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_shown(msgspec.to_builtins(value, enc_hook=plain)))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_shown(key): _shown(one) for key, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
+
+
+def matched(route: Route, prefix: str, room: Room) -> Matched:
+    """The route as the application takes it."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            asked = _asked(route, request, await request.body())
+            if route.answer is Stream:
+                return await followed(route, asked, room)
+            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=room.threads)
+            if isinstance(found, Content):
+                return _content(found)
+            return Response(encoded(found), status_code=route.status, media_type="application/json")
+        except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
+            return failed(error)
+
+    made = Matched(prefix + route.path, endpoint, methods=[route.method], name=route.name)
+    # Names of tasks and of files may hold a line break, and a path that ends with one is another path.
+    made.path_regex = re.compile(made.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
+    made.methods = {route.method}  # without HEAD, which would follow a stream and show nothing of it
+    return made
+
+
+def carried_out(route: Route, asked: Asked) -> Any:
+    """Does it; of what changes something the journal gets a line."""
+    found = route.run(asked)
+    if route.method != "GET":
+        request_journal.note(route.name, asked, found)
+    return found
+
+
+def failed(error: Exception) -> Response:
+    """The answer to a request that was not carried out."""
+    answered = _told(error)
+    return Response(
+        encoded(Failed(answered.problem)), status_code=answered.status, media_type="application/json"
+    )
+
+
+def _told(error: Exception) -> Answered:
+    """The answer that an error stands for; the log gets what no answer tells."""
+    answered = error_response.of(error)
+    if answered.status == 500 and not isinstance(error, Answered):
+        error_response.tell(error)
+    return answered
+
+
+def _asked(route: Route, request: Request, data: bytes) -> Asked:
+    in_path = dict(request.path_params)
+    if route.method == "GET":
+        given = request_body.query(request_body.pairs(request.scope["query_string"]), route.several)
+        request_body.require_counts(given, route.counts)
+    else:
+        if request.query_params:
+            raise Answered(400, "malformed", "a query is for GET", fix="put it into the body")
+        given = request_body.parse(data) if data else {}
+    if twice := given.keys() & in_path.keys():
+        raise Answered(400, "malformed", "the path says it already", field=min(twice), fix="leave it out")
+    request_body.require_text(in_path)
+    last = request.headers.get("last-event-id")
+    if route.answer is Stream and last is not None:
+        given["cursor"] = last
+    strict = route.method != "GET"
+    return request_body.typed(route.asked, {**given, **in_path}, strict=strict, in_path=in_path)
+
+
+def _content(found: Content) -> Response:
+    quoted = "".join(char if char.isalnum() or char in "._-" else "_" for char in found.name)
+    headers = {
+        "content-disposition": f'attachment; filename="{quoted.encode("ascii", "replace").decode()}"',
+        "content-length": str(found.size),
+    }
+    return StreamingResponse(found.pieces(), media_type="application/octet-stream", headers=headers)
+
+
+def _looked(stream: Stream) -> tuple[bool, list[bytes]]:
+    """Whether it has ended, and what is new, as it is sent: who reads slowly holds no more than that."""
+    has_ended = stream.has_ended  # asked first: what came before the end is in what is new
+    return has_ended, [
+        b"id: %s\nevent: %s\ndata: %s\n\n" % (one.cursor.encode(), one.kind.encode(), encoded(one.data))
+        for one in stream.new()
+    ]
+
+
+class _Followed(StreamingResponse):
+    """A stream that has one of the places: at its end, however that comes, it is closed and that free."""
+
+    def __init__(self, stream: Stream, room: Room, place: object) -> None:
+        super().__init__(events(stream, room.looks), media_type="text/event-stream")
+        self._stream, self._streams, self._place = stream, room.streams, place
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.release_on_behalf_of(self._place)
+            self._stream.close()
+
+
+async def followed(route: Route, asked: Asked, room: Room) -> Response:
+    """The stream that is asked for.
+
+    Raises:
+        Answered: 503; all places are taken.
+    """
+    place = object()
+    try:
+        room.streams.acquire_on_behalf_of_nowait(place)
+    except anyio.WouldBlock:
+        fix = "end some, or ask for pages from a cursor on"
+        raise Answered(503, "busy", "too many streams are followed at once", fix=fix) from None
+    try:
+        found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=room.threads)
+        return _Followed(found, room, place)
+    except BaseException:
+        room.streams.release_on_behalf_of(place)
+        raise
+
+
+async def events(stream: Stream, looks: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    """A stream as server-sent events; ``end`` is the last of one that has ended, ``error`` of one that cannot
+    go on."""
+    quiet = since_beat = 0.0
+    while True:
+        try:
+            has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=looks)
+        except Exception as error:  # noqa: BLE001  - the status is sent already
+            yield b"event: error\ndata: " + msgspec.json.encode(Failed(_told(error).problem)) + b"\n\n"
+            return
+        for one in found:
+            yield one
+        if found:
+            quiet = since_beat = 0.0
+            continue
+        if has_ended:
+            yield b"event: end\ndata: {}\n\n"
+            return
+        pause = min(max(_TICK_SECONDS, quiet * _OF_THE_SILENCE), _LONGEST_TICK_SECONDS)
+        await asyncio.sleep(pause)
+        quiet, since_beat = quiet + pause, since_beat + pause
+        if since_beat >= _BEAT_SECONDS:
+            since_beat = 0.0
+            yield b": \n\n"

@@ -1,0 +1,87 @@
+"""What the server has carried out: a line each among the lab's events, kept while servers come and go."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, NamedTuple
+
+from roost.lab.queue.history import MOST_EVENTS
+from roost.operations import lab
+
+KIND = "operation"
+_SINCE = "operations_since"
+"""The setting that holds the number of the last event that was cleared."""
+_CLEAR = "clear"
+_SHOWN = (
+    "config", "config_path", "folder", "target_dir", "run", "record_path", "task", "task_ID", "checkpoint",
+    "cards", "off", "allowed", "most_per_card", "foreign", "now", "priority",
+    "new_delay", "new_max", "new_devices_IDs",
+)  # fmt: skip
+"""Parameters that say what was meant. Others, such as a command, may hold what is nobody's business."""
+_MOST_LINES, _MOST_IDS = 1000, 5
+_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+class Lines(NamedTuple):
+    """A part of it."""
+
+    offset: int
+    """To be given back for what comes after."""
+    lines: list[str]
+
+
+def note(name: str, asked: Any, found: Any) -> None:
+    """Adds a line. What was done is done: where the queue cannot be written, the server's log tells that.
+
+    Args:
+        name: Of the operation.
+        asked: Its parameters.
+        found: What came of it.
+    """
+    if name == _CLEAR:
+        return  # what was cleared is empty
+    given = [
+        f"{key}={value}"
+        for key in _SHOWN
+        if (value := getattr(asked, key, None)) is not None and value is not False
+    ]
+    ids = [one.task for one in getattr(found, "queued", ())]
+    if isinstance(found, dict) and "task_ID" in found:
+        ids = [found["task_ID"]]
+    text = _on_one_line(" ".join([name, *given, *(["->", *ids[:_MOST_IDS]] if ids else [])]))
+    try:
+        with lab.changed() as store:
+            store.note(KIND, text)
+    except Exception as error:  # noqa: BLE001  - told, and no reason to call what was done undone
+        print(f"{name} was done and could not be noted: {error}", file=sys.stderr)
+
+
+def _on_one_line(text: str) -> str:
+    """With what is no printable character made visible: nobody adds a line by a name, or moves a cursor."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def read(offset: int | None) -> Lines:
+    """What was carried out since the last `clear`, at most a thousand lines.
+
+    Args:
+        offset: Of an answer before: what came after it, the oldest first; all of a queue that was made anew
+            and has not come so far. None: the newest.
+    """
+    with lab.opened() as store:
+        if offset and not store.events(after=offset - 1, most=1):
+            offset = 0
+        since = int(store.settings().get(_SINCE, 0))
+        most = MOST_EVENTS if offset is None else _MOST_LINES
+        found = store.events(after=max(offset or 0, since), kind=KIND, most=most)[-_MOST_LINES:]
+    lines = [f"{time.strftime(_FORMAT, time.localtime(one.at))} {one.text}" for one in found]
+    return Lines(found[-1].seq if found else max(offset or 0, since), lines)
+
+
+def clear() -> None:
+    """Whoever reads from the beginning reads from here on; the events themselves stay."""
+    with lab.changed() as store:
+        found = store.events(kind=KIND)
+        if found:
+            store.set(_SINCE, found[-1].seq)

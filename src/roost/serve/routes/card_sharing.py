@@ -1,0 +1,94 @@
+"""What document 000's routes ask of cards, in roost's words: so much memory, of one or of several."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from roost.base.errors import Refused, UsageError
+from roost.base.text.byte_sizes import memory
+from roost.devices import inventory
+from roost.lab.policy.card_capacity import capacity_mb, usable
+from roost.lab.queue.task import Need
+from roost.lab.scheduling.site_rules import rules_in
+from roost.operations import lab
+from roost.operations.queue.resources import Wanted
+from roost.package import package_name
+from roost.serve.http.route import Asked
+
+Memory = Annotated[int, Meta(ge=-1, le=2**40)]
+
+
+class Shared(Asked, frozen=True, kw_only=True):
+    """What a training needs."""
+
+    memory_consumption: Memory = -1
+    """MB, of all its cards together; -1: what is known of runs like it, or a whole card."""
+    CPU: bool = False
+    DDP: bool = False
+    """A process for each card."""
+    multi_GPU: bool = False
+    """Several cards for one process, where no card has as much memory."""
+
+
+def wanted(asked: Shared) -> Wanted:
+    """The same for an operation.
+
+    Raises:
+        UsageError: It contradicts itself.
+        Refused: All cards together have less memory.
+    """
+    asked_mb = asked.memory_consumption
+    if asked_mb == 0:
+        raise UsageError(
+            "is no memory", setting="memory_consumption", received=0, fix="give MB, or leave it out"
+        )
+    if asked.CPU:
+        if asked.DDP or asked.multi_GPU:
+            both = "DDP" if asked.DDP else "multi_GPU"
+            raise UsageError(f"CPU and {both} exclude each other", fix="leave out one")
+        return Wanted()  # no cards: what memory it takes of them does not matter
+    several = "ddp" if asked.DDP else "single" if asked.multi_GPU else None
+    if several is None or (asked_mb < 0 and several == "single"):
+        need = Need(memory_mb=asked_mb if asked_mb > 0 else None)
+        return Wanted(need=need, cards_as_usual=True)
+    num, each_mb = _cards(asked_mb)
+    strategy = several if num > 1 or several == "ddp" else None
+    return Wanted(need=Need(cards=num, memory_mb=each_mb), strategy=strategy)
+
+
+def name(description: str, *, no_save: bool, use_description: bool) -> str | None:
+    """What its package is called; None: by the time.
+
+    Raises:
+        UsageError: By its description, and there is none.
+    """
+    if no_save:
+        return "NOSAVE"
+    if not use_description:
+        return None
+    if not description:
+        fix = "give a description"
+        raise UsageError(
+            "it is to be called by its description, and has none", setting="use_description", fix=fix
+        )
+    return package_name.folder_name(description)
+
+
+def _cards(asked_mb: int) -> tuple[int, int | None]:
+    """How many cards, as few as suffice, and how much of each; all, and whole, where nobody has said how
+    much is needed."""
+    with lab.opened() as store:
+        rules = rules_in(store)
+    found = usable(inventory.look(), rules)
+    if not found:
+        raise Refused("there is no card to share the work among", fix="leave DDP and multi_GPU out")
+    if asked_mb < 0:
+        return len(found), None
+    room = sorted((capacity_mb(card, rules) for card in found), reverse=True)
+    for num, least in enumerate(room, 1):
+        if (each_mb := -(-asked_mb // num)) <= least:
+            return num, each_mb
+    what = f"{memory(asked_mb)} are more than all cards have together"
+    raise Refused(what, fix="ask for less; `roost devices` lists them")

@@ -1,0 +1,348 @@
+"""The routes of document 000, for programs that were written for them: their paths, parameters and answers,
+carried out as roost carries them out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Matched
+
+from roost.base.errors import Refused, RoostError, UsageError
+from roost.lab.queue.task import LIVE, PENDING
+from roost.operations.devices import devices
+from roost.operations.lifecycle.continue_ import ContinueRequest
+from roost.operations.lifecycle.new_project import new_project
+from roost.operations.queue import sleep_limit, task_control
+from roost.operations.queue.list_tasks import TaskRow, list_tasks
+from roost.operations.queue.new_tasks import NewTasks
+from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
+from roost.package import environment
+from roost.package.package import Package
+from roost.serve import request_journal
+from roost.serve.http import error_response, form_parameters
+from roost.serve.http.route import Asked, Route, carried_out, encoded
+from roost.serve.routes import card_sharing, served_packages, task_resources
+from roost.serve.routes.card_sharing import Shared
+from roost.serve.routes.machine import Nothing
+
+_PATH = Annotated[str, Meta(min_length=1, max_length=4096)]
+_TEXT = Annotated[str, Meta(max_length=1000)]
+_TASK = Annotated[str, Meta(min_length=1, max_length=255)]
+_CHECKPOINT = Annotated[int, Meta(ge=-1, le=2**62)]
+_Answer = dict[str, Any]
+_MOST_TASKS = 1000
+_KEPT_SETTINGS = 4096
+
+
+class RunTrain(Shared, frozen=True, kw_only=True):
+    """A training."""
+
+    config_path: _PATH
+    freq_path: Annotated[str, Meta(max_length=4096)] = ""
+    description: _TEXT = ""
+    no_save: bool = False
+    """Call the package NOSAVE; wins over ``use_description``."""
+    use_description: bool = False
+    """Call the package by the description."""
+
+
+class ContinueTrain(Shared, frozen=True, kw_only=True):
+    """The next session of a package."""
+
+    record_path: _PATH
+    checkpoint_ID: _CHECKPOINT = -1
+    """-1: the newest good one."""
+    description: _TEXT = ""
+
+
+class AnalyzePackage(Asked, frozen=True, kw_only=True):
+    """An analyzer of a package."""
+
+    record_path: _PATH
+    script_path: Annotated[str, Meta(max_length=4096)] = ""
+    checkpoint_ID: _CHECKPOINT = -1
+    memory_consumption: card_sharing.Memory = -1
+    CPU: bool = False
+
+
+class RunExperiment(Asked, frozen=True, kw_only=True):
+    """A script for an analyzer."""
+
+    task_ID: _TASK
+    command: _PATH
+
+
+class DeleteTask(Asked, frozen=True, kw_only=True):
+    """A task that is to end."""
+
+    task_ID: _TASK
+
+
+class NewProj(Asked, frozen=True, kw_only=True):
+    """A folder for a new project."""
+
+    target_dir: _PATH
+    MNIST: bool = False
+
+
+class ChangeDelay(Asked, frozen=True, kw_only=True):
+    """How long the lab's daemon sleeps at most."""
+
+    new_delay: int
+    """Seconds."""
+
+
+class ChangeCards(Asked, frozen=True, kw_only=True):
+    """The cards that tasks may have."""
+
+    new_devices_IDs: Annotated[tuple[Annotated[int, Meta(ge=-1, le=4096)], ...], Meta(max_length=4096)]
+    """Their numbers; -1 is the CPU, which tasks may always have."""
+
+
+class ChangeMost(Asked, frozen=True, kw_only=True):
+    """How many tasks may share a card."""
+
+    new_max: Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class Output(Asked, frozen=True, kw_only=True):
+    """What the server has carried out."""
+
+    styled: bool = False
+    offset: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    """Of an answer before: only what came after it."""
+
+
+class AnalyzerOutput(Asked, frozen=True, kw_only=True):
+    """What an analyzer has printed."""
+
+    task_ID: _TASK
+    styled: bool = False
+
+
+def _run_train(asked: RunTrain) -> _Answer:
+    request = SubmitRequest(
+        config=task_resources.absolute(asked.config_path, "config_path"),
+        tuning=task_resources.absolute(asked.freq_path, "freq_path") if asked.freq_path else None,
+        description=asked.description or None,
+        name=card_sharing.name(
+            asked.description, no_save=asked.no_save, use_description=asked.use_description
+        ),
+        wanted=card_sharing.wanted(asked),
+        command=["POST", "/run_train"],
+    )
+    return _queued(submit(request))
+
+
+def _continue_train(asked: ContinueTrain) -> _Answer:
+    request = ContinueRequest(
+        package=task_resources.absolute(asked.record_path, "record_path"),
+        checkpoint=asked.checkpoint_ID if asked.checkpoint_ID >= 0 else None,
+        description=asked.description or None,
+        command=["POST", "/continue_train"],
+    )
+    return _queued(submit_continue(request, card_sharing.wanted(asked)))
+
+
+def _queued(found: NewTasks) -> _Answer:
+    (task,) = found.tasks
+    return {
+        "task_ID": task.id,
+        "package": task.package,
+        "run": served_packages.id_of(task.package),
+        "notes": list(found.notes),
+    }
+
+
+def _no_analyzer(asked: Any) -> _Answer:
+    fix = "`roost analyze PACKAGE -s SCRIPT` runs a script on a package at once"
+    raise Refused("this server has no analyzer tasks", fix=fix)
+
+
+def _del_task(asked: DeleteTask) -> _Answer:
+    task_control.ask_to_end(asked.task_ID)
+    return {}
+
+
+def _new_proj(asked: NewProj) -> _Answer:
+    folder = task_resources.absolute(asked.target_dir, "target_dir")
+    made = new_project(folder, template="mnist" if asked.MNIST else "clean")
+    return {"path": str(made.path), "files": made.files}
+
+
+def _change_delay(asked: ChangeDelay) -> _Answer:
+    sleep_limit.change_delay(asked.new_delay)
+    return {}
+
+
+def _change_devices(asked: ChangeCards) -> _Answer:
+    numbers = [str(number) for number in asked.new_devices_IDs if number >= 0]
+    if not numbers:
+        fix = "`roost drain all`: nothing more begins on them"
+        raise UsageError(
+            "no card is left", setting="new_devices_IDs", received=asked.new_devices_IDs, fix=fix
+        )
+    devices.change(devices.Asked(allowed=",".join(numbers)))
+    return {}
+
+
+def _change_most(asked: ChangeMost) -> _Answer:
+    devices.change(devices.Asked(most_per_card=asked.new_max))
+    return {}
+
+
+def _clear(asked: Nothing) -> _Answer:
+    request_journal.clear()
+    return {}
+
+
+def _task_info(asked: Nothing) -> _Answer:
+    return {"info": [_task(row) for row in list_tasks(states=(PENDING, *LIVE))[:_MOST_TASKS]]}
+
+
+def _task(row: TaskRow) -> _Answer:
+    settings, request = _said(row)
+    strategy = request.get("strategy")
+    return {
+        "ID": row.id,
+        "type": "Train" if request.get("kind") == "train" else "Command",
+        "status": "Pending" if row.state == PENDING else "Running",
+        "state": row.state,
+        "reason": row.reason,
+        "args": settings,
+        "description": request.get("description") or "",
+        "record_path": row.package,
+        "devices": list(row.cards),
+        "memory_consumption": row.memory_mb if row.memory_mb is not None else -1,
+        "DDP": strategy == "ddp",
+        "multi_GPU": row.num_cards > 1,
+        "load_ckpt": row.session is not None and row.session > 1,
+        "checkpoint_ID": -1 if request.get("checkpoint") is None else request["checkpoint"],
+    }
+
+
+def _said(row: TaskRow) -> tuple[_Answer, _Answer]:
+    """The settings and the newest request of a package; nothing where it is damaged: a list does not fail for
+    one of them."""
+    try:
+        return _read(row.package, row.id, row.session)
+    except (RoostError, OSError):
+        return {}, {}
+
+
+@functools.lru_cache(maxsize=_KEPT_SETTINGS)
+def _read(package: str, task: str, session: int | None) -> tuple[_Answer, _Answer]:
+    """As they stay while a session does."""
+    opened = Package.open(Path(package))
+    sessions = opened.sessions()
+    return _masked(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
+
+
+def _masked(value: Any, name: str = "") -> Any:
+    """Settings without what is secret by its name, as `roost show` leaves it out of a command."""
+    if isinstance(value, dict):
+        return {key: _masked(one, str(key)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked(one, name) for one in value]
+    if not isinstance(value, str):
+        return value
+    return "***" if environment.is_secret(name) else environment.redact(value)
+
+
+def _devices_info(asked: Nothing) -> _Answer:
+    used: dict[str, float] = {}
+    for row in list_tasks(states=LIVE):
+        used |= {card: max(row.started or 0.0, used.get(card, 0.0)) for card in row.cards}
+    return {
+        "info": [
+            {
+                "ID": card.number,
+                "type": "GPU",
+                "is_break": bool(card.trouble),
+                "num_tasks": len(card.tasks),
+                "running_tasks": [task.id for task in card.tasks],
+                "total_memory": card.total_mb,
+                "free_memory": card.free_mb,
+                "last_use_time": used.get(card.id, 0.0),
+            }
+            for card in devices.show().cards
+            if card.allowed
+        ]
+    }
+
+
+def _output(asked: Output) -> _Answer:
+    found = request_journal.read(asked.offset)
+    lines = [f"{line}\n" for line in found.lines]
+    return {
+        "offset": found.offset,
+        "text": [["", line] for line in lines] if asked.styled else "".join(lines),
+    }
+
+
+def matched(route: Route, threads: anyio.CapacityLimiter) -> Matched:
+    """The route as the application takes it: what was not done is told as the document wants it, with 200."""
+
+    async def endpoint(request: Request) -> Response:
+        asked: Asked | None = None
+        try:
+            asked = form_parameters.asked(route, request, await request.body())
+            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=threads)
+            answer = {"status": "success", **found}
+        except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
+            refused = error_response.of(error)
+            if refused.status == 500 and not isinstance(error, error_response.Answered):
+                error_response.tell(error)
+            answer = _failed(refused, asked)
+        return Response(encoded(answer), media_type="application/json")
+
+    return Matched(route.path, endpoint, methods=[route.method], name=route.name)
+
+
+def _failed(refused: error_response.Answered, asked: Asked | None) -> _Answer:
+    problem = refused.problem
+    field = problem.field
+    called = field if field is None or asked is None else _called(field, asked)
+    whole = RoostError(refused.said, setting=called, where=problem.where, fix=problem.fix)
+    return {"status": "error", "error": str(whole), "code": problem.code}
+
+
+def _called(field: str, asked: Asked) -> str:
+    """The parameter that was given for one of roost's, which may have another name."""
+    if field == "name":
+        return "no_save" if getattr(asked, "no_save", False) else "description"
+    return "new_devices_IDs" if field == "allowed" else field
+
+
+def _route(path: str, summary: str, asked: type[Asked], run: Callable[[Any], _Answer]) -> Route:
+    method: Literal["GET", "POST"] = "GET" if path.startswith("/get_") else "POST"
+    return Route(
+        name=path[1:], path=path, summary=summary, asked=asked, answer=_Answer, run=run, method=method
+    )
+
+
+ROUTES: Sequence[Route] = (
+    _route("/run_train", "Queue a training.", RunTrain, _run_train),
+    _route("/continue_train", "Queue the next session of a package.", ContinueTrain, _continue_train),
+    _route("/analyze", "Load a package into an analyzer.", AnalyzePackage, _no_analyzer),
+    _route("/run_exp", "Run a script in an analyzer.", RunExperiment, _no_analyzer),
+    _route("/del_task", "Ask a task to save and end.", DeleteTask, _del_task),
+    _route("/new_proj", "Make a project from a template.", NewProj, _new_proj),
+    _route("/change_delay", "How long the lab's daemon sleeps at most.", ChangeDelay, _change_delay),
+    _route("/change_devices", "The cards that tasks may have.", ChangeCards, _change_devices),
+    _route("/change_max_task_per_device", "How many tasks may share a card.", ChangeMost, _change_most),
+    _route("/clear", "Forget what was carried out so far.", Nothing, _clear),
+    _route("/get_task_info", "What waits and runs.", Nothing, _task_info),
+    _route("/get_devices_info", "The cards that tasks may have.", Nothing, _devices_info),
+    _route("/get_DLNest_output", "What the server has carried out.", Output, _output),
+    _route("/get_analyze_output", "What an analyzer has printed.", AnalyzerOutput, _no_analyzer),
+)
+FORMS = frozenset(route.path for route in ROUTES)
+"""Where a form is taken, too."""

@@ -1,0 +1,221 @@
+"""What a run prints and what happens in the lab, from a cursor on: a page at a time, or as it comes."""
+
+from __future__ import annotations
+
+import itertools
+import stat
+import time
+from codecs import utf_8_decode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from roost.base.errors import NotFound
+from roost.lab.background import daemon_presence
+from roost.lab.queue.history import Event as Remembered
+from roost.lab.queue.queue_store import Store
+from roost.operations import lab
+from roost.operations.reading.output_reader import Output as Reader
+from roost.operations.responses import Event, LogPage, LogPiece, Piece
+from roost.package.package import Package
+from roost.serve.http.error_response import Answered
+from roost.serve.http.route import Asked
+from roost.serve.routes.stream_end import Quiet, is_over
+from roost.supervisor.output.output_file import output_of
+
+RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
+Offset = Annotated[int, Meta(ge=0, le=2**62)]
+Rank = Annotated[int, Meta(ge=0, le=4095)]
+MOST_BYTES = 1 << 20
+_MOST_EVENTS = 1000
+_MOST_PIECES = 1
+"""At a time, of 64 KiB: as many as follow and do not read, hold no more than that each."""
+_LONGEST_CHARACTER = 4
+"""Bytes, of UTF-8."""
+
+
+class Log(Asked, frozen=True, kw_only=True):
+    """A part of what a run printed."""
+
+    run: RunId
+    offset: Offset = 0
+    """Bytes from the beginning."""
+    limit: Annotated[int, Meta(ge=_LONGEST_CHARACTER, le=MOST_BYTES)] = 1 << 16
+    """Bytes; so many that any character fits in."""
+    rank: Rank = 0
+
+
+class FollowLog(Asked, frozen=True, kw_only=True):
+    """What a run prints from now on."""
+
+    run: RunId
+    cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")] = "0"
+    """Of the last piece that came; or an offset in bytes."""
+    rank: Rank = 0
+
+
+class Events(Asked, frozen=True, kw_only=True):
+    """What happened in the lab."""
+
+    cursor: Annotated[str, Meta(pattern=r"^([0-9a-f]{8}-)?[0-9]{1,18}$")] = "0"
+    """Of the last event that came; where the queue was made anew since, all of its events come."""
+
+
+def page(package: Package, asked: Log) -> LogPage:
+    """A part of the output, in whole characters; where some was too long to be kept, a line says so.
+
+    Raises:
+        NotFound: No such rank has printed.
+    """
+    with Reader(_output(package, asked.rank), offset=asked.offset, most=asked.limit) as reader:
+        raw = next(reader.new(), b"")
+        size = reader.size
+    at_end = reader.offset >= size
+    # What follows the beginning of a character may complete it, unless a hole follows, or nothing ever will.
+    text, used = utf_8_decode(raw, "replace", False)
+    if used < len(raw) and (is_over(package) if at_end else not used):
+        text, used = raw.decode("utf-8", "replace"), len(raw)
+    after = min(reader.offset, size) - (len(raw) - used)
+    return LogPage(min(asked.offset, size), after, size, text)
+
+
+class Output:
+    """The output of a run, followed, in whole characters; a piece's cursor is the offset after it.
+
+    Args:
+        package: The run's folder.
+        asked: From where on.
+    """
+
+    def __init__(self, package: Path, asked: FollowLog) -> None:
+        self._package = Package.open(package)
+        self._path = _output(self._package, asked.rank)
+        self._reader = Reader(self._path, offset=_offset(asked.cursor))
+        self._half = b""
+        """The beginning of a character, of which the rest has not come yet."""
+        self._quiet = Quiet(self._package)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes."""
+        return self._quiet.has_ended
+
+    def new(self) -> Sequence[Piece[LogPiece]]:
+        """What was printed since, in whole characters; empty if there is nothing."""
+        found = []
+        for piece in itertools.islice(self._reader.new(), _MOST_PIECES):
+            raw = self._half + piece
+            text, used = utf_8_decode(raw, "replace", False)
+            self._half = raw[used:]
+            if used:
+                found.append(self._piece(text, raw[:used]))
+        if found:
+            return found
+        is_replaced = self._reader.was_replaced()
+        if self._half and (is_replaced or self.has_ended):
+            raw, self._half = self._half, b""
+            return [self._piece(raw.decode("utf-8", "replace"), raw)]
+        if is_replaced:
+            self._reader.close()
+            self._reader = Reader(self._path, offset=self._begin())
+        return ()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _piece(self, text: str, raw: bytes) -> Piece[LogPiece]:
+        self._quiet.heard()
+        return Piece(str(self._reader.offset - len(self._half)), "output", LogPiece(text, raw))
+
+    def _begin(self) -> int:
+        """Where to go on in a file that was written anew, shorter, at the end of a session: after that, where
+        the next one begins."""
+        size = self._path.stat().st_size
+        newest = self._package.sessions()[-1]
+        if newest.state not in ("starting", "running"):
+            return size
+        return int(newest.request.get("output_offsets", {}).get(self._path.name, size))
+
+
+class Happenings:
+    """The lab's events, followed.
+
+    Args:
+        asked: From where on.
+    """
+
+    has_ended = False
+
+    def __init__(self, asked: Events) -> None:
+        self._open()
+        self._after = _after(self._store, asked.cursor)
+
+    def new(self) -> Sequence[Piece[Event]]:
+        """What has happened since; one event, ``anew``, where the cursor was of another queue."""
+        if self._after is None:
+            self._after = 0
+            return [Piece(f"{self._queue}-0", "event", _anew(self._queue))]
+        found = self._store.events(after=self._after, most=_MOST_EVENTS)
+        if found:
+            self._after = found[-1].seq
+        elif daemon_presence.identity(self._store.path) not in (self._file, ""):
+            cursor = f"{self._queue}-{self._after}"
+            self._store.close()
+            self._open()
+            self._after = _after(self._store, cursor)
+        return [Piece(one.cursor, "event", one) for one in (_event(self._queue, each) for each in found)]
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _open(self) -> None:
+        self._store = lab.opened()
+        self._file, self._queue = daemon_presence.identity(self._store.path), self._store.identity()
+
+
+def events(asked: Events) -> list[Event]:
+    """What happened after an event, at most a thousand of them."""
+    with lab.opened() as store:
+        queue = store.identity()
+        after = _after(store, asked.cursor)
+        found = [_event(queue, one) for one in store.events(after=after or 0, most=_MOST_EVENTS)]
+        return found if after is not None else [_anew(queue), *found[: _MOST_EVENTS - 1]]
+
+
+def _after(store: Store, cursor: str) -> int | None:
+    """The number of the event that a cursor means; None if it is of another queue."""
+    of, _, number = cursor.rpartition("-")
+    seq = int(number)
+    is_there = not seq or bool(store.events(after=seq - 1, most=1))
+    return seq if is_there and of in (store.identity(), "") else None
+
+
+def _anew(queue: str) -> Event:
+    text = "this is another queue than that of the cursor, made anew: its events follow from the beginning on"
+    return Event(f"{queue}-0", time.time(), None, "anew", text)
+
+
+def _event(queue: str, one: Remembered) -> Event:
+    return Event(f"{queue}-{one.seq}", one.at, one.task, one.kind, one.text)
+
+
+def _output(package: Package, rank: int) -> Path:
+    path = Path(output_of(str(package.output), rank))
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        if rank:
+            raise NotFound("no such rank has printed here", received=rank) from None
+        return path
+    if not stat.S_ISREG(mode):
+        raise Answered(403, "no_rights", "the log is a link, or no plain file, and nothing else is read")
+    return path
+
+
+def _offset(cursor: str) -> int:
+    found = int(cursor)
+    if found > 2**62:
+        raise Answered(422, "invalid", "is no offset", field="cursor", fix=f"give one up to {2**62}")
+    return found

@@ -1,0 +1,152 @@
+"""What a run records over HTTP: curves as wide as a picture, and rows as they come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from roost.base import safe_read
+from roost.operations.curves.curve import Recorded
+from roost.operations.responses import Piece, RowPiece
+from roost.package import records
+from roost.package.package import Package
+from roost.package.records import Row
+from roost.serve.http.error_response import Answered
+from roost.serve.http.route import Asked, Route, Stream
+from roost.serve.routes import served_packages
+from roost.serve.routes.stream_end import Quiet
+
+RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
+Name = Annotated[str, Meta(min_length=1, max_length=1000)]
+Step = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+MOST_PIXELS = 10_000
+_PIECE_BYTES = 1 << 16
+_LONGEST_LINE = 1 << 26
+
+
+class ReadRecords(Asked, frozen=True, kw_only=True):
+    """Curves of a run."""
+
+    run: RunId
+    name: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
+    """Of metrics; without one only their names are told."""
+    from_step: Step | None = None
+    to_step: Step | None = None
+    width: Annotated[int, Meta(ge=1, le=MOST_PIXELS)] = 1000
+    """Pixels."""
+
+
+class FollowRecords(Asked, frozen=True, kw_only=True):
+    """What a run records from now on."""
+
+    run: RunId
+    cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,9}:[0-9]{1,18}$")] = "0:0"
+    """Of the last rows that came, or of the curves."""
+
+
+class Rows:
+    """The rows of a run, followed, in the order in which they were written: some of one session at a time.
+    Among them stands one with a ``start_step`` where a session began or went back: what was recorded after
+    that step counts no more.
+
+    Args:
+        package: The run's folder.
+        asked: From where on.
+    """
+
+    def __init__(self, package: Path, asked: FollowRecords) -> None:
+        self._package = Package.open(package)
+        self._session, self._offset = map(int, asked.cursor.split(":"))
+        self._before: bytes | None = None
+        """The last line; None while nobody has looked."""
+        self._quiet = Quiet(self._package)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes."""
+        return self._quiet.has_ended
+
+    def new(self) -> Sequence[Piece[RowPiece]]:
+        later = sorted(number for number in self._numbers() if number > self._session)
+        while not (found := self._read()):
+            if found is None and not later:
+                return ()
+            if found is None:  # a session ends before the next begins
+                self._session, self._offset, self._before = later.pop(0), 0, b""
+        self._quiet.heard()
+        piece = RowPiece(self._session, found)
+        return (Piece(f"{self._session}:{self._offset}", "rows", piece),)
+
+    def close(self) -> None:
+        """Nothing is open between two looks."""
+
+    def _numbers(self) -> list[int]:
+        folder = self._package.path / "records"
+        paths = folder.glob("*.jsonl") if folder.is_dir() else ()
+        return [int(path.stem) for path in paths if path.stem.isdecimal()]
+
+    def _read(self) -> list[Row] | None:
+        """The next whole lines of the session, so many as fit into a piece; None if there are none."""
+        try:
+            fd = safe_read.open_fd(
+                self._package.path / "records" / f"{self._session}.jsonl", follow_link=False
+            )
+        except OSError:
+            return None
+        size = _PIECE_BYTES
+        try:
+            if self._before is None:
+                begin = max(0, self._offset - size)
+                self._before = os.pread(fd, self._offset - begin, begin).rstrip(b"\n").rpartition(b"\n")[2]
+            while (
+                not (end := (data := os.pread(fd, size, self._offset)).rfind(b"\n") + 1) and len(data) == size
+            ):
+                size *= 2
+                if size > _LONGEST_LINE:  # nothing that roost has written
+                    end = len(data)
+                    break
+        finally:
+            os.close(fd)
+        self._offset += end
+        found = []
+        for line in filter(None, data[:end].split(b"\n")):
+            # The disk may have been full for the line's end alone; then the row was written again.
+            if line != self._before and (row := records.decode_row(line)):
+                found.append(row)
+            self._before = line
+        return found if end else None
+
+
+def _read(asked: ReadRecords) -> Recorded:
+    from roost.operations.curves.envelope import (
+        envelopes,  # numpy: 25 MB that a server without curves is spared
+    )
+
+    folder = _records(served_packages.path_of(asked.run))
+    return envelopes(folder, asked.name, from_step=asked.from_step, to_step=asked.to_step, width=asked.width)
+
+
+def _follow(asked: FollowRecords) -> Stream:
+    package = served_packages.path_of(asked.run)
+    _records(package)
+    return Rows(package, asked)
+
+
+def _records(package: Path) -> Path:
+    found = package / "records"
+    if found.is_symlink():
+        raise Answered(403, "no_rights", "the folder of the records is a link, and none is followed")
+    return found
+
+
+ROUTES: Sequence[Route] = (
+    Route(name="read_records", path="/runs/{run}/records",
+          summary="Its curves: in each column of pixels the exact first, least, greatest and last value.",
+          asked=ReadRecords, answer=Recorded, run=_read),
+    Route(name="follow_records", path="/runs/{run}/records/follow", summary="What it records, as it comes.",
+          asked=FollowRecords, answer=Stream, run=_follow),
+)  # fmt: skip

@@ -1,0 +1,92 @@
+"""What a task may ask of the lab, over HTTP as at a terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from roost.base.errors import UsageError
+from roost.lab.queue.task import Need
+from roost.operations.queue.resources import HIGHEST_PRIORITY, Wanted, found_tasks, parse_begin
+from roost.serve.http.route import Asked
+
+_LEAST_SECONDS = 1e-6
+Count = Annotated[int, Meta(ge=0, le=4096)]
+Priority = Annotated[int, Meta(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY)]
+TaskText = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class Resources(Asked, frozen=True, kw_only=True):
+    """What a task needs, and when it may begin."""
+
+    gpus: Count | None = None
+    """Cards; None: as its config says, or one where there is one."""
+    cpus: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    """Cores, of a task without cards; None: it counts as one."""
+    memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
+    """Of each card, which it then shares."""
+    whole: bool = False
+    strategy: Literal["single", "ddp", "fsdp"] | None = None
+    priority: Priority = 0
+    after: Annotated[tuple[TaskText, ...], Meta(max_length=1000)] = ()
+    """Tasks that must have succeeded before."""
+    after_any: Annotated[tuple[TaskText, ...], Meta(max_length=1000)] = ()
+    """Tasks that must have ended before, however."""
+    begin: Annotated[str, Meta(max_length=64)] | None = None
+    """Not before: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
+    time_limit: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """Seconds."""
+    opportunistic: bool = False
+    retries: Annotated[int, Meta(ge=0, le=1000)] = 0
+    max_parallel: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+
+
+def of(asked: Resources) -> Wanted:
+    """The same for an operation.
+
+    Raises:
+        NotFound: It waits for a task that is not there.
+        UsageError: It means nothing.
+    """
+    need = Need(
+        cards=asked.gpus or 0,
+        memory_mb=asked.memory_mb,
+        whole=asked.whole,
+        cores=asked.cpus,
+        time_limit=asked.time_limit,
+        opportunistic=asked.opportunistic,
+    )
+    return Wanted(
+        need=need,
+        cards_as_usual=asked.gpus is None,
+        strategy=asked.strategy,
+        priority=asked.priority,
+        begin=parse_begin(asked.begin, now=time.time()) if asked.begin is not None else None,
+        retries=asked.retries,
+        most_parallel=asked.max_parallel,
+        after=found_tasks(asked.after, setting="after"),
+        after_any=found_tasks(asked.after_any, setting="after_any"),
+    )
+
+
+def limit(asked: Resources) -> list[str]:
+    """Its time limit as an override of a training's settings: its supervisor keeps it."""
+    if asked.time_limit is None:
+        return []
+    seconds = f"{max(asked.time_limit, _LEAST_SECONDS):.6f}".rstrip("0").rstrip(".")
+    return [f"limits.wall_time={seconds}s"]
+
+
+def absolute(text: str, field: str) -> Path:
+    """A path of this machine; a server has no folder that a client could mean.
+
+    Raises:
+        UsageError: It is none from the root.
+    """
+    path = Path(text)
+    if not path.is_absolute():
+        raise UsageError("is no absolute path", setting=field, received=text, fix="give it from / on")
+    return path

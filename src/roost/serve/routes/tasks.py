@@ -1,0 +1,95 @@
+"""The lab's tasks over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from roost.lab.queue.task import Task
+from roost.operations.queue import task_control
+from roost.operations.queue.list_tasks import list_tasks
+from roost.operations.queue.why import Why, why
+from roost.operations.responses import Ordered, TaskPage
+from roost.serve.http.route import Asked, Route
+from roost.serve.routes.task_resources import Priority, TaskText
+
+State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]
+States = Annotated[tuple[State, ...], Meta(max_length=8)]
+
+
+class ListTasks(Asked, frozen=True, kw_only=True):
+    """Which tasks."""
+
+    all: bool = False
+    """Those too that have ended long ago."""
+    state: States = ()
+    user: Annotated[str, Meta(max_length=255)] | None = None
+    offset: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class OfTask(Asked, frozen=True, kw_only=True):
+    """A task: its id, the beginning of one, a name; or a sweep."""
+
+    task: TaskText
+
+
+class SetPriority(Asked, frozen=True, kw_only=True):
+    """Another priority."""
+
+    task: TaskText
+    priority: Priority
+
+
+def _list(asked: ListTasks) -> TaskPage:
+    found = list_tasks(all_of_them=asked.all, states=asked.state, user=asked.user)
+    return TaskPage(len(found), found[asked.offset : asked.offset + asked.limit])
+
+
+def _why(asked: OfTask) -> list[Why]:
+    return why(asked.task)
+
+
+def _stop(asked: OfTask) -> Ordered:
+    return _ordered(task_control.ask_to_end(asked.task))
+
+
+def _kill(asked: OfTask) -> Ordered:
+    return _ordered(task_control.ask_to_end(asked.task, now=True))
+
+
+def _hold(asked: OfTask) -> Ordered:
+    return _ordered([one.task for one in task_control.change([asked.task], held=True)])
+
+
+def _release(asked: OfTask) -> Ordered:
+    return _ordered([one.task for one in task_control.change([asked.task], held=False)])
+
+
+def _priority(asked: SetPriority) -> Ordered:
+    return _ordered([one.task for one in task_control.change([asked.task], priority=asked.priority)])
+
+
+def _ordered(tasks: Sequence[Task]) -> Ordered:
+    return Ordered([task.id for task in tasks])
+
+
+_TASK = "/tasks/{task:path}"
+ROUTES: Sequence[Route] = (
+    Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", asked=ListTasks,
+          answer=TaskPage, run=_list),
+    Route(name="why", path=f"{_TASK}/why", summary="Why it waits, or how it ended; what happened to it.",
+          asked=OfTask, answer=list[Why], run=_why),
+    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", asked=OfTask,
+          answer=Ordered, run=_stop, status=202),
+    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", asked=OfTask,
+          answer=Ordered, run=_kill, status=202),
+    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", asked=OfTask,
+          answer=Ordered, run=_hold),
+    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", asked=OfTask,
+          answer=Ordered, run=_release),
+    Route(name="set_priority", method="POST", path=f"{_TASK}/priority", summary="Give it another priority.",
+          asked=SetPriority, answer=Ordered, run=_priority),
+)  # fmt: skip

@@ -1,0 +1,277 @@
+"""The process that serves: two sockets, one application, one log.
+
+Started as ``python -m roost.serve.server_process FOLDER [--port N] [--ready FD]`` by
+`roost.serve.server_control`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import h11
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from roost.base.errors import RoostError
+from roost.base.system import state_folder
+from roost.lab.background import background_process
+from roost.operations.responses import Failed, Problem
+from roost.serve import server_presence
+from roost.serve.access_log import AccessLog
+from roost.serve.app import application
+from roost.serve.http import listening_sockets
+from roost.serve.http.access_token import token
+from roost.serve.http.request_middleware import HEADERS, LOCAL, MOST_HEADER_BYTES
+from roost.serve.routes import served_packages
+from roost.serve.server_control import LOG
+
+_HEADER_SECONDS = 30.0
+_MOST_CONNECTIONS = 200
+_EACH = 3
+"""So many descriptors stand for a connection: its own, and what its request opens."""
+_SOON_SECONDS = 0.5
+"""Who was let in, or answered, no longer ago than that takes nobody's time: many come at once, and each is to
+be heard."""
+_AT_ONCE, _QUEUE = 16, 1024
+"""So many are let in before anybody is read from: who asks at once is heard before he is one of too many. The
+others wait in the kernel's queue."""
+_END_SECONDS = 5
+_CREDENTIALS = struct.Struct("3i")
+_NO_HTTP = msgspec.json.encode(
+    Failed(
+        Problem(
+            code="malformed",
+            message="this is no HTTP request",
+            fix=f"send one of HTTP/1.1, with at most {MOST_HEADER_BYTES} bytes of headers",
+        )
+    )
+)
+_NO_HTTP_HEADERS = [
+    *HEADERS,
+    (b"content-type", b"application/json"),
+    (b"content-length", str(len(_NO_HTTP)).encode()),
+    (b"connection", b"close"),
+]
+
+
+class _Patient(H11Protocol):
+    """Closes a connection over which no whole request comes. Of too many over TCP that one goes which lets us
+    wait the longest: whoever opens hundreds and says nothing, or reads nothing, takes nobody else's place."""
+
+    _late: asyncio.TimerHandle | None = None
+    _waiting_since = 0.0
+    _is_tcp = True
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        opened = transport.get_extra_info("socket")
+        self._is_tcp = opened is None or opened.family != socket.AF_UNIX
+        if not self._is_tcp and _peer(opened) == os.geteuid():
+            self.app_state = {**self.app_state, LOCAL: True}
+        self._wait()
+        if self._is_tcp:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP never reaches the application: here it is told so, in JSON as all else is. Where an
+        answer has begun there is no place for that."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            head = h11.Response(status_code=400, headers=_NO_HTTP_HEADERS, reason=b"Bad Request")
+            for event in (head, h11.Data(data=_NO_HTTP), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        self._waiting_since = self.loop.time()
+        super().pause_writing()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the client's turn: to ask, to send the rest of a body, or to read."""
+        return self.is_quiet or self.cycle.more_body or self.flow.write_paused
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether an answer has begun that has not ended."""
+        return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._waiting_since = self.loop.time()
+        self._late = self.loop.call_later(_HEADER_SECONDS, self._close_if_quiet)
+
+    def _close_if_quiet(self) -> None:
+        if self.is_quiet and not self.transport.is_closing():
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        patient = [one for one in self.connections if isinstance(one, _Patient) and one._is_tcp]
+        there = [one for one in patient if not one.transport.is_closing()]
+        most = min(_MOST_CONNECTIONS, _descriptors() // _EACH)
+        beyond = max(0, len(there) - most)
+        since = self.loop.time() - (_SOON_SECONDS if beyond <= most else 0.0)
+        waiting = [one for one in there if one.waits and one is not self and one._waiting_since <= since]
+        for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
+            one.transport.abort()
+        if len(waiting) < beyond and beyond > most:
+            self.transport.abort()  # else those who are answered at this moment will soon be done
+
+
+def _descriptors() -> int:
+    """How many this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else sys.maxsize
+
+
+class _Server(uvicorn.Server):
+    """Ends by itself at a signal, and does not wait for those who follow: they go on from their cursors."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in self.servers:
+            listener.close()
+        for one in list(self.server_state.connections):
+            if isinstance(one, _Patient) and one.is_streaming:
+                one.transport.abort()
+        await super().shutdown(sockets)
+
+
+def serve(
+    folder: Path,
+    port: int | None,
+    *,
+    begins: Callable[[int], None] = lambda port: None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Args:
+        folder: Of the lab.
+        port: That was asked for; None: the usual one, or the next free one.
+        begins: Called with the port once it is ours, before the first request is taken.
+        ready: Called once requests are taken.
+
+    Raises:
+        Refused: A server runs already, the folder will not do, or the port is taken.
+        OSError: There is no room for what it needs.
+    """
+    with contextlib.ExitStack() as at_the_end:
+        with _narrow_rights():
+            state_folder.prepare(folder)
+            at_the_end.callback(os.close, server_presence.lock(folder))
+            token(folder)
+            local = at_the_end.enter_context(listening_sockets.local(folder))
+            at_the_end.callback(listening_sockets.remove, folder)
+            tcp = at_the_end.enter_context(listening_sockets.loopback(port))
+            bound = tcp.getsockname()[1]
+            server_presence.tell(folder, bound)
+        begins(bound)
+        app = application(token=lambda: token(folder), port=bound, log=AccessLog(folder / LOG).note)
+        asyncio.run(_run(_Server(_config(app)), [local, tcp], ready))
+
+
+@contextlib.contextmanager
+def _narrow_rights() -> Iterator[None]:
+    """What is made inside is its owner's alone. Packages get the rights that they would get at a terminal."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _config(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=_Patient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # what strangers send that is no HTTP is not worth a line each
+        access_log=False,
+        server_header=False,
+        backlog=_AT_ONCE,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        timeout_graceful_shutdown=_END_SECONDS,
+    )
+
+
+def _peer(opened: Any) -> int:
+    """The user at the other end of a local socket."""
+    found = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready: Callable[[], None]) -> None:
+    serving = asyncio.ensure_future(server.serve(sockets=list(sockets)))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    for one in sockets:
+        one.listen(_QUEUE)  # asyncio has made the queue as short as what it takes at once
+    ready()
+    await serving
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves as it is asked to on the command line; gives the exit code.
+
+    Args:
+        arguments: Those of this process if None.
+    """
+    parser = argparse.ArgumentParser(prog="roost.serve.server_process")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--ready", type=int)
+    parser.add_argument("--root", type=Path, action="append", default=[])
+    asked = parser.parse_args(arguments)
+    served_packages.give(asked.root)
+    starter = background_process.Starter(asked.ready)
+    try:
+        serve(asked.folder, asked.port, ready=starter.ready)
+    except (RoostError, OSError) as error:
+        return starter.failed(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

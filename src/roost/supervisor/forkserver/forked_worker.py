@@ -1,0 +1,146 @@
+"""How a forked child of a process that has loaded torch becomes a worker, as if it had started as one.
+
+What `exec` would have done is done by hand: signals, descriptors, environment, arguments, and what ``ps`` and
+`lab.leftovers` read of the process in /proc.
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from roost.base.system import cold_restart
+from roost.base.system.cold_restart import Ahead
+from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
+from roost.supervisor.forkserver.environment_key import read_at_start
+
+NO_TOKEN = "0" * 32
+"""Keeps the room for a token in the environment that a template is started with."""
+HOPELESS = 3
+"""The exit code of a template from which nothing can be forked."""
+_PROGRAM = "roost.worker"
+WORKER = ("-P", "-m", _PROGRAM)
+"""What follows the interpreter in the command of a worker; then come its arguments."""
+_ARG_START, _ENV_END = 45, 48
+
+
+class Warm:
+    """The worker that this process can become without starting anew.
+
+    Args:
+        started_with: The environment that this process has begun with. What imports have set since then they
+            set in every worker.
+        variables: As of `roost.base.system.cold_restart.Ahead`.
+        modules: Likewise.
+        prepare: What a worker does first.
+
+    Raises:
+        OSError: The memory of the command and the environment cannot be found.
+    """
+
+    def __init__(
+        self,
+        started_with: Mapping[str, str],
+        *,
+        variables: Iterable[str] = (),
+        modules: Iterable[str] = (),
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._variables, self._modules = frozenset(variables), frozenset(modules)
+        self._prepare = prepare
+        self._interpreter, self._env = sys.orig_argv[0], read_at_start(started_with)
+        self._set = {name: value for name, value in os.environ.items() if started_with.get(name) != value}
+        self._arguments, self._token_at = _shown()
+
+    def can_become(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether nobody could tell the difference."""
+        start = [self._interpreter, *WORKER]
+        return list(command[: len(start)]) == start and read_at_start(env) == self._env
+
+    def become(self, command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+        """To be called in a child whose streams, signals and folder are those of the worker. The interpreter
+        ends here, with all that it does at its end; what the caller has on its stack is never unwound."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python has them
+            signal.signal(number, signal.SIG_IGN)
+        _close_as_exec_does()
+        os.environ.clear()
+        os.environ.update({**env, **self._set})
+        sys.orig_argv[:] = command
+        sys.argv[1:] = command[1 + len(WORKER) :]
+        self._show(command, env.get(TOKEN_VARIABLE, NO_TOKEN))
+        start = functools.partial(_start_cold, list(command), dict(env))
+        cold_restart.offer(Ahead(self._variables, self._modules, dict(os.environ), start))
+        self._prepare()
+        ctypes.pythonapi.Py_Exit(_run())
+        raise AssertionError("it has ended")
+
+    def _show(self, command: Sequence[str], token: str) -> None:
+        start, size = self._arguments
+        words = "\0".join(command).encode(errors="surrogateescape")[: size - 1]
+        ctypes.memmove(start, words.ljust(size, b"\0"), size)
+        if len(token) == len(NO_TOKEN):
+            ctypes.memmove(self._token_at, token.encode(), len(token))
+
+
+def _start_cold(command: list[str], env: dict[str, str]) -> NoReturn:
+    for name in (REPORT_VARIABLE, STACKS_VARIABLE):  # as the supervisor has given them
+        if env.get(name, "").isdecimal():
+            os.set_inheritable(int(env[name]), True)
+    os.execve(command[0], command, env)
+
+
+def _run() -> int:
+    """Runs the worker as ``python -m`` does, gives its exit code. (`runpy` would take the module away again
+    before the interpreter ends, with what it has left open.)"""
+    try:
+        worker = importlib.util.find_spec(f"{_PROGRAM}.__main__")
+        assert worker is not None and worker.origin is not None
+        own = importlib.util.spec_from_file_location("__main__", worker.origin)
+        assert own is not None and own.loader is not None
+        module = importlib.util.module_from_spec(own)
+        module.__spec__, module.__package__ = worker, worker.parent
+        sys.argv[0], sys.modules["__main__"] = worker.origin, module
+        own.loader.exec_module(module)
+    except SystemExit as error:
+        if not isinstance(error.code, int | None):
+            print(error.code, file=sys.stderr)
+            return 1
+        return error.code or 0
+    except BaseException:  # noqa: BLE001  - told, as the interpreter does at its end
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _shown() -> tuple[tuple[int, int], int]:
+    """Where /proc finds the arguments of this process (an address and a number of bytes), and the token."""
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    arg_start, arg_end, env_start, env_end = map(int, fields[_ARG_START : _ENV_END + 1])
+    if not arg_start or not env_start:
+        raise OSError("this system does not tell where the environment of a process lies")
+    entry = f"{TOKEN_VARIABLE}={NO_TOKEN}\0".encode()
+    at = ctypes.string_at(env_start, env_end - env_start).find(entry)
+    if at < 0:
+        raise OSError(f"it was started without {TOKEN_VARIABLE}={NO_TOKEN}")
+    return (arg_start, arg_end - arg_start), env_start + at + len(TOKEN_VARIABLE) + 1
+
+
+def _close_as_exec_does() -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        fd = int(name)
+        try:
+            if not os.get_inheritable(fd):
+                os.close(fd)
+        except OSError:  # that of the listing itself
+            continue

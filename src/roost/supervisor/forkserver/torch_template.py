@@ -1,0 +1,205 @@
+"""The process that workers are forked from: it has imported torch and taken a step, on one thread.
+
+    python -P -m roost.supervisor.forkserver.torch_template SOCKET
+
+It is a template (`lab.template`): a guard that it forks forks a supervisor, and that one a child which
+becomes the worker in place (`lab.become`), where it would start an interpreter.
+"""
+
+# Not durable: gives its socket a name; nothing resumes from it
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from roost.supervisor import guard
+from roost.supervisor.forkserver import forked_worker, guard_template
+
+_IDLE_SECONDS = 900.0
+_QUEUE = 64
+_LARGE, _MADV_COLLAPSE = 2 << 20, 25
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_HOUSE = Path(__file__).parents[2]
+
+
+def serve(path: Path) -> NoReturn:
+    """Loads what a training imports, then listens.
+
+    Args:
+        path: Of the socket. It is there once this process is ready to be forked.
+    """
+    loaded = _Loaded(path)  # before anything is: what is changed meanwhile has changed
+    started_with, descriptors = dict(os.environ), _descriptors()
+    if descriptors - {"0", "1", "2"}:
+        _refuse(f"what starts with the interpreter has opened {sorted(descriptors)}")
+    guard_template.load()
+    variables, modules = _load()
+    warm = forked_worker.Warm(started_with, variables=variables, modules=modules, prepare=_begin_anew)
+    opened = _descriptors() - descriptors
+    if opened:  # a child could not tell them from those that it must not have
+        _refuse(f"what was imported has opened {sorted(opened)}")
+    if _threads_after_a_fork() > 1:
+        _refuse("what was imported has started threads, of which a fork copies one")
+    _gather()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    os.chdir(path.parent)  # a socket's name may have 107 letters
+    Path(f"{path.name}.new").unlink(missing_ok=True)  # of one that was killed right here
+    listening.bind(f"{path.name}.new")
+    listening.listen(_QUEUE)
+    os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
+    os.chdir("/")
+    guard_template.serve(listening, is_stale=loaded.is_stale, seconds=_IDLE_SECONDS)
+    os._exit(guard.main(warm))
+
+
+def _refuse(why: str) -> NoReturn:
+    print(f"no warm start: {why}", file=sys.stderr)
+    sys.exit(forked_worker.HOPELESS)
+
+
+def _load() -> tuple[set[str], set[str]]:
+    """Gives the variables that were read, and the modules that were imported, ahead of a cold worker."""
+    import numpy as np
+    import torch
+
+    from roost.base import traceback_frames  # noqa: F401
+    from roost.base.text import terminal_text  # noqa: F401
+    from roost.devices import inventory, nvml, visible_cards  # noqa: F401
+    from roost.project import device_choice, native_project, trainer_assembly  # noqa: F401
+    from roost.train.model import memory_estimate, model_summary, simulated_memory  # noqa: F401
+
+    before = torch.get_rng_state(), str(np.random.get_state())
+    modules = set(sys.modules)
+    with _noted() as variables:
+        import torch._dynamo  # the first optimizer imports it: a second
+
+        if not _has_accelerator():
+            _step()
+    if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
+        _refuse("what was imported draws random numbers")
+    os.environ.pop(_CACHE, None)  # a worker may have one of its own, or set one when it compiles
+    names = {name.partition(".")[0] for name in set(sys.modules) - modules}
+    return variables - {_CACHE}, names - {name.partition(".")[0] for name in modules}
+
+
+@contextmanager
+def _noted() -> Iterator[set[str]]:
+    """Notes which variables Python code reads."""
+    found = set[str]()
+    kind: Any = type(os.environ)
+    read = kind.__getitem__
+
+    def noted(self: Any, name: str) -> str:
+        found.add(name)
+        value: str = read(self, name)
+        return value
+
+    kind.__getitem__ = noted
+    try:
+        yield found
+    finally:
+        kind.__getitem__ = read
+
+
+def _begin_anew() -> None:
+    """What imports have found out about this process, or drawn for it, a worker finds out for itself. (Random
+    numbers of Python begin anew after each fork; those of torch always begin with the same.)"""
+    import multiprocessing
+    import tempfile
+    import threading
+
+    import numpy as np
+    import torch._dynamo
+
+    np.random.seed()
+    multiprocessing.current_process().authkey = os.urandom(32)
+    multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
+    tempfile.tempdir = None  # of another TMPDIR
+    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+    dynamo: Any = torch._dynamo.config
+    if os.path.dirname(getattr(dynamo, "debug_dir_root", "")) == "/":  # noqa: PTH120  - our folder, not its
+        dynamo.debug_dir_root = str(Path.cwd() / "torch_compile_debug")
+
+
+def _has_accelerator() -> bool:
+    """Whether a backward pass would ask for the number of GPUs, and so for ever know that of the template."""
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dri"))
+
+
+def _step() -> None:
+    """A first step of the smallest kind imports and sets up what each first step does. It draws no random
+    number, and these operations are too small for a second thread: a child of a process that has used two of
+    OpenMP hangs. To allow only one would be seen in the child."""
+    import torch
+
+    weight = torch.nn.Parameter(torch.zeros(2, 2))
+    optimizer = torch.optim.AdamW([weight])
+    loss = (torch.ones(2, 2) @ weight).square().sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _gather() -> None:
+    """Has the kernel gather our memory in pages of 2 MB, where it can (since Linux 6.1): a fork then copies a
+    hundred entries of the page table and not sixty thousand."""
+    madvise = ctypes.CDLL(None).madvise
+    gc.collect()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, rights, _, _, inode, *name = line.split()
+        if rights == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            begin, end = -(-begin // _LARGE) * _LARGE, end // _LARGE * _LARGE
+            if begin < end:
+                madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_COLLAPSE)
+
+
+def _descriptors() -> set[str]:
+    return {fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")}  # noqa: PTH208
+
+
+def _threads_after_a_fork() -> int:
+    """Of this process once it is about to fork: some libraries end their threads then."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+class _Loaded:
+    """The files that were loaded: who has changed them expects the change to hold.
+
+    Args:
+        socket_path: Where this process can be asked.
+    """
+
+    def __init__(self, socket_path: Path) -> None:
+        self._socket = socket_path
+        begun = (Path(found) for one in sys.modules.values() if (found := getattr(one, "__file__", None)))
+        paths = {*_HOUSE.rglob("*.py"), *map(Path, sys.path), *begun}  # a sitecustomize, too
+        self._times = {path: _changed(path) for path in paths}
+
+    def is_stale(self) -> bool:
+        """Whether one of roost's files is another than was loaded, a package was installed or removed, or
+        somebody had to wait and has removed the socket."""
+        return not self._socket.exists() or any(_changed(path) != time for path, time in self._times.items())
+
+
+def _changed(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

@@ -1,0 +1,213 @@
+"""The program that is started for a session: it forks the supervisor, waits for it, and ends what a killed
+supervisor would leave behind.
+
+Started as ``python -I -S guard.py`` in its own session, with one `Spec` as JSON on stdin (`lab.start` does
+it). It holds the lock and the leases too, so that they are free only when nothing of the run lives, and as a
+child subreaper it inherits whatever the supervisor had adopted. It does so little that it has no reason to
+fail. If it is itself killed the supervisor goes on and says so: ending the run would lose more.
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":  # -I -S: neither site-packages nor this folder are on the path
+    sys.path.insert(0, __file__.rsplit(os.sep, 3)[0])
+
+import resource
+import signal
+import stat
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from roost.supervisor import signals
+from roost.supervisor.exit_status import Ending
+from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.session_record import Record, started
+from roost.supervisor.session_spec import Spec
+from roost.supervisor.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from roost.supervisor.forkserver.forked_worker import Warm
+
+_LISTENED = (signal.SIGCHLD, *signals.ORDERS)
+
+
+def main(warm: Warm | None = None) -> int:
+    """Reads the spec, runs the session, gives its exit code. Whose stdin is a socket is a template first.
+
+    Args:
+        warm: The worker that this process could become.
+    """
+    try:
+        if stat.S_ISSOCK(os.fstat(0).st_mode):
+            from roost.supervisor.forkserver import guard_template
+
+            guard_template.load()
+            guard_template.serve()  # returns in each guard that is forked
+        if os.getsid(0) != os.getpid():
+            os.setsid()
+        spec = Spec.from_json(sys.stdin.buffer.read())
+        return _run_noticed(spec, warm) if spec.is_noticed else run(spec, warm)
+    except (OSError, ValueError, TypeError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _run_noticed(spec: Spec, warm: Warm | None) -> int:
+    from roost.supervisor.notices import notice_folders
+
+    entry = None
+    if os.access(notice_folders.file(spec.env), os.F_OK):
+        from roost.supervisor.notices import run_notice_list
+
+        entry = run_notice_list.enter(spec)
+    code = run(spec, warm)
+
+    from roost.supervisor.notices import run_notice_process  # what it needs costs the start nothing here
+
+    run_notice_process.tell_end(spec, entry)
+    return code
+
+
+def run(spec: Spec, warm: Warm | None = None) -> int:
+    """Runs one session under a supervisor, and those that follow it by themselves; gives the exit code of the
+    last, 1 if its supervisor was killed.
+
+    Args:
+        spec: The first.
+        warm: As for `main`.
+    """
+    signals.ignore()
+    signals.block(_LISTENED)
+    # Some systems drop a signal whose default is to do nothing even while it is blocked.
+    signals.hear([signal.SIGCHLD], lambda *_: None)
+    for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds):
+        if fd is not None:
+            os.set_inheritable(fd, False)
+    session_processes.adopt_orphans()
+    code = _session(spec, warm)
+    if spec.restart:
+        from roost.supervisor import session_restart
+
+        while (following := session_restart.following(spec)) is not None:
+            ended = session_restart.pause(following, session_restart.pause_seconds(spec))
+            if ended is not None:
+                return ended
+            spec = session_restart.in_what_is_left(following)
+            code = _session(spec, None)  # what this process has loaded may have been changed since
+    return code
+
+
+def _session(spec: Spec, warm: Warm | None) -> int:
+    """From the start of a supervisor to the end of all that it has left behind; gives the exit code."""
+    began = time.monotonic()
+    group = cgroup.make(spec.token) if spec.cgroup else None
+    guard_pid, supervisor_pid = os.getpid(), os.fork()
+    if supervisor_pid == 0:
+        _supervise(Supervisor(spec, group=group, guard_pid=guard_pid, warm=warm))
+    if spec.ready_fd is not None:
+        os.close(spec.ready_fd)
+    status = _wait_for(supervisor_pid)
+    if status >= 0:
+        return status
+    return _take_over(spec, group, status, seconds=time.monotonic() - began)
+
+
+def _supervise(supervisor: Supervisor) -> NoReturn:
+    """The forked child. Exceptions of the start are for the reader of stderr; a later one is a defect."""
+    try:
+        supervisor.start()
+    except Exception as error:  # noqa: BLE001  - told, then it has failed
+        why = f"{type(error).__name__}: {error}"
+        if supervisor.spec.restarted:
+            _note_failed_restart(supervisor.spec, why)
+        else:
+            print(why, file=sys.stderr, flush=True)
+        os._exit(1)
+    try:
+        os._exit(supervisor.watch())
+    except BaseException:  # noqa: BLE001  - told, then it has failed
+        _abort()
+
+
+def _note_failed_restart(spec: Spec, why: str) -> None:
+    """Nobody reads our stderr any more: why a restarted session could not be started is in its record, and in
+    the output."""
+    fields = started(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
+    record = Record(spec.session_file, fields)
+    record.note_worker_end(None, seconds=0.0)
+    end = Ending("failed", 1, "start", f"session {spec.session} could not be started: {why}")
+    _tell(spec, record, [end.error or "", *record.write_end(end)], is_final=False)
+
+
+def _abort() -> NoReturn:
+    """By a signal, so that the guard sees that the end was not recorded. Nothing is imported here: there may
+    be no descriptor or memory left for it."""
+    try:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    finally:
+        os.abort()
+
+
+def _wait_for(supervisor_pid: int) -> int:
+    """Passes orders on until the supervisor has ended; gives its exit code, or minus its signal."""
+    while True:
+        signum = signals.wait(_LISTENED)
+        if signum != signal.SIGCHLD:
+            os.kill(supervisor_pid, signum)
+            continue
+        pid, status = os.waitpid(supervisor_pid, os.WNOHANG)  # SIGCHLD comes when it is paused, too
+        if pid == supervisor_pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) -> int:
+    """Ends the run of a supervisor that was killed, and writes down that it was: first of all, for what made
+    that one fail may make us fail too."""
+    from roost.supervisor import rendezvous, session_restart
+    from roost.supervisor.exit_status import without_supervisor
+
+    left = session_processes.end_all(group)
+    session_processes.mark_leases(spec)
+    rendezvous.remove(spec.token)
+    found = Record.load(spec.session_file)
+    if found is None:  # it was killed before it had recorded the session: nobody was told that it runs
+        return 1
+    if found.fields.get("state") != "running":  # after it had recorded the end
+        return int(found.fields.get("exit_code", 1))
+    end = without_supervisor(status)
+    found.note_worker_end(None, seconds=seconds)
+    restarts = session_restart.plan(spec, found, end, guard_pid=os.getpid(), is_told=True)
+    lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
+    if left:
+        lines.append(f"these processes could not be ended and may still write: {left}")
+    _tell(spec, found, lines, is_final=not left)
+    return 1
+
+
+def _tell(spec: Spec, record: Record, lines: list[str], *, is_final: bool) -> None:
+    """Says in the output what the record tells already, and shortens it if nobody writes any more."""
+    from roost.supervisor.output.output_cap import shorten_at_end
+    from roost.supervisor.output.output_file import open_output, say
+
+    try:
+        output_fd = open_output(spec.output)
+        if is_final and shorten_at_end(spec, record, output_fd):
+            record.write_if_possible()
+            output_fd = open_output(spec.output)
+    except OSError:  # a FIFO in its place, no descriptor left
+        return
+    for line in lines:
+        say(output_fd, line)
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    sys.stderr.flush()
+    os._exit(exit_code)  # to take the interpreter down takes longer than all that it has done

@@ -1,0 +1,117 @@
+"""Where the processes of a run are just now: name, state, and the Python stacks of those that can tell.
+
+A process that has `worker.stacks` registered, as the worker and everything forked from it have, answers a
+signal by writing the stacks of all its threads into a pipe, even while it hangs in C code that holds the GIL.
+The signal would end any other process: so it goes to nobody but who handles it and holds our pipe.
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from roost.base.system import process_identity
+from roost.base.system.worker_protocol import STACKS_SIGNAL
+
+_ANSWER_SECONDS, _QUIET_SECONDS, _ALL_SECONDS = 1.0, 0.1, 8.0
+_MOST_BYTES = 1 << 20
+_MOST_PROCESSES = 100
+
+
+class Look(NamedTuple):
+    """One process; ``stacks`` is empty when it cannot tell or did not answer."""
+
+    pid: int
+    name: str
+    state: str
+    waits_in: str
+    stacks: bytes
+
+    def text(self) -> bytes:
+        """A paragraph of the file of stacks."""
+        waits = f", waits in {self.waits_in}" if self.waits_in else ""
+        head = f"--- process {self.pid} ({self.name}), state {self.state}{waits}\n".encode()
+        return head + (self.stacks or b"    no Python stacks\n")
+
+
+def look_at(pids: list[int], *, read_fd: int, their_fd: int) -> list[Look]:
+    """Asks one process after the other, for some seconds at most.
+
+    Args:
+        pids: Whom; of more than a hundred the first hundred.
+        read_fd: Our end of the pipe, not blocking.
+        their_fd: The number of the other end on their side.
+    """
+    deadline = time.monotonic() + _ALL_SECONDS
+    pipe = _link(f"/proc/self/fd/{read_fd}")
+    looks = []
+    for pid in pids[:_MOST_PROCESSES]:
+        stat = process_identity.read_stat(pid)
+        if stat is None or stat.ended:
+            continue
+        # A paused one would answer when it goes on, at a time when nobody asks any more.
+        answers = stat.state not in "Tt" and _handles(pid) and _link(f"/proc/{pid}/fd/{their_fd}") == pipe
+        stacks = _ask(pid, read_fd, deadline) if answers else b""
+        looks.append(Look(pid, _read(f"/proc/{pid}/comm"), stat.state, _waits_in(pid), stacks))
+    return looks
+
+
+def _handles(pid: int) -> bool:
+    """Whether the process has a handler for the signal, and does not block it in its main thread."""
+    masks = dict(line.split(":", 1) for line in _read(f"/proc/{pid}/status").splitlines() if ":" in line)
+    bit = 1 << (STACKS_SIGNAL - 1)
+    return bool(int(masks.get("SigCgt", "0"), 16) & bit) and not int(masks.get("SigBlk", "0"), 16) & bit
+
+
+def _ask(pid: int, fd: int, deadline: float) -> bytes:
+    drain(fd)
+    try:
+        os.kill(pid, STACKS_SIGNAL)
+    except (ProcessLookupError, PermissionError):
+        return b""
+    found = bytearray()
+    wait = _ANSWER_SECONDS
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    # There is no mark at the end of an answer: it has ended when nothing more comes.
+    while (left := min(wait, deadline - time.monotonic())) > 0 and poller.poll(left * 1000):
+        piece = drain(fd)
+        if not piece:
+            break
+        found += piece[: _MOST_BYTES - len(found)]
+        wait = _QUIET_SECONDS
+    return bytes(found)
+
+
+def drain(fd: int) -> bytes:
+    """What waits in the pipe; a late answer must not block its writer for ever."""
+    try:
+        return os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+def _waits_in(pid: int) -> str:
+    """The function of the kernel that it sleeps in."""
+    where = _read(f"/proc/{pid}/wchan").strip()
+    return "" if where == "0" else where
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""

@@ -1,0 +1,203 @@
+"""Keeps the output of a run from filling the disk: its first and its last part stay.
+
+The worker writes straight into the file, so that nothing it printed is lost with the supervisor. In a file
+that grew too long the supervisor punches a hole: the blocks in the middle go back to the disk, offsets stay
+as they are, and whoever follows goes on. At the end of the session `shorten` writes the file anew without the
+hole, with one line in its place.
+
+::
+
+    0 .......... half .............................. size - half .......... size
+    | kept        |  hole, in whole blocks, while it runs |        kept      |
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from roost.supervisor.output.file_growth import Growth
+from roost.supervisor.output.output_file import LEFT_OUT, left_out_line, output_of, say
+from roost.supervisor.session_record import Record
+from roost.supervisor.session_spec import Spec
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
+_FASTEST = 2e9
+"""Bytes a second that a run may print; more than a page cache takes from one process."""
+_SOONEST_SECONDS, _LATEST_SECONDS = 0.05, 1.0
+_SEAM = 4096
+"""How far a cut may move to fall between two lines; the line in the cut fits in too."""
+_CHUNK = 1 << 20
+_MOST_OF_LINE = 256
+
+
+class OutputCap:
+    """Holds one growing file at ``limit_bytes`` of disk, and what is printed between two looks.
+
+    Args:
+        fd: The file, open for writing.
+        limit_bytes: How much of it stays.
+    """
+
+    def __init__(self, fd: int, limit_bytes: int) -> None:
+        self._fd, self._limit = fd, limit_bytes
+        found = os.fstat(fd)
+        self._is_file = stat.S_ISREG(found.st_mode)
+        self._block = max(_SEAM, found.st_blksize)
+        self._hole_start = self._hole_end = -(-(limit_bytes // 2) // self._block) * self._block
+        self._size = found.st_size
+        self._is_new = True
+        self.growth = Growth(fd)
+        """Tells when to look earlier than `look` said."""
+
+    def look(self) -> float:
+        """Punches if it is time to; gives the seconds until the next look. A run that prints as fast as it
+        can takes half the limit more than it until then. One that printed nothing since the last look is
+        looked at seldom, but again as soon as it prints.
+
+        Raises:
+            OSError: The file system has no holes; the file can then only be shortened at the end.
+        """
+        if not self._is_file:
+            return _LATEST_SECONDS
+        size = os.fstat(self._fd).st_size
+        grew, self._size = size != self._size or self._is_new, size
+        self._is_new = False  # who was told of a growth ends 15 ms later: not for a run that is over at once
+        if size < self._hole_end:  # somebody emptied it
+            self._hole_end = self._hole_start
+        end = (size - self._limit // 2) // self._block * self._block
+        if end - self._hole_end >= max(self._limit // 8, self._block):
+            punch_hole(self._fd, self._hole_end, end)
+            self._hole_end = end
+        if not grew and self.growth.expect():
+            return _LATEST_SECONDS
+        used = size - (self._hole_end - self._hole_start)
+        return min(_LATEST_SECONDS, max(_SOONEST_SECONDS, (2 * self._limit - used) / 2 / _FASTEST))
+
+
+def punch_hole(fd: int, start: int, end: int) -> None:
+    """Gives the blocks between two offsets back to the disk; they then read as zeros.
+
+    Raises:
+        OSError: This file system or machine cannot.
+    """
+    import ctypes
+
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if fallocate is None:
+        raise OSError("this system has no fallocate")
+    offset, length = ctypes.c_int64(start), ctypes.c_int64(end - start)
+    if fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, offset, length) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def shorten(path: str, limit_bytes: int) -> int:
+    """Writes a file that is longer than the limit anew, durably: its first part, one line that says how much
+    is left out, its last part. Nobody may be writing into it.
+
+    Returns:
+        How many bytes are left out, those of earlier sessions at the same place included; 0: it is short.
+
+    Raises:
+        OSError: It cannot be written; the long one stands.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return 0
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size <= limit_bytes:
+            return 0
+        head_end, skip_to, before = _head(fd, max(0, limit_bytes // 2 - _SEAM))
+        tail_start = _tail(fd, max(skip_to, found.st_size - limit_bytes // 2))
+        left_out = before + tail_start - skip_to
+        line = left_out_line(left_out)
+        if head_end and os.pread(fd, 1, head_end - 1) != b"\n":
+            line = b"\n" + line
+        parts = (0, head_end), line, (tail_start, found.st_size)
+        _replace(path, _pieces(fd, parts), mode=stat.S_IMODE(found.st_mode))
+        return left_out
+    finally:
+        os.close(fd)
+
+
+def shorten_at_end(spec: Spec, record: Record, output_fd: int) -> bool:
+    """Shortens what each rank of a session has printed, and adds to its record how much was left out; whether
+    the file of rank 0 is another one now. A disk that has no room for that leaves the holes, which readers
+    pass over."""
+    in_all = left_out = 0
+    for rank in reversed(range(max(1, len(spec.ranks)))):  # the first, into which is said, comes last
+        left_out = 0
+        try:
+            left_out = shorten(output_of(spec.output, rank), spec.limits.output_bytes)
+        except OSError as error:
+            say(output_fd, f"the output could not be shortened to limits.output_mb: {error}")
+        in_all += left_out
+    if in_all:
+        record.fields["output_left_out_bytes"] = in_all
+    return left_out > 0
+
+
+def _head(fd: int, end: int) -> tuple[int, int, int]:
+    """(where the first part ends, where the cut begins, how many bytes an earlier cut there left out)."""
+    start = max(0, end - _SEAM)
+    seam = os.pread(fd, end - start + _MOST_OF_LINE, start)
+    earlier = re.search(rb"\n?" + LEFT_OUT, seam)
+    if earlier is not None:
+        return start + earlier.start(), start + earlier.end(), int(earlier[1].replace(b",", b""))
+    line_end = seam.rfind(b"\n", 0, end - start) + 1
+    at = start + line_end if line_end else end - _of_character(seam[: end - start])
+    return at, at, 0
+
+
+def _of_character(data: bytes) -> int:
+    """How many bytes at the end belong to a character of UTF-8 that is not whole."""
+    for back in range(1, min(4, len(data)) + 1):
+        if data[-back] & 0xC0 == 0xC0:  # its first byte: says how many there are
+            wanted = 2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4
+            return back if back < wanted else 0
+        if data[-back] < 0x80:
+            return 0
+    return 0
+
+
+def _tail(fd: int, start: int) -> int:
+    seam = os.pread(fd, _SEAM, start)
+    line_end = seam.find(b"\n") + 1
+    if line_end:
+        return start + line_end
+    return start + next((i for i, byte in enumerate(seam[:4]) if byte & 0xC0 != 0x80), 0)
+
+
+def _pieces(fd: int, parts: tuple[tuple[int, int] | bytes, ...]) -> Iterator[bytes]:
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+            continue
+        at, end = part
+        while at < end and (piece := os.pread(fd, min(_CHUNK, end - at), at)):
+            at += len(piece)
+            yield piece
+
+
+def _replace(path: str, pieces: Iterator[bytes], *, mode: int) -> None:
+    from pathlib import Path
+
+    from roost.base import durable
+
+    final = Path(path)
+    staging = durable.staging_name(final)
+    durable.write_new(staging, pieces, mode=mode)
+    try:
+        durable.rename(staging, final)
+    except BaseException:
+        durable.discard(staging)
+        raise

@@ -1,0 +1,225 @@
+"""A control group (cgroup v2) for each session: a boundary that no process of a run can leave by forking.
+
+Nothing needs to be set up, only a place below our own group where we may make another: so it is for root, on
+the ``unified`` mount of a hybrid system too, and for what systemd delegated to a user. Anywhere else `make`
+gives None and the processes of a run are found by parent. No controller is used. The kernel's ``memory.peak``
+is not either: it counts the page cache, so a run that reads a large data set would seem to need it.
+"""
+
+# Standard library only
+# Not durable: files of the kernel
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+_PREFIX = "roost-"
+_TICK_SECONDS = 0.002
+_CLONE3, _INTO_CGROUP = 435, 0x200000000  # of linux/sched.h; the number is that of all machines
+
+
+def path_of(token: str) -> str | None:
+    """Where the group of a session belongs: below our own; None where there is no cgroup v2."""
+    above = _own()
+    return None if above is None else f"{above}/{_PREFIX}{token}"
+
+
+def can_make() -> bool:
+    """Whether a session started from here would get a group."""
+    return _can_make_in(_own())
+
+
+def _can_make_in(above: str | None) -> bool:
+    return above is not None and os.access(f"{above}/cgroup.procs", os.W_OK) and os.access(above, os.W_OK)
+
+
+def make(token: str) -> str | None:
+    """Makes an empty group for a session; gives its path, or None where that cannot be."""
+    above = _own()
+    if not _can_make_in(above):
+        return None
+    path = f"{above}/{_PREFIX}{token}"
+    try:
+        os.mkdir(path)  # noqa: PTH102  - pathlib would hold up each start by 3 ms
+    except OSError:  # read-only, as in most containers, or not ours
+        return None
+    return path
+
+
+def fork_into(path: str) -> int | None:
+    """Forks a child that is in the group from its first moment, which waits for nothing; gives what `os.fork`
+    would. None where that cannot be (a kernel before 5.7, a container that forbids it): fork, and `join`.
+
+    Only for a process without threads, and a child that becomes another program: Python is not told.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        args = struct.pack("11Q", _INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, fd)
+        pid = clone3()(args, len(args))
+    finally:
+        os.close(fd)
+    return pid if pid >= 0 else None
+
+
+@functools.cache
+def clone3() -> Callable[[bytes, int], int]:
+    """The system call; as `scope.prctl`."""
+    import ctypes
+
+    syscall = ctypes.PyDLL(None).syscall  # so the interpreter's lock stays ours, and is the child's
+    syscall.restype = ctypes.c_long
+    return lambda args, size: int(syscall(ctypes.c_long(_CLONE3), args, ctypes.c_size_t(size)))
+
+
+def join(path: str) -> bool:
+    """Moves the calling process in. It waits for the kernel, 5 to 25 ms; others who do wait for that too."""
+    try:
+        _write(f"{path}/cgroup.procs", b"0")
+    except OSError:
+        return False
+    return True
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path that was read from somewhere can only be a group that `make` made: what is killed by a
+    name in a file must not be more than that."""
+    mount, _ = _mount() or ("", "")
+    name = path.rsplit("/", 1)[-1]
+    inside = bool(mount) and path.startswith(f"{mount}/") and os.path.realpath(path) == path
+    return inside and name.startswith(_PREFIX) and is_token(name.removeprefix(_PREFIX))
+
+
+def is_token(text: str) -> bool:
+    """Whether this can be the token of a session: at least 64 random bits, so that nothing else has it."""
+    return 16 <= len(text) <= 64 and not text.strip("0123456789abcdef")
+
+
+def kill(path: str, *, timeout_seconds: float = 10.0) -> None:
+    """Kills all that is in a group and in those below it, and waits until they are empty; at the deadline,
+    and when it is not there, it just returns. Zombies do not count."""
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        fd = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if _is_populated(fd):
+            _kill_all(path, deadline)
+            _wait_until_empty(fd, deadline)
+    finally:
+        os.close(fd)
+
+
+def _kill_all(path: str, deadline: float) -> None:
+    try:
+        _write(f"{path}/cgroup.kill", b"1")
+    except FileNotFoundError:  # a kernel before 5.14
+        kill_listed(path, deadline=deadline)
+    except OSError:
+        return
+
+
+def kill_listed(path: str, *, deadline: float) -> None:
+    """For kernels without ``cgroup.kill``: freezes the group, so that nobody forks, and kills all in it."""
+    with contextlib.suppress(OSError):
+        _write(f"{path}/cgroup.freeze", b"1")
+    while (found := pids(path)) and time.monotonic() < deadline:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_TICK_SECONDS)
+
+
+def pids(path: str) -> list[int]:
+    """Who is in a group and in those below it; empty when it is not there."""
+    found: list[int] = []
+    for group in _groups(path):
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "rb") as file:
+            found += map(int, file)
+    return found
+
+
+def remove(path: str) -> None:
+    """Removes an empty group with those that the run made inside; one that is not empty stays."""
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except FileNotFoundError:
+        return
+    except OSError:  # there are others inside
+        _remove_each(path)
+
+
+def _remove_each(path: str) -> None:
+    for group in _groups(path):
+        try:
+            os.rmdir(group)  # noqa: PTH106
+        except OSError:
+            continue
+
+
+def _groups(path: str) -> Iterator[str]:
+    """Those below first."""
+    return (folder for folder, _, _ in os.walk(path, topdown=False))
+
+
+def _is_populated(events_fd: int) -> bool:
+    return b"populated 1" in os.pread(events_fd, 4096, 0)
+
+
+def _wait_until_empty(events_fd: int, deadline: float) -> None:
+    """The kernel raises POLLPRI at each change of ``cgroup.events``."""
+    poller = select.poll()
+    poller.register(events_fd, select.POLLPRI)
+    while _is_populated(events_fd) and (left := deadline - time.monotonic()) > 0:
+        poller.poll(left * 1000)
+
+
+def _own() -> str | None:
+    """The folder of the group that we are in."""
+    found = _mount()
+    if found is None:
+        return None
+    mount, root = found
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.rstrip("\n") for line in file]
+    for line in lines:
+        if line.startswith("0::/"):
+            path = line.removeprefix("0::")
+            if path == root or path.startswith(root.rstrip("/") + "/"):
+                return (mount + path[len(root.rstrip("/")) :]).rstrip("/")
+    return None
+
+
+@functools.cache
+def _mount() -> tuple[str, str] | None:
+    """Where the cgroup2 file system is mounted, and which of its folders is seen there."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                fields = line.split()
+                if fields[fields.index("-") + 1] == "cgroup2":
+                    return fields[4], fields[3]
+    except FileNotFoundError:
+        return None  # no Linux: no /proc, and no cgroups
+    return None
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)

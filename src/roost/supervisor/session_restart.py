@@ -1,0 +1,146 @@
+"""The next session, begun by the guard itself where one has crashed or failed (``--restart N``).
+
+::
+
+    session 1 ends     its supervisor writes 2.request.json, then 1.json with "restarted_as": 2
+    a pause            the guard stands as session 2, so that it can be watched and stopped; it keeps the lock
+    session 2 begins   from the last checkpoint, under a supervisor of its own
+"""
+
+# Standard library only
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
+from roost.base.system import process_identity
+from roost.base.system.worker_protocol import DEADLINE_VARIABLE, OUT_OF_MEMORY
+from roost.supervisor import signals
+from roost.supervisor.exit_status import PEER, STALLED, Ending
+from roost.supervisor.output.output_file import output_of
+from roost.supervisor.session_record import Record, started
+from roost.supervisor.session_spec import Spec
+
+_ACCIDENTS = ("exception", OUT_OF_MEMORY, PEER, STALLED)
+"""Why a session failed that may do better the next time. A wrong setting does not."""
+_LONGEST_PAUSE = 30.0
+
+
+def pause_seconds(spec: Spec) -> float:
+    """How long to wait before the session after this one."""
+    return min(_LONGEST_PAUSE, 2.0**spec.restarted)
+
+
+def plan(spec: Spec, record: Record, end: Ending, *, guard_pid: int, is_told: bool) -> str | None:
+    """Writes the request of the session that follows, if there is to be one, and names it in the record of
+    this one; gives what is to be said of it. To be called before the end is recorded: whoever follows must
+    find the next session as soon as this one has ended.
+
+    Args:
+        spec: The session.
+        record: Its record.
+        end: How it ended.
+        guard_pid: The guard, which lives as long as the next session is to come.
+        is_told: Whether the output tells the error already.
+    """
+    accident = end.state == "crashed" or (end.state == "failed" and end.reason in _ACCIDENTS)
+    if spec.restarted >= spec.restart or not accident:
+        return None
+    if "stop_asked" in record.fields or "guard_lost" in record.fields:
+        return None
+    try:
+        _write_request(spec, guard_pid)
+    except (OSError, ValueError, TypeError) as error:
+        return f"it is not restarted: {error}"
+    number = record.fields["restarted_as"] = spec.session + 1
+    why = "" if is_told else f": {end.error}"
+    return (
+        f"session {spec.session} {end.state}{why}; session {number} begins in "
+        f"{pause_seconds(spec):g} s (restart {spec.restarted + 1} of {spec.restart})"
+    )
+
+
+def _write_request(spec: Spec, guard_pid: int) -> None:
+    from pathlib import Path
+
+    from roost.base import durable
+
+    folder, number = Path(spec.session_file).parent, spec.session + 1
+    before = json.loads((folder / f"{spec.session}.request.json").read_bytes())
+    has_begun = (folder.parent / "records" / f"{spec.session}.jsonl").exists()
+    body: dict[str, Any] = {
+        **before,
+        "session": number,
+        "host": os.uname().nodename,
+        "boot_id": process_identity.boot_id(),
+        "pid": guard_pid,
+        "start_ticks": process_identity.start_ticks(guard_pid),
+        "token": os.urandom(16).hex(),
+        "restart_of": spec.session,
+        "output_offsets": _output_offsets(spec),
+    }
+    if has_begun:  # then what was asked of it holds for all that follow
+        body |= {"overrides": [], "checkpoint": None}
+    durable.write(folder / f"{number}.request.json", json.dumps(body, indent=2).encode() + b"\n")
+
+
+def _output_offsets(spec: Spec) -> dict[str, int]:
+    """Where in the output of each rank, by the file's name, the next session begins."""
+    paths = [output_of(spec.output, rank) for rank in range(max(1, len(spec.ranks)))]
+    there = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
+    return {os.path.basename(path): os.stat(path).st_size for path in there}  # noqa: PTH116, PTH119
+
+
+def pause(spec: Spec, seconds: float) -> int | None:
+    """Waits before a session begins; in the record the guard stands for its supervisor, so that it can be
+    stopped. Gives the exit code if it was: then the session has ended. To be called by the guard, with the
+    orders blocked."""
+    guard_pid = os.getpid()
+    record = Record(
+        spec.session_file, started(spec.session, worker_pid=None, guard_pid=guard_pid, group=None)
+    )
+    record.write_if_possible()
+    order = signal.sigtimedwait(signals.ORDERS, seconds)
+    if order is None:
+        return None
+    now = order.si_signo == signals.KILL
+    end = Ending("stopped", INTERRUPTED_EXIT_CODE if now else STOPPED_EXIT_CODE, "signal", None)
+    record.note_worker_end(None, seconds=0.0)
+    record.write_end(end)
+    return end.exit_code
+
+
+def following(spec: Spec) -> Spec | None:
+    """The session that was planned to follow this one; None when none was."""
+    record = Record.load(spec.session_file)
+    if record is None or "restarted_as" not in record.fields:
+        return None
+    folder = os.path.dirname(spec.session_file)  # noqa: PTH120
+    number = spec.session + 1
+    request = Record.load(f"{folder}/{number}.request.json")
+    if request is None:
+        return None
+    return spec._replace(
+        argv=[*spec.argv[:-1], str(number)],
+        session=number,
+        session_file=f"{folder}/{number}.json",
+        stacks=spec.stacks and f"{folder}/{number}.stacks.txt",
+        request_file="",  # whoever has planned it has waited for the disk
+        token=request.fields["token"],
+        restarted=spec.restarted + 1,
+        ready_fd=None,
+    )
+
+
+def in_what_is_left(spec: Spec) -> Spec:
+    """With the time that is left now: the limit is that of all sessions together, pauses included."""
+    deadline = spec.env.get(DEADLINE_VARIABLE)
+    if spec.limits.wall_seconds is None or deadline is None:
+        return spec
+    left = max(0.0, float(deadline) - time.time())
+    return spec._replace(limits=spec.limits._replace(wall_seconds=left))

@@ -1,0 +1,176 @@
+"""Starting the worker of a session: its pipes, and what the forked child does to become it."""
+
+# Standard library only
+# Not durable: opens the terminal of a worker
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
+from roost.supervisor import signals
+from roost.supervisor.exit_status import NOT_STARTED
+from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.session_spec import Spec
+
+if TYPE_CHECKING:
+    from roost.supervisor.forkserver.forked_worker import Warm
+
+_NOT_FOUND = 127
+"""As shells end where there is no such program."""
+
+
+class Worker(NamedTuple):
+    """A worker that was started, and our ends of its pipes (none of them blocks)."""
+
+    pid: int
+    report_fd: int
+    """Its final line."""
+    joined_fd: int
+    """One byte, if it could join its cgroup."""
+    is_warm: bool = False
+    """Whether it was forked ready, and started no interpreter."""
+
+
+class _Ends(NamedTuple):
+    """The child's descriptors."""
+
+    output: int
+    report: int
+    stacks: int
+    joined: int
+
+
+def start(
+    spec: Spec,
+    env: dict[str, str],
+    *,
+    output_fd: int,
+    stacks_fd: int,
+    group: str | None,
+    terminal: str = "",
+    warm: Warm | None = None,
+) -> Worker:
+    """Forks a worker. The signals that we hear are blocked from before the fork: the child must find the
+    default actions and not the copy of our handlers. The caller unblocks them.
+
+    Args:
+        spec: The session.
+        env: What this worker has in its environment beside that of the session.
+        output_fd: What it prints into.
+        stacks_fd: Its end of the pipe for stacks.
+        group: The session's cgroup, if there is one.
+        terminal: What it gets instead of the output.
+        warm: What a fork of this process can become.
+
+    Raises:
+        OSError: There are no descriptors or processes left.
+    """
+    (report, its_report), (joined, its_joined) = os.pipe(), os.pipe()
+    for fd in (report, joined):
+        os.set_blocking(fd, False)
+    if sys.platform == "linux":
+        session_processes.prctl()  # loads ctypes once, here and not in the child
+    supervisor_pid = os.getpid()
+    is_later = terminal or spec.restarted  # what was loaded long ago may have been changed since
+    if warm is not None and (is_later or not warm.can_become(spec.argv, spec.env | env)):
+        warm = None
+    # What is made here the child need not make: each page that it touches is copied for it.
+    # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.
+    where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
+    stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
+    env = {**spec.env, TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
+    spec = spec._replace(env=env, terminal=terminal)
+    program = _found(spec.argv[0], env.get("PATH", os.defpath))
+    ends = _Ends(output_fd, its_report, stacks_fd, its_joined)
+    signals.block(signals.HEARD)
+    # Who goes on without `exec` needs all that Python and libraries do after a fork.
+    forked = cgroup.fork_into(group) if group is not None and warm is None else None
+    pid = os.fork() if forked is None else forked
+    if pid == 0:
+        _become_worker(spec, program, supervisor_pid, ends, group, is_inside=forked is not None, warm=warm)
+    for fd in (its_report, its_joined):
+        os.close(fd)
+    return Worker(pid, report, joined, is_warm=warm is not None)
+
+
+def joined(worker: Worker) -> bool:
+    """Whether it is in its cgroup; known once it has started."""
+    try:
+        return os.read(worker.joined_fd, 1) == b"1"
+    except BlockingIOError:
+        return False
+
+
+def _found(name: str, path: str) -> str:
+    """Where a program is. As it was given where that is not clear, or where nobody can start it: `exec` says
+    why."""
+    for folder in path.split(os.pathsep):
+        if "/" in name or not folder.startswith("/"):  # as it is seen from the worker's folder
+            break
+        found = f"{folder}/{name}"
+        if os.access(found, os.X_OK) and not os.path.isdir(found):  # noqa: PTH112
+            return found
+    return name
+
+
+def _become_worker(
+    spec: Spec,
+    program: str,
+    supervisor_pid: int,
+    ends: _Ends,
+    group: str | None,
+    *,
+    is_inside: bool,
+    warm: Warm | None,
+) -> NoReturn:
+    try:
+        session_processes.signal_at_parents_death(signal.SIGKILL)
+        if os.getppid() != supervisor_pid:  # it died before the line above: no signal will come
+            os._exit(1)
+        if is_inside or (group is not None and cgroup.join(group)):
+            os.write(ends.joined, b"1")
+        os.setsid()  # so that code that signals its own group does not hit the supervisor
+        _take_streams(spec.terminal, ends.output)
+        for fd in (ends.report, ends.stacks, spec.lock_fd):
+            if fd is not None:
+                os.set_inheritable(fd, True)
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        core = spec.limits.core_bytes
+        resource.setrlimit(resource.RLIMIT_CORE, (core if hard < 0 else min(core, hard), hard))
+        signals.restore()
+        os.chdir(spec.cwd)
+        if warm is not None:
+            warm.become(spec.argv, spec.env)
+        os.execvpe(program, spec.argv, spec.env)
+    except (OSError, ValueError) as error:
+        code = _NOT_FOUND if spec.is_command else 1
+        line = {"state": "failed", "exit_code": code, "reason": NOT_STARTED, "error": _why(spec, error)}
+        os.write(ends.report, json.dumps(line).encode() + b"\n")
+    finally:
+        os._exit(_NOT_FOUND)
+
+
+def _why(spec: Spec, error: OSError | ValueError) -> str:
+    """Why it does not start. A command is called as it was typed, not by the last folder of the PATH."""
+    if not spec.is_command or not isinstance(error, OSError) or error.strerror is None:
+        return f"the {'command' if spec.is_command else 'worker'} could not be started: {error}"
+    what = spec.cwd if error.filename == spec.cwd else spec.argv[0]
+    return f"the command could not be started: {what}: {error.strerror}"
+
+
+def _take_streams(terminal: str, output_fd: int) -> None:
+    if terminal:
+        # Without O_NOCTTY its Ctrl-C would go to the worker, past the program that the person started.
+        fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
+        for stream in range(3):
+            os.dup2(fd, stream)
+        return
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)

@@ -1,0 +1,270 @@
+"""Saving a trainer's state beside its training, and what happens when the disk does not want to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from roost.base.errors import TrainingError
+from roost.train.checkpointing.checkpoint_writer import Torn, prepare_together
+from roost.train.checkpointing.pending_save import PATIENCE_SECONDS, Saved
+from roost.train.distributed import sharded_tensors
+from roost.train.step.timing import SAVE
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+_Marks = list[tuple[int, Tensor]]
+_LONG_SECONDS = 10.0
+
+
+class Saves:
+    """The saves of a trainer. A state is copied beside the next forward and backward: what those may change
+    at once, parameters, averages and the state of the optimizers meanwhile; whoever changes them waits for
+    `copied`. Then it is written behind, and the hooks hear of it at the next look around.
+
+    With several ranks they hear of it before the next save, or at the end: at the same step on each.
+
+    Args:
+        trainer: Whose state; it need not have checkpoints.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._open: Saved | None = None
+        """What is being written."""
+        self._first_step: tuple[_Marks, _Marks] | None = None
+        """Marks of what moves, before and after the forward and backward of the first step."""
+        self._is_left_alone: bool | None = False
+        """Whether forward and backward are known to leave the parameters as they are; None until a save reads
+        what was found."""
+        self._waited, self._has_said = 0.0, False
+
+    def begin(self) -> None:
+        """Training begins, or goes on: finds out in its first step whether the forward pass changes
+        parameters, as an embedding with ``max_norm`` does."""
+        self._is_left_alone = False
+        checkpoints = self._trainer.checkpoints
+        if checkpoints is not None and checkpoints.asynchronous:
+            self._trainer.stepper.before_move = functools.partial(self._look_at_forward, self._marks())
+
+    def _look_at_forward(self, before: _Marks) -> None:
+        self._trainer.stepper.before_move = None
+        self._first_step, self._is_left_alone = (before, self._marks()), None
+
+    def _marks(self) -> _Marks:
+        """Versions and norms: what changes through ``.data`` has no new version. No sync point."""
+        return [(parameter._version, _norm(parameter)) for parameter in self._moving()]
+
+    def _may_defer(self) -> bool:
+        """Whether what moves may be copied late. A sync point the first time."""
+        if self._is_left_alone is None and self._first_step is not None:
+            self._is_left_alone = _are_alike(*self._first_step)
+            self._first_step = None
+        return bool(self._is_left_alone)
+
+    def _moving(self) -> list[Tensor]:
+        """The parameters that an optimizer moves."""
+        optims = self._trainer.stepper.optimizers.values()
+        return [parameter for optim in optims for parameter in optim.parameters if parameter.requires_grad]
+
+    # ---- saving -----------------------------------------------------------------------------------------
+
+    def save(self, reason: str, *, scheduled: int | None = None) -> bool:
+        """Saves the state that there is now. When the disk fails, says so and goes on with the older
+        checkpoints, except at the end, and where these were removed with their folder.
+
+        Args:
+            reason: Why: start, scheduled, best, held, requested, signal or final.
+            scheduled: Which scheduled save this is, counted from 0; None for the others.
+
+        Returns:
+            Whether a checkpoint stands, or is on its way; at the start and at the end: whether it stands.
+
+        Raises:
+            TrainingError: The state is not finite, so the newest good checkpoint must stay the newest; or it
+                could not be written, and no later save would come, or stand.
+        """
+        trainer, checkpoints = self._trainer, self._trainer.checkpoints
+        if checkpoints is None:
+            return False
+        self._wait_for_the_one_before()
+        waits = trainer.at_end or reason == "start"
+        defer = [] if waits or not self._may_defer() else list(self._late())
+        begun = perf_counter()
+        trainer.publish("saving")
+        trainer.recovery.look_before_save(trainer)
+        trainer.stepper.check()
+        pending = bool(trainer.agenda.pending)  # then the step's results and held save are still to come
+        try:
+            prepare_together(trainer.ranks, self._tell_hooks)
+            self._open = checkpoints.save(
+                trainer.parts(),
+                trainer.progress,
+                reason=reason,
+                held=trainer.requested("hold") and not pending,
+                scheduled=scheduled,
+                metrics={} if pending else trainer.results,
+                inexact=trainer.inexact,
+                defer=defer,
+                tells=trainer.ranks.are_several,
+            )
+        except OSError as error:
+            return self._failed(error, is_last=trainer.at_end)
+        finally:
+            trainer.agenda.served()
+            trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
+        if waits or not checkpoints.asynchronous:
+            return self.finish(is_last=trainer.at_end)
+        if defer:
+            trainer.stepper.before_move = self.copied
+        trainer.publish("training")
+        return True
+
+    def _tell_hooks(self) -> None:
+        for hook in self._trainer.calls.before_save:
+            hook.before_save(self._trainer)
+
+    def save_at_end(self) -> None:
+        """Saves the state in which the run ends, unless a checkpoint of just that state stands."""
+        trainer = self._trainer
+        trainer.recovery.look(trainer)  # also where nobody cuts rows or saves
+        self.finish()
+        newest = trainer.checkpoints.newest if trainer.checkpoints else None
+        stands = newest is not None and newest.step == trainer.progress.step and not trainer.agenda.pending
+        if trainer.progress.step and not stands:
+            self.save("final" if trainer.finished else "signal")
+
+    def _late(self) -> Iterator[Tensor]:
+        """What only an optimizer or a hook changes. Other parameters, as those of a teacher that follows, the
+        project moves when it likes, and through ``.data`` unseen."""
+        trainer = self._trainer
+        yield from self._moving()
+        for optim in trainer.stepper.optimizers.values():
+            for state in optim.optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, Tensor))
+        for average in trainer.averages.values():
+            yield from average.state_dict()["weights"].values()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one is being written."""
+        return self._open is not None and not self._open.is_done
+
+    # ---- while one is being written ---------------------------------------------------------------------
+
+    def copied(self) -> None:
+        """Waits until the state is copied: before an optimizer moves, a hook runs, or anything else changes
+        it. On a GPU nobody waits: what it computes from here on comes after the copy."""
+        if self._open is not None:
+            begun = perf_counter()
+            self._trainer.stepper.before_move = None
+            self._open.copied()
+            self._trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
+
+    def look(self) -> None:
+        """After a step, before its hooks: tells them of a save that stands by now."""
+        if self._open is None:
+            return
+        if self._trainer.stepper.before_move is not None:  # no optimizer has moved
+            self.copied()
+        if self._open.is_done and not self._trainer.ranks.are_several:
+            self.finish()
+
+    def finish(self, *, is_last: bool = False) -> bool:
+        """Waits until what is being written stands, and tells the hooks.
+
+        Args:
+            is_last: Whether no later save would come.
+
+        Returns:
+            Whether it stands.
+
+        Raises:
+            TrainingError: The last one could not be written, or none can be.
+            PeerLost: Another rank is gone.
+        """
+        trainer, saved = self._trainer, self._open
+        if saved is None:
+            return False
+        begun = perf_counter()
+        if not saved.is_done:
+            trainer.publish("saving")
+        self.copied()
+        self._open = None
+        try:
+            path = saved.wait()
+        except OSError as error:
+            return self._failed(error, is_last=is_last, is_told=saved.is_told)
+        except Torn as error:
+            self._is_left_alone = False
+            print(f"checkpoint not written: {error}; it is made again, and copied first", flush=True)
+            if not trainer.ranks.are_several:  # else a save begins just now
+                trainer.agenda.ask("save")
+            return False
+        finally:
+            trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
+        for hook in trainer.calls.save:
+            hook.on_save(trainer, path)
+        trainer.publish("training")
+        return True
+
+    def leave(self) -> None:
+        """The run fails: as `finish`, but what other ranks do not go on with is given up. They may wait in
+        the step for this one, which only its end can tell them."""
+        trainer = self._trainer
+        if trainer.ranks.are_several and trainer.checkpoints is not None:
+            self.copied()
+            if not trainer.checkpoints.wait(PATIENCE_SECONDS):
+                self._open = None
+        self.finish()
+
+    def _wait_for_the_one_before(self) -> None:
+        begun = perf_counter()
+        self.finish()
+        self._waited += perf_counter() - begun
+        if self._waited > _LONG_SECONDS and not self._has_said:
+            self._has_said = True
+            print(
+                f"training has waited {self._waited:.0f} s for checkpoints that were not written yet when "
+                "the next was due; save less often: checkpoint.every",
+                flush=True,
+            )
+
+    def _failed(self, error: OSError, *, is_last: bool, is_told: bool = False) -> bool:
+        checkpoints = self._trainer.checkpoints
+        assert checkpoints is not None
+        if not checkpoints.store.folder.exists():
+            raise TrainingError(
+                "the folder of the checkpoints was removed: nothing that is trained would be kept",
+                where=checkpoints.store.folder,
+                fix="start it again; there is nothing to go on from",
+            ) from error
+        if is_last:
+            before = checkpoints.newest
+            goes_on = f"goes on from step {before.step}" if before else "begins anew: no checkpoint stands"
+            raise TrainingError(
+                f"the last checkpoint could not be written: {error}",
+                fix=f"make space, then `roost continue`; it {goes_on}",
+            ) from error
+        if not is_told:
+            print(f"checkpoint not written: {error}; training goes on, older ones are untouched", flush=True)
+        return False
+
+
+def _norm(parameter: Tensor) -> Tensor:
+    """() of the rows that this rank holds; as sharp for types of 16 bits."""
+    own = sharded_tensors.local(parameter.detach())
+    norm: Tensor = torch.linalg.vector_norm(own.float() if own.itemsize < 4 else own)
+    return norm
+
+
+def _are_alike(before: _Marks, after: _Marks) -> bool:
+    if len(before) != len(after):
+        return False
+    return all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in zip(before, after, strict=True))

@@ -1,0 +1,338 @@
+"""Saving and loading the state of a run; usable in any loop."""
+
+# Not durable: makes the folder that a hand-written loop names
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from torch import Tensor
+
+from roost.base import durable
+from roost.base.errors import CheckpointError
+from roost.package.checkpoints import checkpoint, part_files, retention
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint_store import Store
+from roost.package.checkpoints.part_files import Packed
+from roost.package.checkpoints.retention import Policy
+from roost.package.package import Package
+from roost.train.checkpointing import checkpoint_writer
+from roost.train.checkpointing.checkpoint_writer import Pace
+from roost.train.checkpointing.pending_save import Saved
+from roost.train.checkpointing.staging import Staging
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.progress import Progress
+
+T = TypeVar("T")
+Read = tuple[Info, dict[str, Any]]
+"""What `checkpoint.read` gives."""
+
+
+class Stateful(Protocol):
+    """What can be saved: torch's convention."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+
+
+class Checkpoints:
+    """Checkpoints in a package, or in any folder.
+
+    ```
+    checkpoints = Checkpoints("checkpoints")
+    checkpoints.load({"model": model, "optimizer": optimizer, "progress": progress})
+    ...
+    checkpoints.save({"model": model, "optimizer": optimizer, "progress": progress}, progress)
+    ```
+
+    `save` returns once the state is copied; what is changed from there on does not change what is written.
+
+    Whoever loads the newest one, or saves, owns the folder: `load` sets damaged ones aside, and the first
+    `save` sweeps what a killed one left. Until then nothing is changed, so another process may look.
+
+    Args:
+        place: A package, or a folder, which is made if need be.
+        policy: What stays on disk.
+        session: Number of the running session.
+        asynchronous: Whether the files are written behind, while the program goes on; one checkpoint at a
+            time. Otherwise a checkpoint stands when `save` returns.
+        ranks: Who saves and loads together, each its part; all must call the same.
+    """
+
+    def __init__(
+        self,
+        place: Package | Path | str,
+        policy: Policy | None = None,
+        *,
+        session: int = 0,
+        asynchronous: bool = True,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self._package = place if isinstance(place, Package) else None
+        if isinstance(place, Package):
+            self.store = place.store()
+        else:
+            Path(place).mkdir(parents=True, exist_ok=True)
+            self.store = Store(Path(place))
+        self.policy = policy or Policy()
+        self.adapt: Callable[[Info, Mapping[str, Any]], None] | None = None
+        """Changes what was read of a checkpoint before it is loaded."""
+        self.asynchronous = asynchronous
+        self._session, self._ranks = session, ranks
+        self._staging = Staging()
+        self._saved: Saved | None = None
+        self._parent: Info | None = None
+        self._swept = False
+        self._last = time.monotonic()
+        """When the last was saved."""
+        self.seconds = 0.0
+        """What the newest that was saved took to be written, without rests."""
+
+    @property
+    def newest(self) -> Info | None:
+        """What stands and was saved last, or was loaded last."""
+        return self._parent
+
+    def hurry(self) -> None:
+        """Has what is being written take no rests, as it does beside the training; from any thread."""
+        if self._saved is not None:
+            self._saved.hurry()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until what was saved last stands, or has failed; at most so many seconds. Gives whether it
+        does."""
+        return self._saved is None or self._saved.settle(seconds)
+
+    def save(
+        self,
+        parts: Mapping[str, Stateful],
+        progress: Progress,
+        *,
+        reason: str = "scheduled",
+        held: bool = False,
+        scheduled: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        inexact: list[str] | None = None,
+        defer: Sequence[Tensor] = (),
+        tells: bool = True,
+    ) -> Saved:
+        """Copies the state, and saves it durably behind; then what no track keeps is removed. Where the one
+        before is not written yet, waits for it.
+
+        Args:
+            parts: What to save, by name.
+            progress: Where the run is.
+            reason: start, scheduled, best, held, requested, signal or final.
+            held: Put it into the held track.
+            scheduled: Which scheduled save this is, counted from 0.
+            metrics: What was measured at this very step, for the best track.
+            inexact: Why the run is not exact any more.
+            defer: Tensors of them that are copied while the program goes on; it must call `Saved.copied`
+                before it changes one of them.
+            tells: Whether an error is printed if nobody waits for it.
+
+        Returns:
+            What knows when it stands.
+
+        Raises:
+            OSError: It could not be written (disk full, …) and is not asynchronous; older ones are untouched.
+            CheckpointError: A part holds something that cannot be saved.
+        """
+        self.wait()
+        info = Info(
+            id=0,
+            step=progress.step,
+            epoch=progress.epoch,
+            batch=progress.batch,
+            session=self._session,
+            reason=reason,
+            held=held,
+            scheduled=scheduled,
+            # A manifest is JSON, which has no NaN; and what is not finite is never the best.
+            metrics={name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
+            time=round(time.time(), 3),
+            inexact=list(inexact or []),
+        )
+        self._staging.begin(defer=defer if self.asynchronous else ())
+        states = {name: part.state_dict() for name, part in parts.items()}
+        files = part_files.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
+        self._staging.launch()
+        write = functools.partial(self._write, files, info)
+        rest = checkpoint_writer.rest_of(self.seconds, self._since_last())
+        self._saved = Saved(self._staging, write, asynchronous=self.asynchronous, tells=tells, rest=rest)
+        if not defer:
+            self._saved.copied()
+        return self._saved
+
+    def _since_last(self) -> float:
+        now = time.monotonic()
+        interval, self._last = now - self._last, now
+        return interval
+
+    def _write(self, files: list[Packed], info: Info, pace: Pace, torn: bool) -> Path:
+        """Called by one thread at a time; by all ranks."""
+        folder, begun = self.store.folder, time.perf_counter()
+        info = checkpoint_writer.write(
+            folder,
+            files,
+            functools.partial(self._described, info),
+            ranks=self._ranks,
+            pace=pace,
+            torn=torn,
+            before=self._sweep,
+        )
+        self._parent = info
+        self.store = Store(folder)  # the new one is the tip from here on
+        if self._ranks.is_main:
+            try:
+                self._retain(info.inexact)
+            except OSError as error:
+                print(f"older checkpoints not tidied up: {error}; the next save tries again", flush=True)
+        checkpoint_writer.end_together(
+            self._ranks
+        )  # whoever looks at the folder next finds the same on every rank
+        self.seconds = time.perf_counter() - begun - pace.rested
+        return checkpoint.folder_of(folder, info.id)
+
+    def _described(self, info: Info, id: int) -> Info:
+        parent = self._parent
+        return msgspec.structs.replace(
+            info,
+            id=id,
+            parent=parent.id if parent is not None else None,
+            line=checkpoint.line_after(parent, id),
+        )
+
+    def _sweep(self) -> None:
+        if not self._swept:
+            durable.sweep(self.store.folder)
+            self._swept = True
+
+    def _retain(self, inexact: list[str]) -> None:
+        """Removes what no track keeps, and only now that the new checkpoint stands."""
+        found = checkpoint.infos(self.store.folder)
+        kept = retention.retained(found, self.policy)
+        for info in found:
+            if info.id not in kept:
+                durable.remove_folder(checkpoint.folder_of(self.store.folder, info.id))
+        if self._package is not None:
+            left = [info for info in found if info.id in kept]
+            self._package.write_derived(retention.tracks(left, self.policy), inexact)
+
+    def _refuse_new_beginning(self) -> None:
+        """Where checkpoints stood and none is left, to begin at step 0 would bury the run in silence."""
+        kept = self._package.kept() if self._package is not None else set()
+        if kept:
+            raise CheckpointError(
+                f"the package had checkpoints ({', '.join(map(str, sorted(kept)))}) and has none now",
+                where=self.store.folder.parent,
+                fix="bring them back, or start anew with `roost run`",
+            )
+
+    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info | None, list[str]]:
+        """Loads the newest good checkpoint, or checkpoint ``id`` and no other, into ``parts``.
+
+        Returns:
+            Its manifest, None when there is none yet; and a line for each damaged one that was set aside.
+
+        Raises:
+            NotFound: There is no checkpoint ``id``.
+            CheckpointError: It is damaged, or all are, or it needs a newer roost or torch, or does not fit.
+            OSError: It could not be read; nothing was set aside.
+        """
+        self.wait()
+        found, said = self._agreed(functools.partial(_read, names=list(parts)), id)
+        if found is None:
+            return None, said
+        if self.adapt is not None:
+            self.adapt(*found)
+        fill(parts, *found)
+        self._parent = found[0]
+        return self._parent, said
+
+    def go_on(self, *, at: Info | None = None) -> tuple[Info | None, list[str]]:
+        """As `load`, but for loading: its bytes are compared, and the next save goes on from there.
+
+        Args:
+            at: Go on from this one, whose bytes were compared already.
+        """
+        self.wait()
+        self._parent, said = (at, []) if at is not None else self._found(checkpoint.verify, None)
+        return self._parent, said
+
+    def _agreed(self, load: Callable[[Path], Read], id: int | None) -> tuple[Read | None, list[str]]:
+        """Rank 0 looks for a good one, and compares every byte; the others read that one."""
+        ranks = self._ranks
+        if not ranks.are_several:
+            return self._found(load, id)
+        found, said = checkpoint_writer.read_together(
+            ranks, lambda: self._found(load, id) if ranks.is_main else (None, [])
+        )
+        chosen = ranks.saving.broadcast(found[0].id if found is not None else None, "the start")
+        if chosen is None:
+            return None, said
+        return checkpoint_writer.read_together(ranks, lambda: found or load(self.store.path(chosen))), said
+
+    def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
+        if id is not None:
+            return load(self.store.path(id)), []
+        found, said = self.store.newest_good(load)
+        if found is None:
+            self._refuse_new_beginning()
+        return found, said
+
+    def best(self, rule: retention.Best) -> Info | None:
+        """The best checkpoint of the run so far by ``rule``, None when none was measured."""
+        return next(iter(self.ranked(rule)), None)
+
+    def ranked(self, rule: retention.Best) -> list[Info]:
+        """All checkpoints of the run that were measured by ``rule``, the best first, not only its top k."""
+        self.wait()
+        line = self.store.line()
+        return retention.best_of(line, msgspec.structs.replace(rule, top_k=len(line)))
+
+    def load_part(self, id: int, name: str, part: Stateful) -> None:
+        """Loads one part of one checkpoint, for example the best weights for a test; sets nothing aside.
+
+        Raises:
+            NotFound: There is no checkpoint ``id``.
+            Damaged: It is damaged; ``part`` is as it was.
+            CheckpointError: It cannot be read by this roost or this torch, or does not fit.
+            OSError: It could not be read.
+        """
+        self.wait()
+        _, states = checkpoint.read(self.store.path(id), only=[name])
+        part.load_state_dict(states[name])
+
+
+def _read(path: Path, *, names: Sequence[str]) -> Read:
+    """Some parts of a checkpoint, each of whose bytes was compared, those of the other parts, too."""
+    return checkpoint.read(path, only=names, is_whole=True)
+
+
+def fill(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -> None:
+    """Loads into ``parts`` what was read of a checkpoint.
+
+    Raises:
+        CheckpointError: It lacks a part, or one does not fit.
+    """
+    held = checkpoint.parts(info)
+    for name, part in parts.items():
+        if name not in states and getattr(part, "optional", False):
+            continue  # as of a rank that there was not when it was saved
+        if name not in states:
+            raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(held)}")
+        try:
+            part.load_state_dict(states[name])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"checkpoint {info.id}: the state of {name!r} does not fit this version: {error!r}",
+                fix="continue it with the roost and the code that wrote it",
+            ) from error

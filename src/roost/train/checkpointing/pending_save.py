@@ -1,0 +1,124 @@
+"""A checkpoint whose state is copied, and which is written behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from roost.base.errors import PeerLost
+from roost.train.checkpointing.checkpoint_writer import MOST_REST, Pace, Torn
+from roost.train.checkpointing.staging import Staging
+
+_LOOK_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+"""How long a rank that fails waits for a checkpoint that the others write with it."""
+
+
+class Saved:
+    """What `Checkpoints.save` gives. Its bytes are on their way to the disk, in a thread that a program waits
+    for before it exits.
+
+    Args:
+        staging: Holds the copy, or takes what is left of it beside the training.
+        write: Writes it at a pace, unless the copy is torn; gives its folder.
+        asynchronous: Whether that is done in a thread of its own.
+        tells: Whether an error is printed if nobody waits for it.
+        rest: See `Pace`.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        write: Callable[[Pace, bool], Path],
+        *,
+        asynchronous: bool,
+        tells: bool,
+        rest: float = MOST_REST,
+    ) -> None:
+        self._staging, self._write, self._tells = staging, write, tells
+        self._pace, self._owner = Pace(rest), threading.current_thread()
+        self._is_copied, self._is_looked_at, self._done = (threading.Event() for _ in range(3))
+        self._path: Path | None = None
+        self._error: BaseException | None = None
+        self._is_torn = False
+        self.is_told = False
+        """Whether its error was printed."""
+        if staging.is_short or not asynchronous:
+            staging.copy_rest()
+            self._is_copied.set()
+        if asynchronous:
+            threading.Thread(target=self._run, name="roost-checkpoint").start()
+        else:
+            self._pace.hurry()
+            self.copied()
+            self._attempt()
+            self._done.set()
+            if self._error is not None:
+                raise self._error
+
+    # ---- for the thread that trains ---------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it stands, or has failed."""
+        return self._done.is_set()
+
+    def copied(self) -> None:
+        """Waits until the state is copied, so that it may change; on a GPU without waiting."""
+        self._is_copied.wait()
+        if self._is_looked_at.is_set():
+            return
+        self._staging.hold_back()
+        self._is_torn = self._staging.has_changed()
+        self._is_looked_at.set()
+
+    def wait(self) -> Path:
+        """Waits until it stands, and gives its folder.
+
+        Raises:
+            OSError: It could not be written (disk full, …); the older ones are untouched.
+            Torn: What was to be copied late was changed before `copied` was called.
+            PeerLost: Another rank is gone.
+        """
+        self._tells = False
+        self._pace.hurry()
+        self.copied()
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._path is not None
+        return self._path
+
+    def hurry(self) -> None:
+        """From here on it is written at full speed; from any thread."""
+        self._pace.hurry()
+
+    def settle(self, seconds: float | None = None) -> bool:
+        """As `wait`, whatever becomes of it; at most so many seconds. Gives `is_done`."""
+        self._pace.hurry()
+        self.copied()
+        return self._done.wait(seconds)
+
+    # ---- the thread that writes -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        if not self._is_copied.is_set():
+            self._staging.copy_rest()
+            self._is_copied.set()
+        while not self._is_looked_at.wait(_LOOK_SECONDS):
+            if not self._owner.is_alive():  # it left without a word: nobody knows what it did to the state
+                self._is_torn = True
+                break
+        self._attempt()
+        if self._error is not None and self._tells and not isinstance(self._error, Torn | PeerLost):
+            self.is_told = True
+            print(f"checkpoint not written: {self._error}; older ones are untouched", flush=True)
+        self._done.set()
+
+    def _attempt(self) -> None:
+        try:
+            self._staging.wait()
+            self._path = self._write(self._pace, self._is_torn)
+        except BaseException as error:  # noqa: BLE001  - raised to whoever waits, told where nobody does
+            self._error = error

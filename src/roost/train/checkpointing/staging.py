@@ -1,0 +1,191 @@
+"""The copy of a state that is written while the state goes on changing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from roost.base import state_tree
+from roost.base.state_tree import Leaf
+
+_ALIGNMENT = 64
+_FIRST_BLOCK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 26
+_AT_ONCE_BYTES = 1 << 22
+"""Less than this is copied in less time than a thread takes to begin."""
+
+
+class KeptMemory:
+    """Memory that is kept from one copy to the next: fresh memory costs five times the copy, in page faults.
+
+    Args:
+        pinned: Whether a GPU may write into it while the program goes on.
+    """
+
+    def __init__(self, *, pinned: bool) -> None:
+        self._pinned = pinned
+        self._blocks: list[Tensor] = []
+        self._block = self._offset = 0
+
+    def reuse(self) -> None:
+        """Everything that was taken is free again."""
+        self._block = self._offset = 0
+
+    def take(self, num_bytes: int) -> Tensor:
+        """(num_bytes,) uint8, aligned for every type."""
+        while self._block < len(self._blocks):
+            block = self._blocks[self._block]
+            if self._offset + num_bytes <= len(block):
+                taken = block[self._offset : self._offset + num_bytes]
+                self._offset += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+                return taken
+            self._block, self._offset = self._block + 1, 0
+        held = sum(len(block) for block in self._blocks)
+        size = max(num_bytes, min(_BLOCK_BYTES, max(_FIRST_BLOCK_BYTES, held)))
+        self._blocks.append(torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned))
+        return self.take(num_bytes)
+
+
+class _Late(NamedTuple):
+    """A tensor that is copied beside the training, which must not change it meanwhile."""
+
+    tensor: Tensor
+    version: int
+    to: Tensor
+    """Of its shape and type."""
+
+
+class Staging:
+    """Takes copies of states, one at a time.
+
+    ```
+    staging.begin(defer=parameters)
+    files = packed.pack(states, leaf_of=staging.leaf)    # all others are copied now
+    staging.copy_rest()                                  # those, in any thread
+    staging.has_changed()                                # in the thread that trains, before it changes them
+    staging.wait()                                       # before the bytes are read
+    ```
+    """
+
+    def __init__(self) -> None:
+        self._host, self._pinned = KeptMemory(pinned=False), KeptMemory(pinned=True)
+        self._defer: Collection[int] = ()
+        self._late: list[_Late] = []
+        self._left: list[_Late] = []
+        """Those of them that `copy_rest` has to copy."""
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._events: list[tuple[torch.device, torch.cuda.Event]] = []
+        self._held: list[Tensor] = []
+        """What a GPU is still copying from."""
+
+    def begin(self, *, defer: Iterable[Tensor] = ()) -> None:
+        """Begins a new copy; the one before is given up.
+
+        Args:
+            defer: Tensors that nobody changes before `has_changed` was called. What of them is not
+                contiguous on the CPU is copied at once all the same.
+        """
+        self._host.reuse()
+        self._pinned.reuse()
+        self._defer = {tensor.data_ptr() for tensor in map(_own, defer) if _may_wait(tensor)}
+        self._late, self._left, self._events, self._held = [], [], [], []
+
+    def leaf(self, value: Any) -> Leaf:
+        """The leaf of a tensor or an array, whose bytes are, or will be, a copy; see `tree.leaf`."""
+        if not isinstance(value, Tensor):
+            found = state_tree.leaf(value)
+            to = self._host.take(found.data.nbytes)
+            _copy_bytes(to, found.data)
+            return replace(found, data=_view(to))
+        tensor, is_shard = state_tree.local(value)
+        tensor = tensor.detach()
+        name = state_tree.dtype_name(tensor)
+        on_gpu = tensor.device.type == "cuda"
+        to = (self._pinned if on_gpu else self._host).take(tensor.numel() * tensor.element_size())
+        late = tensor.data_ptr() in self._defer and (on_gpu or tensor.is_contiguous())
+        shaped = to.view(tensor.dtype).view(tensor.shape)
+        if late:
+            self._late.append(_Late(tensor, tensor._version, shaped))
+        elif on_gpu:
+            shaped.copy_(tensor, non_blocking=True)  # before whatever this stream computes next
+            self._held.append(tensor)
+        elif tensor.device.type == "cpu" and tensor.is_contiguous() and not _is_lazy(tensor):
+            _copy_bytes(to, state_tree.tensor_leaf(tensor).data)
+        else:
+            shaped.copy_(tensor)
+        return Leaf(name, tuple(tensor.shape), _view(to), is_shard)
+
+    def launch(self) -> None:
+        """Lets the GPUs copy the rest, each on a stream of its own, beside what comes next on this one."""
+        devices = {one.tensor.device for one in self._late if one.tensor.device.type == "cuda"}
+        for device in devices:
+            stream = self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(stream):
+                for one in self._late:
+                    if one.tensor.device == device:
+                        one.to.copy_(one.tensor, non_blocking=True)
+                        self._held.append(one.tensor)
+                self._events.append((device, stream.record_event()))
+        for device in {tensor.device for tensor in self._held}:
+            self._events.append((device, torch.cuda.current_stream(device).record_event()))
+        self._left = [one for one in self._late if one.tensor.device.type != "cuda"]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the rest is copied before a thread would have begun."""
+        return sum(one.to.numel() * one.to.element_size() for one in self._left) <= _AT_ONCE_BYTES
+
+    def copy_rest(self) -> None:
+        """Copies what was put off."""
+        for one in self._left:
+            _copy_bytes(_bytes_of(one.to), state_tree.tensor_leaf(one.tensor).data)
+        self._left = []
+
+    def has_changed(self) -> bool:
+        """Whether something was changed since `begin` that was to be copied first; the copy is then torn.
+        Called by the thread that would have changed it: torch counts a change once it is made."""
+        return any(one.tensor._version != one.version for one in self._late)
+
+    def hold_back(self) -> None:
+        """What the GPUs compute from here on comes after their copies; nobody waits."""
+        for device, event in self._events:
+            event.wait(torch.cuda.current_stream(device))
+
+    def wait(self) -> None:
+        """Waits until the GPUs have copied; for whoever reads the bytes."""
+        for _, event in self._events:
+            event.synchronize()
+        self._late, self._held = [], []  # what has taken their place must not lie in memory beside them
+
+
+def _own(tensor: Tensor) -> Tensor:
+    own: Tensor = state_tree.local(tensor)[0]
+    return own
+
+
+def _may_wait(tensor: Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
+        return False
+    return bool(tensor.numel()) and not tensor.is_inference() and not _is_lazy(tensor)
+
+
+def _is_lazy(tensor: Tensor) -> bool:
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _copy_bytes(to: Tensor, data: memoryview[Any]) -> None:
+    # Not by torch: its pool of threads would be made anew for each thread that copies. NumPy lets others run.
+    np.copyto(to.numpy(), np.asarray(data))
+
+
+def _view(tensor: Tensor) -> memoryview[Any]:
+    return tensor.numpy().data if tensor.numel() else memoryview(b"")

@@ -1,0 +1,208 @@
+"""Batches of several sets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from roost.base.errors import ConfigError
+from roost.train.data.plans.batch_plan import Draw, Plan, an_epoch_of
+from roost.train.data.plans.endless_order import EndlessOrder
+from roost.train.data.plans.permutations import Numbers, check, generator, newest, num_batches_of
+from roost.train.data.plans.sample_columns import weights_of
+from roost.train.data.plans.virtual_epochs import Virtual
+from roost.train.step.seeding import mix
+
+
+@dataclass(frozen=True)
+class Together:
+    """A batch of each of several sets at once, by name.
+
+    Each set goes on in the next epoch where it stopped, so none has samples that never come.
+
+    Args:
+        plans: Of each set, by name.
+        how: An epoch has as many batches as the set with the fewest (``min_size``), or as the one with the
+            most (``max_size_cycle``), while the others begin anew.
+    """
+
+    plans: Mapping[str, Plan]
+    how: Literal["min_size", "max_size_cycle"] = "min_size"
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise ConfigError("there is no set to train on", fix="look at what Dataset.build() returns")
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in all sets."""
+        return sum(plan.num_samples for plan in self.plans.values())
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch."""
+        sizes = [plan.num_batches for plan in self.plans.values()]
+        return min(sizes) if self.how == "min_size" else max(sizes)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Mapping[str, Draw]]:
+        """The batches of one epoch from batch number ``start`` on."""
+        parts = [Virtual(plan, self.num_batches).batches(epoch, start) for plan in self.plans.values()]
+        for draws in zip(*parts, strict=True):
+            yield dict(zip(self.plans, map(_one, draws), strict=True))
+
+    def in_words(self) -> str:
+        """What a person should know."""
+        parts = "; ".join(f"{name}: {plan.in_words()}" for name, plan in self.plans.items())
+        length = "smallest" if self.how == "min_size" else "largest"
+        count = f"as many as the {length} has, {an_epoch_of(self.num_batches)}"
+        return f"a batch of each set at once, {count} ({parts})"
+
+
+@dataclass(frozen=True)
+class Chained:
+    """All batches of one set, then all of the next.
+
+    Args:
+        parts: The plan of each set, and the index of its first sample in ``torch.utils.data.ConcatDataset``.
+    """
+
+    parts: Sequence[tuple[Plan, int]]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ConfigError("there is no set to train on", fix="look at what Dataset.build() returns")
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in all sets."""
+        return sum(plan.num_samples for plan, _ in self.parts)
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch."""
+        return sum(plan.num_batches for plan, _ in self.parts)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
+        """The batches of one epoch from batch number ``start`` on."""
+        for plan, offset in self.parts:
+            if start < plan.num_batches:
+                for draw in map(_one, plan.batches(epoch, start)):
+                    yield Draw([index + offset for index in draw.indices], draw.turn)
+            start = max(0, start - plan.num_batches)
+
+    def in_words(self) -> str:
+        """What a person should know."""
+        return "one set after the other: " + "; then ".join(plan.in_words() for plan, _ in self.parts)
+
+
+@dataclass(frozen=True)
+class MixedPlan:
+    """Batches of one size, of samples of several sets in fixed shares.
+
+    Every epoch holds the same number of samples of each set, at shuffled places. Those of one set come from
+    endless passes over it, each in an order of its own, so all its samples come as often; the number of the
+    pass is their turn.
+
+    Args:
+        sizes: Samples of each set; indices are those of ``torch.utils.data.ConcatDataset``.
+        weights: Of each set, finite numbers of 0 or more; only their ratios count.
+        batch_size: Samples a batch.
+        seed: Seed of the order.
+        num_draws: Samples an epoch; as many as all sets have when None.
+        drop_last: Leave out a last batch that is not full; its samples do not come later.
+
+    Raises:
+        ConfigError: The weights are not such numbers, or all 0; a set is empty, or its share is not one
+            sample; there is not one batch.
+    """
+
+    sizes: Sequence[int]
+    weights: Sequence[float]
+    batch_size: int
+    _: KW_ONLY
+    seed: int
+    num_draws: int | None = None
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.num_samples, self.num_batches, self.batch_size, num_draws=self.num_draws)
+        for number, (size, weight, count) in enumerate(
+            zip(self.sizes, self.weights, self.counts, strict=True)
+        ):
+            if size < 1 and weight > 0:
+                fix = "look at what Dataset.build() returns"
+                raise ConfigError(f"set {number} of the mix is empty", fix=fix)
+            if count < 1 and weight > 0:
+                raise ConfigError(
+                    f"of {self._num_draws:,} samples an epoch not one would be of set {number}",
+                    setting="data.mix.weights",
+                    received=weight,
+                    fix="give it a larger weight, or 0",
+                )
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in all sets."""
+        return sum(self.sizes)
+
+    @property
+    def num_batches(self) -> int:
+        """Batches in an epoch."""
+        return num_batches_of(self._num_draws, self.batch_size, self.drop_last)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Samples of each set in every epoch: its share, those left over going to the largest remainders."""
+        weights = weights_of(self.weights, setting="data.mix.weights", set_size=len(self.sizes), of="set")
+        shares = weights / weights.sum() * self._num_draws
+        counts = np.floor(shares).astype(np.int64)
+        counts[np.argsort(counts - shares, kind="stable")[: self._num_draws - counts.sum()]] += 1
+        return [int(count) for count in counts]
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
+        """The batches of one epoch from batch number ``start`` on."""
+        indices, turns = self._order(epoch)
+        for batch in range(start, self.num_batches):
+            part = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
+            yield Draw(indices[part].tolist(), turns[part].tolist())
+
+    def in_words(self) -> str:
+        """What a person should know."""
+        counts = " + ".join(f"{count:,}" for count in self.counts)
+        return (
+            f"{len(self.counts)} sets in every batch by weight, {counts} samples an epoch, "
+            f"{self.batch_size:,} samples a batch, {an_epoch_of(self.num_batches)}"
+        )
+
+    @property
+    def _num_draws(self) -> int:
+        return self.num_samples if self.num_draws is None else self.num_draws
+
+    @cached_property
+    def _passes(self) -> list[EndlessOrder]:
+        return [EndlessOrder(size, mix(self.seed, "set", number)) for number, size in enumerate(self.sizes)]
+
+    @newest
+    def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
+        sets = np.repeat(np.arange(len(self.sizes)), self.counts)
+        sets = generator(self.seed, "mixed", epoch).permutation(sets)
+        indices, turns = np.empty_like(sets), np.empty_like(sets)
+        offsets = itertools.accumulate(self.sizes, initial=0)
+        for number, (passes, count, offset) in enumerate(
+            zip(self._passes, self.counts, offsets, strict=False)
+        ):
+            if count:
+                places = sets == number
+                found, turns[places] = passes.between(epoch * count, (epoch + 1) * count)
+                indices[places] = found + offset
+        return indices, turns
+
+
+def _one(draws: object) -> Draw:
+    assert isinstance(draws, Draw), "a mix of mixes"
+    return draws

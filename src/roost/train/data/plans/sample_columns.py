@@ -1,0 +1,95 @@
+"""One number for each sample of a set, as the set gives them: its lengths, its weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from roost.base.errors import ConfigError
+from roost.train.data.plans.permutations import Numbers
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def lengths_of(given: npt.ArrayLike, *, setting: str, set_size: int | None = None) -> Numbers:
+    """(num_samples,) the lengths of the samples, checked.
+
+    Args:
+        given: A list, an array or a CPU tensor of them.
+        setting: That asks for them, for messages.
+        set_size: Samples of the set, where it is known.
+
+    Raises:
+        ConfigError: They are not one whole number of 0 or more for each sample.
+    """
+    found = _checked(given, "length", setting, set_size)
+    broken = np.flatnonzero((found % 1 != 0) | (found >= 2**63))
+    if len(broken):
+        raise _wrong(found, int(broken[0]), "length", "a whole number below 2**63", setting)
+    return found.astype(np.int64)
+
+
+def weights_of(
+    given: npt.ArrayLike, *, setting: str, set_size: int | None = None, of: str = "sample"
+) -> Floats:
+    """(num_samples,) the weights of the samples, checked; the largest is 1, so no sum of them overflows.
+
+    Args:
+        given: A list, an array or a CPU tensor of them.
+        setting: That asks for them, for messages.
+        set_size: Samples of the set, where it is known.
+        of: What has these weights.
+
+    Raises:
+        ConfigError: They are not one finite number of 0 or more for each sample, or all are 0.
+    """
+    found = _checked(given, "weight", setting, set_size, of).astype(np.float64)
+    if not found.any():
+        raise ConfigError(
+            f"the weights of the {of}s sum to 0, so nothing can be drawn",
+            setting=setting,
+            fix=f"give at least one {of} a weight above 0",
+        )
+    scaled: Floats = found / found.max()
+    return scaled
+
+
+def _checked(
+    given: npt.ArrayLike, what: str, setting: str, set_size: int | None, of: str = "sample"
+) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    fix = f"give one number for each {of}, in a list, an array or a CPU tensor"
+    try:
+        found = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        message = f"the {what}s of the {of}s cannot be read: {str(error).partition(chr(10))[0]}"
+        raise ConfigError(message, setting=setting, fix=fix) from error
+    if found.ndim == 1 and not len(found) and not set_size:
+        raise ConfigError("the dataset is empty", fix="look at what Dataset.build() returns")
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
+        raise ConfigError(
+            f"the {what}s of the {of}s are {found.dtype} in the shape {found.shape}", setting=setting, fix=fix
+        )
+    if set_size is not None and len(found) != set_size:
+        raise ConfigError(f"{set_size} {of}s have {len(found)} {what}s", setting=setting, fix=fix)
+    broken = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(broken):
+        raise _wrong(found, int(broken[0]), what, "a finite number of 0 or more", setting, of)
+    return found
+
+
+def _wrong(
+    found: np.ndarray[tuple[int], np.dtype[Any]],
+    index: int,
+    what: str,
+    wanted: str,
+    setting: str,
+    of: str = "sample",
+) -> ConfigError:
+    return ConfigError(
+        f"the {what} of {of} {index} is not {wanted}",
+        setting=setting,
+        received=found[index].item(),
+        fix=f"look at dataset.{what}s",
+    )

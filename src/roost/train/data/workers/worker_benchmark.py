@@ -1,0 +1,165 @@
+"""What batches take in worker processes that end after it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from roost.train.data.workers.batch_codec import Packed
+from roost.train.data.workers.worker_pool import Ring
+from roost.train.data.workers.worker_status import Post
+
+MOST_SECONDS = 10.0
+"""Of one batch; it is given up between two samples."""
+
+
+class Took(NamedTuple):
+    """What one batch took, as its worker tells it."""
+
+    seconds: float = 0.0
+    busy_share: float = 0.0
+    """Cores that it kept busy, on average."""
+    num_bytes: int = 0
+    worker: int = 0
+    error: str = ""
+    """The class of the exception that it ended with."""
+    given_up: bool = False
+    """It was not finished within the time."""
+
+
+class _GivenUp(BaseException):
+    """The batch takes too long; not an Exception, because a set may catch those."""
+
+
+def measured(
+    make: Callable[[Post], Callable[[Any], Any]],
+    tasks: Iterator[Any],
+    *,
+    num_workers: int,
+    seconds: float,
+    least: int = 1,
+    most: int | None = None,
+    timeout_seconds: float = 300.0,
+    name: str = "",
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Took]:
+    """What batches took, by workers of that number, in their order.
+
+    Args:
+        make: As `Ring` takes it.
+        tasks: Endless.
+        num_workers: To be started, and ended.
+        seconds: After which no further batch is begun; one that has begun is finished.
+        least: Batches to be fetched however long they take.
+        most: Batches at most.
+        timeout_seconds: Silence after which a worker is taken to hang.
+        name: Of the set.
+        stop: See `Ring.map`.
+
+    Raises:
+        Interrupted: ``stop()`` said so.
+        WorkerDied: One died, or hangs.
+    """
+
+    def dealt() -> Iterator[tuple[Any, float]]:
+        # Asked for the first one when the workers stand: their start does not count.
+        until = time.monotonic() + seconds
+        for number, task in enumerate(tasks):
+            late = number >= least and time.monotonic() >= until
+            if late or (most is not None and number >= most):
+                return
+            yield task, math.inf if number < least else until
+
+    timed = functools.partial(_Timed, make)
+    ring = Ring(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, held=0, name=name)
+    try:
+        with closing(ring.map(dealt(), stop=stop)) as answers:
+            return [took for took in answers if took is not None]
+    finally:
+        ring.close()
+
+
+class _Hurried(Post):
+    """A post that gives a batch up when it takes too long."""
+
+    until = math.inf
+
+    def reading(self, index: int) -> None:
+        super().reading(index)
+        if time.monotonic() > _Hurried.until:
+            raise _GivenUp
+
+
+class _Timed:
+    """In a worker process: fetches, and answers what that took instead of the batch."""
+
+    def __init__(self, make: Callable[[Post], Callable[[Any], Any]], post: Post) -> None:
+        self._make, self._post = make, post
+        self._fetch: Callable[[Any], Any] | None = None
+
+    def __call__(self, task: tuple[Any, float]) -> Took | None:
+        """None: it is too late to begin."""
+        what, until = task
+        began = time.monotonic()
+        if began >= until:
+            return None
+        _Hurried.until = began + MOST_SECONDS
+        cpu, queued = _cpu_seconds(), _queued_seconds()
+        num_bytes, given_up = 0, False
+        try:
+            if self._fetch is None:
+                self._fetch = self._make(_Hurried(*self._post))
+            num_bytes = Packed(self._fetch(what)).end
+        except _GivenUp:
+            given_up = True
+        except Exception as error:  # noqa: BLE001  - training meets it at the same batch, and raises it there
+            return Took(worker=self._post.worker, error=type(error).__name__)
+        seconds = time.monotonic() - began
+        cpu, queued = _cpu_seconds() - cpu, _queued_seconds() - queued
+        share = cpu / max(seconds - queued, cpu, 1e-9)
+        return Took(seconds, share, num_bytes, self._post.worker, given_up=given_up)
+
+
+def _cpu_seconds() -> float:
+    """Of this process, all its threads, and of processes that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _queued_seconds() -> float:
+    """That this thread could have run, but somebody else had the core: no waiting of its own."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except OSError:  # not Linux, or a kernel that does not count it
+        return 0.0
+
+
+def steady(took: list[Took]) -> list[Took]:
+    """Those that came, without the first of each worker, which opens files, where there are others."""
+    good = [one for one in took if not one.error and not one.given_up]
+    seen: set[int] = set()
+    later = []
+    for one in good:
+        if one.worker in seen:
+            later.append(one)
+        seen.add(one.worker)
+    return later or good
+
+
+def usual(took: list[Took]) -> Took | None:
+    """What a batch takes on average, and of memory at most; None when none came."""
+    good = steady(took)
+    if not good:
+        return None
+    return Took(
+        seconds=statistics.fmean(one.seconds for one in good),
+        busy_share=statistics.fmean(one.busy_share for one in good),
+        num_bytes=max(one.num_bytes for one in took),
+    )

@@ -1,0 +1,300 @@
+"""``num_workers: auto``: how many worker processes, found out by measuring.
+
+The number of workers changes no bit of a batch, so roost may choose it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from roost.base.system import cpu_cores, host_memory
+from roost.base.text.byte_sizes import size
+from roost.base.text.durations import precise_duration
+from roost.train.data.workers import worker_benchmark
+from roost.train.data.workers.worker_errors import WorkerDied
+from roost.train.data.workers.worker_pool import HELD
+from roost.train.data.workers.worker_status import Post
+
+LIGHT_SECONDS = 0.0003
+"""A batch that takes less gets no worker.
+
+On two quiet cores, with a training step of 0.10 ms on one thread, a step with its batch took (ms):
+
+| a batch takes | no worker | 1 worker | 2 workers |
+|---|---|---|---|
+| 0.05 | 0.16 | 0.15 | 0.17 |
+| 0.1 | 0.21 | 0.16 | 0.20 |
+| 0.3 | 0.42 | 0.32 | 0.29 |
+| 1 | 1.12 | 1.02 | 0.68 |
+| 16 | 16.2 | 16.0 | 8.5 |
+
+So less than a tenth of a millisecond a step is gained below, which is nothing beside a step of some length
+(6.99, 6.85 and 6.83 with a batch of 0.3 and a step of 6.4); where somebody else keeps the cores busy, or the
+step itself does, as much is lost.
+"""
+_LEAST_GAIN = 0.9
+"""More workers must bring the time of a batch below this part of what it was."""
+_LOOK_SECONDS = 0.3
+_LOOK_BATCHES = 8
+_TRY_SECONDS = 0.2
+_TRY_ROUNDS = 2
+"""Batches of each worker: the first of a worker opens files and is left out."""
+_START_SECONDS = 0.02
+"""A worker takes about as long to start: for a pass that is shorter there is nothing to be won."""
+_SHARE_OF_MEMORY = 4
+"""The batches may take a quarter of what is free."""
+
+
+class Choice(NamedTuple):
+    """What was chosen."""
+
+    num_workers: int
+    said: str
+    """The choice and its reason, in one line; empty where an error will be told instead."""
+
+
+class Room(NamedTuple):
+    """What workers may take."""
+
+    cores: int
+    """That this process may use."""
+    busy: int = 0
+    """Threads on which training itself computes: 0 where it does so on another device."""
+    most: int | None = None
+    """Workers at most."""
+    free_bytes: int | None = None
+    """Of memory; None: not known."""
+
+    @property
+    def cores_for_workers(self) -> int:
+        """Cores that may be kept busy by workers.
+
+        Beside one thread, or none, all of them: workers that are ahead of training sleep, and when they are
+        not it waits for them. Threads of one operation wait for each other, awake, so one that shares its
+        core holds up all, and workers get what is left over, or half: for a set for which that is not
+        enough training would wait anyway. Half of two cores is no worker.
+
+        Measured on two cores, a step with a batch that keeps a core busy for 16 ms took (ms, the median of
+        4 or 5 rounds):
+
+        | the step alone | no worker | 1 worker | 2 workers |
+        |---|---|---|---|
+        | 0.1 on one thread | 16.2 | 16.0 | 8.5 |
+        | 6.4 on one thread | 22.7 | 16.1 | 13.1 |
+        | 0.1 on two threads | 17.1 | 20.9 | 17.1 |
+        | 4.0 on two threads | 20.6 | 21.4 | 21.2 |
+        | 8.9 on two threads | 24.1 | 25.1 | 21.7 |
+
+        With 1 ms instead of 16 two threads lost by workers, too. Beside a set that sleeps 16 ms they gained:
+        17.9, 16.3 and 8.3 where the step alone takes 0.1; 26.2, 16.3 and 10.2 (8.9; the least of each).
+        """
+        if self.busy <= 1:
+            return self.cores if self.cores > 1 else 0
+        half = self.cores // 2
+        return max(self.cores - self.busy, half if half > 1 else 0)
+
+
+def room_here(*, busy: int, most: int | None = None) -> Room:
+    """What workers of this process may take; ranks on one machine share its cores and its memory alike.
+
+    Args:
+        busy: See `Room`; so is ``most``.
+        most: Workers at most.
+    """
+    ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    free = host_memory.available_bytes()
+    return Room(max(1, cpu_cores.usable() // ranks), busy, most, None if free is None else free // ranks)
+
+
+def choose(
+    make: Callable[[Post], Callable[[Any], Any]],
+    tasks: Iterable[Any],
+    *,
+    num_tasks: int,
+    room: Room,
+    prefetch: int = 2,
+    seconds: float = 1.5,
+    timeout_seconds: float = 300.0,
+    name: str = "",
+    here: Callable[[Any], Any] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Choice:
+    """Measures a set in worker processes that end after it: its first sample may open files that workers must
+    not share. One fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
+    twice as many workers are tried as long as that brings 10 % or more, within ``seconds`` in all or the time
+    of one pass. A set that keeps cores busy gets no more workers than `Room.cores_for_workers` have place
+    for; one that waits (for a disk, a network) as many more as it waits, up to 16 or four for each core.
+    Batches in memory take a quarter of what is free at most. A set that raises meanwhile gets no worker:
+    training shows the error in its place. One that dies or hangs would take training with it.
+
+    Args:
+        make: As `Ring` takes it.
+        tasks: What to fetch, from the first on; again from the first when they are used up.
+        num_tasks: Of them.
+        room: What workers may take.
+        prefetch: Batches that each worker will be ahead.
+        seconds: Of trying more workers, all together.
+        timeout_seconds: Silence after which a worker is taken to hang.
+        name: Of the set in words: ``the training set``.
+        here: Gives a batch in this process, so that a light set costs none; where it opens and draws nothing.
+        stop: See `Ring.map`.
+
+    Raises:
+        Interrupted: ``stop()`` said so.
+        WorkerDied: The first worker died, or hangs.
+    """
+    deadline = time.monotonic() + seconds
+    endless = itertools.cycle(tasks)
+    if here is not None and (light := _seconds_here(here, endless)) < LIGHT_SECONDS:
+        return _said(0, name, f"a batch takes {precise_duration(light)}")
+    try:
+        took = _looked_at(make, endless, timeout_seconds, name, stop)
+    except OSError as error:
+        return _said(0, name, f"no worker process could be started: {error}")
+    usual = worker_benchmark.usual(took)
+    if usual is None:
+        return _of_nothing(took, room, num_tasks, name)
+    takes = f"a batch takes {precise_duration(usual.seconds)}"
+    if usual.seconds < LIGHT_SECONDS:
+        return _said(0, name, takes)
+    if num_tasks * usual.seconds < _START_SECONDS:
+        return _said(0, name, f"{takes}, and a pass has {num_tasks} of them")
+    most, why = _most(room, usual, num_tasks, prefetch)
+    if most < 2:
+        return _said(most, name, f"{takes} ({why})")
+    deadline = min(deadline, time.monotonic() + num_tasks * usual.seconds)
+    number, tried = _swept(make, endless, usual.seconds, most, deadline, stop)
+    number = min(most, max(2, room.cores)) if number is None else number
+    return _said(number, name, f"{takes} ({', '.join([_cores(room.cores), *tried])})")
+
+
+def _looked_at(
+    make: Callable[[Post], Callable[[Any], Any]],
+    tasks: Iterator[Any],
+    timeout_seconds: float,
+    name: str,
+    stop: Callable[[], bool],
+) -> list[worker_benchmark.Took]:
+    """What a few batches took, by one worker."""
+    return worker_benchmark.measured(
+        make,
+        tasks,
+        num_workers=1,
+        seconds=_LOOK_SECONDS,
+        most=_LOOK_BATCHES,
+        timeout_seconds=timeout_seconds,
+        name=name,
+        stop=stop,
+    )
+
+
+def _seconds_here(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
+    found = []
+    for task in itertools.islice(tasks, 3):
+        began = time.perf_counter()
+        fetch(task)
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def _of_nothing(took: list[worker_benchmark.Took], room: Room, num_tasks: int, name: str) -> Choice:
+    """The choice where no batch came."""
+    if not took:
+        return _said(0, name, "it has no batch")
+    if not took[0].given_up:
+        return Choice(0, "")  # training raises it, and tells it
+    number = min(_most(room, took[0], num_tasks, prefetch=0)[0], room.cores)
+    return _said(
+        number,
+        name,
+        f"a batch takes more than {worker_benchmark.MOST_SECONDS:g} s ({_cores(room.cores)}, none was tried, for time)",  # noqa: E501
+    )
+
+
+def _swept(
+    make: Callable[[Post], Callable[[Any], Any]],
+    tasks: Iterator[Any],
+    alone: float,
+    most: int,
+    deadline: float,
+    stop: Callable[[], bool],
+) -> tuple[int | None, list[str]]:
+    """The number of workers, None where there was no time for finding out, and what was tried in words.
+
+    Args:
+        make: As above.
+        tasks: Endless.
+        alone: Seconds of a batch from one worker.
+        most: Workers at most, 2 or more.
+        deadline: Monotonic seconds.
+        stop: As above.
+    """
+    found, best, said = 1, alone, list[str]()
+    for number in _doubled(most):
+        left = deadline - time.monotonic()
+        if left < _TRY_ROUNDS * alone:
+            return (found if found > 1 else None), [*said, "more were not tried, for time"]
+        try:
+            took = worker_benchmark.measured(
+                make,
+                tasks,
+                num_workers=number,
+                seconds=min(left, _TRY_SECONDS),
+                least=number * _TRY_ROUNDS,
+                stop=stop,
+            )
+        except (WorkerDied, OSError):
+            return found, [*said, f"{number} workers failed"]
+        steady = worker_benchmark.steady(took)
+        if not steady:
+            return found, said
+        each = statistics.fmean(one.seconds for one in steady) / number
+        said.append(f"{number} workers {precise_duration(each)}")
+        if each > _LEAST_GAIN * best:
+            return found, said
+        found, best = number, each
+        if best < LIGHT_SECONDS:
+            return found, said
+    return found, said
+
+
+def _most(room: Room, took: worker_benchmark.Took, num_tasks: int, prefetch: int) -> tuple[int, str]:
+    """Workers at most, by cores, memory and batches; and why no more."""
+    # Half a core is there for a set that mostly waits, also where training has all of them.
+    share = max(took.busy_share, 0.01)
+    by_cores = max(round(room.cores_for_workers / share), int(0.5 / share))
+    beside = ", and training computes on them" if room.busy else ""
+    bounds = [
+        (min(by_cores, max(16, 4 * room.cores)), f"{_cores(room.cores)}{beside}"),
+        (num_tasks, f"a pass has {num_tasks} of them"),
+    ]
+    if room.free_bytes is not None and took.num_bytes:
+        # Each worker has its slots of the ring, a batch that it makes, and the samples that this is made of.
+        batches = room.free_bytes // _SHARE_OF_MEMORY // took.num_bytes
+        why = f"{size(took.num_bytes)} of memory, of which {size(room.free_bytes)} are free"
+        bounds.append((max(0, (batches - HELD) // (prefetch + 2)), why))
+    if room.most is not None:
+        bounds.append((room.most, f"{room.most} at most"))
+    return min(bounds)
+
+
+def _doubled(most: int) -> Iterator[int]:
+    """2, 4, 8, … and ``most``."""
+    number = 2
+    while number < most:
+        yield number
+        number *= 2
+    yield most
+
+
+def _said(number: int, name: str, why: str) -> Choice:
+    return Choice(number, f"num_workers: {number} for {name or 'the set'}: {why}")
+
+
+def _cores(number: int) -> str:
+    return f"{number} core{'' if number == 1 else 's'}"

@@ -1,0 +1,203 @@
+"""Strategy fsdp: each rank keeps a part of every weight, of its gradient and of what an optimizer keeps
+beside it. The weights are gathered while they are needed, by torch's FSDP2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roost.base.errors import ConfigError
+from roost.base.text.word_list import listed
+from roost.train.distributed.ranks import Ranks
+from roost.train.model.parameters import MOST_NAMES, Parameters
+from roost.train.optim.optimizer import Optim
+from roost.train.reporting.media_files import Media
+
+ENTRIES = ("loss", "evaluate", "predict", "visualize")
+"""The methods of a runner that compute with its weights, whoever calls them."""
+_NOT_BY_ROWS = ("Adafactor", "LBFGS", "Rprop", "SparseAdam")
+"""Optimizers of torch that do not move sharded weights."""
+_FUSED = ("Adam", "AdamW")
+"""Those whose fused kernels do."""
+
+
+class Sharded:
+    """A runner whose weights are shared out over the ranks.
+
+    ```
+    sharded = Sharded(runner, ranks)           # before its optimizers are made
+    stepper = Stepper(optimizers, ranks=ranks, reduces=False, around=sharded.call)
+    ```
+
+    The elements of its lists of alike modules, such as the layers of a transformer, are gathered one after
+    the other, everything else at once. Names stay those of the bare module. Gradients are the sums of what
+    the ranks' backward passes give.
+
+    Args:
+        runner: On its device, with the weights that it begins with, the same on all ranks; what is to be
+            frozen is frozen.
+        ranks: Of the default group, which all of them enter here together.
+
+    Raises:
+        ConfigError: A weight cannot be sharded, or torch is too old.
+    """
+
+    def __init__(self, runner: nn.Module, ranks: Ranks) -> None:
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
+            raise _refused(f"needs torch 2.8, and this is {torch.__version__}", "update torch")
+        _check(runner)
+        for parameter in runner.parameters():
+            if not parameter.is_contiguous():  # FSDP2 takes no other layout
+                parameter.data = parameter.data.contiguous()
+        device = next(runner.parameters()).device.type
+        mesh = DeviceMesh(device, list(range(ranks.world)))
+        self._root = _Root(runner)
+        self._is_inside = False
+        for module in [*blocks(runner), self._root]:
+            fully_shard(module, mesh=mesh)
+            assert isinstance(module, FSDPModule)
+            # A plain sum: the shares of the ranks are in their losses already. Gloo knows no other.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+        with torch.no_grad():  # FSDP2 sets itself up in the first pass, which must be that of the whole
+            self.call(_nothing)
+        for name in ENTRIES:
+            if callable(method := getattr(runner, name, None)):
+                vars(runner)[name] = partial(self.call, method)  # past nn.Module: it is no part of the model
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """What ``function`` gives, called with the runner's weights gathered. All ranks must call it."""
+        if self._is_inside:
+            return function(*args, **kwargs)
+        self._is_inside = True
+        try:
+            output = self._root(partial(function, *args, **kwargs))
+        finally:
+            self._is_inside = False
+        if not torch.is_grad_enabled():
+            self._root.reshard()  # type: ignore[operator]  # no backward pass will do it
+        return output
+
+
+class _Root(nn.Module):
+    """Holds the runner, so that torch gathers around any function what it does around `forward`: a runner may
+    have a `forward` of its own, and its class stays what it is."""
+
+    def __init__(self, runner: nn.Module) -> None:
+        super().__init__()
+        self.runner = runner
+        elsewhere = {part for block in blocks(runner) for part in block.modules()}
+        self._homes = [
+            module._parameters
+            for module in runner.modules()
+            if module not in elsewhere and module._parameters
+        ]
+
+    def forward(self, function: Callable[[], Any]) -> Any:
+        output = function()
+        gathered = {_address(one) for home in self._homes for one in home.values() if one is not None}
+        return _apart(output, gathered)
+
+
+def _apart(value: Any, gathered: set[int]) -> Any:
+    """A nest in which nothing lies in the memory of gathered weights: that is given back soon, and who reads
+    it later crashes the process. Its mappings are dicts: torch looks for tensors in no others."""
+    if isinstance(value, Tensor):
+        return value.clone() if _address(value) in gathered else value
+    if isinstance(value, Mapping):
+        return {name: _apart(one, gathered) for name, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_apart(one, gathered) for one in value)
+    if isinstance(value, Media):
+        return replace(value, data=_apart(value.data, gathered))
+    return value
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _nothing() -> None:
+    return None
+
+
+def blocks(runner: nn.Module) -> list[nn.Module]:
+    """Modules that are gathered one after the other: in each list of modules those of a class that is there
+    several times, such as the layers of a transformer. Not those without modules of their own, which gain
+    nothing; nor those that share a weight with others, which would be two weights then."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in runner.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    found = dict(_repeated(runner, ""))
+    return [
+        module
+        for prefix, module in found.items()
+        if all(name.startswith(f"{prefix}.") for one in module.parameters() for name in names[id(one)])
+        and next(module.parameters(), None) is not None
+    ]
+
+
+def _repeated(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    children = {f"{prefix}{name}": child for name, child in module.named_children()}
+    is_list = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
+    kinds = [type(child) for child in children.values()]
+    for name, child in children.items():
+        if is_list and kinds.count(type(child)) > 1 and next(child.children(), None) is not None:
+            yield name, child
+        else:
+            yield from _repeated(child, f"{name}.")
+
+
+def _check(runner: nn.Module) -> None:
+    """Says what torch would stumble over later, or in silence."""
+    named = dict(runner.named_parameters())
+    if scalars := [name for name, one in named.items() if not one.dim()]:
+        raise _refused(
+            f"shards rows, and these weights have none: {listed(scalars, MOST_NAMES)}",
+            "give them one row, nn.Parameter(torch.ones(1)); or use strategy: ddp",
+        )
+    if sparse := sorted(Parameters(runner).sparse()):
+        raise _refused(
+            f"adds up dense gradients only, and these are sparse: {listed(sparse, MOST_NAMES)}",
+            "make the embedding with sparse=False",
+        )
+    if len(kinds := {str(one.dtype) for one in named.values() if one.requires_grad}) > 1:
+        raise _refused(
+            f"trains weights of one type, and here are {listed(sorted(kinds))}", "use strategy: ddp"
+        )
+
+
+def check_optimizers(optims: Mapping[str, Optim]) -> None:
+    """Makes sure that they can move sharded weights, as far as torch's own are known.
+
+    Raises:
+        ConfigError: One cannot.
+    """
+    for name, optim in optims.items():
+        kind = type(optim.optimizer)
+        homes = {base.__name__: base.__module__ for base in kind.__mro__ if base is not torch.optim.Optimizer}
+        torchs = [base for base, home in homes.items() if f"{home}.".startswith("torch.optim.")]
+        if any(one in _NOT_BY_ROWS for one in torchs):
+            raise _refused(
+                f"cannot be used with {kind.__name__} (optimizer {name!r}), which torch has not written for "
+                "sharded weights",
+                "use another optimizer, or strategy: ddp",
+            )
+        fused = any(group.get("fused") for group in optim.optimizer.param_groups)
+        if fused and torchs and not any(one in _FUSED for one in torchs):
+            raise _refused(
+                f"cannot be used with the fused kernel of {kind.__name__} (optimizer {name!r})",
+                "set fused: false",
+            )
+
+
+def _refused(what: str, fix: str) -> ConfigError:
+    return ConfigError(f"fsdp {what}", setting="strategy", received="fsdp", fix=fix)

@@ -1,0 +1,183 @@
+"""What an evaluation has measured: sums batch by batch, so that they can be added in the order of the batches
+whoever computed them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from roost.base.errors import ContractError
+from roost.train.distributed.ranks import Ranks
+
+_FOLD = 1024
+"""Batches after which their values become one tensor: each by itself takes half a kilobyte of a GPU."""
+Numbered = list[tuple[int, Tensor]]
+"""By the number of the batch."""
+
+
+@dataclass
+class _Metric:
+    """One metric of the batches that gave it."""
+
+    place: tuple[int, int]
+    """The first of these batches, and where it stood in its output: the order of the results."""
+    batches: list[tuple[int, int]] = field(default_factory=list)
+    """Number, and samples."""
+    waiting: list[Tensor] = field(default_factory=list)
+    """() each: the sum of the batch's values."""
+    folded: list[Tensor] = field(default_factory=list)
+
+    def add(self, number: int, num_samples: int, total: Tensor) -> None:
+        self.batches.append((number, num_samples))
+        self.waiting.append(total)
+        if len(self.waiting) == _FOLD:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self.waiting:
+            self.folded.append(torch.stack([one.to(self.waiting[0].device) for one in self.waiting]))
+            self.waiting = []
+
+    def totals(self) -> list[float]:
+        """Of each batch. A sync point."""
+        self._fold()
+        return [total for part in self.folded for total in part.tolist()]
+
+
+_Told = tuple[tuple[int, int], list[tuple[int, int]], list[float]]
+"""Of one metric: its place, its batches, their totals."""
+
+
+class Measured:
+    """What one rank has measured of a split, and what all have.
+
+    Args:
+        keeps_values: Whether the values of all samples are kept.
+    """
+
+    def __init__(self, *, keeps_values: bool) -> None:
+        self._keeps_values = keeps_values
+        self._metrics: dict[str, _Metric] = {}
+        self._values: dict[str, Numbered] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        """Of the values, as of a metric."""
+
+    def add(self, number: int, output: Mapping[str, Tensor], num_samples: int) -> None:
+        """Takes what ``Runner.evaluate`` gave for a batch.
+
+        Raises:
+            ContractError: A metric has another number of values than the batch has samples.
+        """
+        for place, (name, tensor) in enumerate(output.items()):
+            total = total_of(name, tensor, num_samples)
+            if total is not None:
+                metric = self._metrics.setdefault(name, _Metric((number, place)))
+                metric.add(number, num_samples, total)
+            if self._keeps_values and tensor.dim():
+                self._places.setdefault(name, (number, place))
+                self._values.setdefault(name, []).append((number, tensor.detach().cpu()))
+
+    def told(self) -> dict[str, _Told]:
+        """The metrics as plain data. A sync point."""
+        return {name: (one.place, one.batches, one.totals()) for name, one in self._metrics.items()}
+
+    def values(self, ranks: Ranks) -> dict[str, Tensor]:
+        """By name (samples, ...) all values of all ranks in the order of their batches, on every rank.
+
+        Raises:
+            ContractError: The rows of one name are of several shapes.
+        """
+        found: dict[str, Tensor] = {}
+        for name in _in_order(ranks.control.gather(self._places, "summarize()")):
+            own = self._values.get(name, [])
+            if ranks.are_several:
+                own = _unpacked(itertools.chain(*ranks.control.gather(_packed(own), "summarize()")))
+            found[name] = _joined(name, [tensor for _, tensor in own])
+        return found
+
+
+def means(told: Sequence[Mapping[str, _Told]]) -> dict[str, float]:
+    """The mean of each metric, from what all ranks told: bit for bit that of one process, as the sums of the
+    batches are added in their order."""
+    results: dict[str, float] = {}
+    for name in _in_order([{name: place for name, (place, *_) in rank.items()} for rank in told]):
+        parts = [rank[name] for rank in told if name in rank]
+        total, count = 0.0, 0
+        batches = sorted(
+            itertools.chain(*(zip(batches, totals, strict=True) for _, batches, totals in parts))
+        )
+        for (_, num_samples), one in batches:
+            total, count = total + one, count + num_samples
+        results[name] = total / count
+    return results
+
+
+def total_of(name: str, tensor: Tensor, num_samples: int) -> Tensor | None:
+    """() the sum over a batch of one metric's values; None where it is no metric because of its shape.
+
+    Args:
+        name: Of the metric.
+        tensor: (num_samples,) values, or () the batch's mean.
+        num_samples: Of the batch.
+
+    Raises:
+        ContractError: It has another number of values.
+    """
+    if name == "id" or tensor.dim() > 1 or tensor.is_complex():
+        return None
+    if tensor.dim() == 1 and len(tensor) != num_samples:
+        raise ContractError(
+            f"evaluate() gave {len(tensor)} values for a batch of {num_samples} samples",
+            setting=name,
+            fix="give one value per sample (B,) or the batch's mean ()",
+        )
+    # float64 also where the values are float32: a mean over a million samples keeps its digits.
+    wide = tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+    return wide.sum() if wide.dim() else wide * num_samples
+
+
+def _in_order(places: Iterable[Mapping[str, tuple[int, int]]]) -> list[str]:
+    """The names of all ranks, in the order in which one process would have met them."""
+    first: dict[str, tuple[int, int]] = {}
+    for rank in places:
+        for name, place in rank.items():
+            first[name] = min(place, first.get(name, place))
+    return sorted(first, key=lambda name: first[name])
+
+
+def _packed(parts: Numbered) -> list[tuple[list[int], list[int], Tensor]]:
+    """Batches that fit together as one tensor, with their numbers and rows: to pickle each costs 30 µs."""
+    groups = itertools.groupby(parts, key=lambda part: (part[1].shape[1:], part[1].dtype))
+    alike = [list(group) for _, group in groups]
+    return [
+        (
+            [number for number, _ in group],
+            [len(one) for _, one in group],
+            torch.cat([one for _, one in group]),
+        )
+        for group in alike
+    ]
+
+
+def _unpacked(packed: Iterable[tuple[list[int], list[int], Tensor]]) -> Numbered:
+    parts = [
+        part
+        for numbers, rows, tensor in packed
+        for part in zip(numbers, torch.split(tensor, rows), strict=True)
+    ]
+    return sorted(parts, key=lambda part: part[0])
+
+
+def _joined(name: str, parts: list[Tensor]) -> Tensor:
+    shapes = list(dict.fromkeys(tuple(part.shape[1:]) for part in parts))
+    if len(shapes) > 1:
+        raise ContractError(
+            f"the rows of {name!r} have the shape {shapes[0]} in one batch and {shapes[1]} in another, and a "
+            "summary of the whole set needs one",
+            fix="pad them to one length, in collate or evaluate(); or measure each batch by itself",
+        )
+    return torch.cat(parts)

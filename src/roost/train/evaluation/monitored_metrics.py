@@ -1,0 +1,94 @@
+"""What hooks decide by: the metrics of a validation, and the values of its step's row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import nan
+from typing import TYPE_CHECKING
+
+from roost.base.errors import ConfigError
+from roost.base.text.suggestions import nearest
+from roost.base.text.word_list import listed
+from roost.package.records import STATS
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+_MOST_NAMES = 30
+
+
+def is_of_row(name: str) -> bool:
+    """Whether it is a value of training, which a row has, and no metric of a validation."""
+    return name == "lr" or name.startswith(("train/", "lr/", STATS))
+
+
+def row_of(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
+    """The row of the newest step, but for the results of a validation and times.
+
+    Args:
+        trainer: Where it is.
+        values: What `Events.row` or `Events.peek` gave.
+    """
+    row = {name if name.startswith(STATS) else f"train/{name}": value for name, value in values.items()}
+    if trainer.progress.empty_batches:
+        row["train/empty_batches"] = trainer.progress.empty_batches  # so far
+    # Where no optimizer moves, a learning rate is none.
+    moving = trainer.stepper.optimizers if trainer.stepper.mode not in ("dry", "no_optim") else {}
+    for name, optim in moving.items():
+        rates = optim.rates_of_the_step
+        row["lr" if name == "main" else f"lr/{name}"] = rates[0]
+        if len(set(rates)) > 1:
+            row.update({f"lr/{name}/{group}": rate for group, rate in enumerate(rates)})
+    return row
+
+
+def with_row(trainer: Trainer, results: Mapping[str, float]) -> dict[str, float]:
+    """The results of a validation, and those values of its step's row that a hook decides by. Only where
+    there are such is the open window looked at, a synchronisation.
+
+    A value that there was before, and is not since the last row (all its steps were skipped, or its optimizer
+    did not move), is NaN, which is never better.
+
+    Raises:
+        ConfigError: A hook decides by what is never reported; names what is.
+    """
+    asked = {s: m for hook in trainer.calls.hooks for s, m in hook.monitors(trainer).items()}
+    missing = {setting: monitor for setting, monitor in asked.items() if monitor not in results}
+    if not missing:
+        return dict(results)
+    row = row_of(trainer, trainer.events.peek())
+    found = dict(results)
+    for setting, monitor in missing.items():
+        name = monitor if monitor.startswith(STATS) else monitor.removeprefix("train/")
+        if monitor in row:
+            found[monitor] = row[monitor]
+        elif is_of_row(monitor) and trainer.events.has_given(name):
+            found[monitor] = nan
+        else:
+            check_monitor(results, monitor, setting=setting, row=row)
+    return found
+
+
+def check_monitor(results: Collection[str], monitor: str, *, setting: str, row: Collection[str] = ()) -> None:
+    """Makes sure that ``monitor`` is among what is reported.
+
+    Args:
+        results: The names of a validation's metrics.
+        monitor: The name that is looked for.
+        setting: The setting that names it.
+        row: The names of the other values of its step's row, where they are known.
+
+    Raises:
+        ConfigError: It is not; names what is.
+    """
+    if monitor in results or monitor in row:
+        return
+    near = f"did you mean {found}? " if (found := nearest(monitor, [*results, *row])) else ""
+    said = ", ".join(sorted(results)) or "nothing"
+    said += f"; its row has: {listed(sorted(row), _MOST_NAMES)}" if row else ""
+    raise ConfigError(
+        f"{monitor!r} is never reported; a validation reports: {said}",
+        setting=setting,
+        fix=f"{near}choose one of these, or return it from Runner.evaluate()"
+        + (" or Runner.loss()" if monitor.startswith("train/") else ""),
+    )

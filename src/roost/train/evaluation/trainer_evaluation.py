@@ -1,0 +1,116 @@
+"""What a trainer measures of a split: its runner's weights, and the averages of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from roost.base.errors import ContractError
+from roost.train.evaluation import monitored_metrics, split_evaluation
+from roost.train.step import seeding
+from roost.train.step.timing import VALIDATE
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
+    """The metrics of a split by full name: of the runner's weights, and of each average that is evaluated.
+
+    All of them see the same data and draw the same random numbers. An average without an update so far is
+    the weights themselves, and so are its metrics: what decides by them finds them from the first validation
+    on.
+
+    Raises:
+        Interrupted: A stop was requested meanwhile, of any rank.
+        ConfigError: There is no such split.
+        ContractError: ``Runner.evaluate`` gives something else than it must.
+        PeerLost: Another rank has failed.
+    """
+    trainer.saves.copied()  # an average takes the place of the weights
+    begun = perf_counter()
+    raw = _measure(trainer, split)
+    results = dict(raw)
+    for name, average in trainer.averages.items():
+        values = raw
+        if average.count:
+            with average.swapped(trainer.runner):
+                values = _measure(trainer, split)
+        _refuse_doubles(results, of_average := {_under(name, key): value for key, value in values.items()})
+        results.update(of_average)
+    trainer.stepper.timing.spent[VALIDATE] += perf_counter() - begun
+    return results
+
+
+def _measure(trainer: Trainer, split: str) -> dict[str, float]:
+    """The metrics of a split with the weights that the runner holds now."""
+    phase = "testing" if split == "test" else "validating"
+    results: dict[str, float] = {}
+
+    def look() -> bool:
+        trainer.publish(phase)  # at each batch: whoever watches for a stall must see that it goes on
+        return trainer.wants_to_stop
+
+    # Each rank measures other batches: what it draws for them shall not be what the others draw.
+    rank = [] if trainer.ranks.is_main else [trainer.ranks.rank]
+    with (
+        split_evaluation.mode(trainer.runner),
+        seeding.isolated(seeding.mix(trainer.seed, split, trainer.progress.step, *rank)),
+    ):
+        for name, loader in split_evaluation.loaders_of(trainer.loaders, split).items():
+            values = split_evaluation.run(
+                trainer.runner, loader, name, stop=look, forward=trainer.autocast(), ranks=trainer.ranks
+            )
+            results.update({f"{name}/{key}": value for key, value in values.items()})
+    return results
+
+
+def probe_split(trainer: Trainer, split: str) -> set[str] | None:
+    """The names that `evaluate` will give, from one batch of each set; None when only the whole split can
+    tell. Values that become no metric are said.
+
+    Raises:
+        ContractError: ``Runner.evaluate`` gives something else than it must.
+    """
+    known: set[str] | None = set()
+    with split_evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "probe")):
+        for name, loader in split_evaluation.loaders_of(trainer.loaders, split).items():
+            found, left_out = split_evaluation.probe(
+                trainer.runner, loader, forward=trainer.autocast(), ranks=trainer.ranks
+            )
+            known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
+            for key in left_out if trainer.ranks.is_main else ():
+                print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
+    if known is None:
+        return None
+    raw = set(known)
+    for average in trainer.averages:
+        _refuse_doubles(known, of_average := {_under(average, key) for key in raw})
+        known |= of_average
+    return known
+
+
+def validate(trainer: Trainer) -> dict[str, float]:
+    """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
+    trainer.results = monitored_metrics.with_row(trainer, evaluate(trainer, "valid"))
+    trainer.agenda.ask("record")
+    for hook in trainer.calls.eval:
+        hook.on_eval(trainer, trainer.results)
+    return trainer.results
+
+
+def _under(average: str, key: str) -> str:
+    """``valid/noisy/loss`` of the average ``ema``: ``valid/ema/noisy/loss``."""
+    split, _, rest = key.partition("/")
+    return f"{split}/{average}/{rest}"
+
+
+def _refuse_doubles(known: Collection[str], more: Collection[str]) -> None:
+    double = sorted(set(known).intersection(more))
+    if double:
+        raise ContractError(
+            f"{double[0]} is a metric that evaluate() gives, and one of an average, too",
+            setting="averages",
+            fix="give the average another name",
+        )

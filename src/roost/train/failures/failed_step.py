@@ -1,0 +1,126 @@
+"""What is to be known of a step that failed."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from roost.base.errors import PeerLost, TrainingError
+from roost.package.results.black_box import Note
+from roost.train.data.workers.worker_errors import WorkerDied
+from roost.train.distributed.control_channel import Channel
+from roost.train.distributed.ranks import Ranks
+from roost.train.failures.step_report import said
+from roost.train.model.module_state import ModuleState
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+def why_not(trainer: Trainer, window: Sequence[Any] | None, error: Exception) -> str:
+    """Why a step that raised cannot be passed over; empty when it can.
+
+    Args:
+        trainer: Where it is.
+        window: Its micro-batches; None when drawing them failed.
+        error: What it raised.
+    """
+    if window is None and not trainer.loaders["train"].has_indices:
+        return "what has no indices cannot pass over what it fails to give"
+    if window is not None and trainer.ranks.are_several and error is not trainer.stepper.gradients.agreed:
+        return "it came up outside of stepper.run, where the other ranks do not hear of it"
+    if trainer.stepper.has_moved:
+        return "an optimizer had begun to move in this step already"
+    if isinstance(error, getattr(torch, "AcceleratorError", ())):
+        return "after such an error nothing can be computed on the device"
+    return ""
+
+
+def by_the_machine(error: Exception) -> str:
+    """What made the step fail, if it was the machine, which another time may not; empty if not, as far as is
+    known."""
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: " in text:
+        return "for want of memory"
+    if isinstance(error, PeerLost):
+        return "because another rank had failed" if error.by_the_machine else ""
+    # Torch says so wherever the process is when one dies, also in the middle of a forward pass.
+    if isinstance(error, WorkerDied) or text.startswith("DataLoader worker (pid"):
+        return "because a loader worker was gone"
+    return ""
+
+
+def code_of(error: Exception | None) -> int:
+    """How a rank tells the others of what it raised: 0 for nothing; see `of_peer`."""
+    return 0 if error is None else 1 + bool(by_the_machine(error))
+
+
+def by_the_machine_of_any(ranks: Ranks, error: Exception) -> str:
+    """As `by_the_machine`, where several ranks may have failed in one step, each by another error; all must
+    call this."""
+    codes = [code for [code] in ranks.control.exchange([code_of(error)], "a step that failed").wait()]
+    return by_the_machine(error) or ("because another rank had failed" if max(codes) > 1 else "")
+
+
+def in_words(channel: Channel, error: Exception | None) -> str:
+    """What the first rank that failed has raised; all must call this.
+
+    Args:
+        channel: Of the training threads.
+        error: What this rank has raised.
+    """
+    return next(filter(None, channel.gather(said(error) if error is not None else "", "a step that failed")))
+
+
+def of_peer(codes: Sequence[int], what: str) -> PeerLost:
+    """What a rank that did not fail raises because another did.
+
+    Args:
+        codes: What the ranks have told, by `code_of`.
+        what: They failed at, in words.
+    """
+    rank = next(rank for rank, code in enumerate(codes) if code)
+    error = PeerLost(f"rank {rank} {what}")
+    error.by_the_machine = max(codes) > 1
+    return error
+
+
+def free(error: BaseException) -> None:
+    """Lets go of what the frames of a failed step hold, as large as the step itself; also where an error has
+    become another one."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            waiting += [one.__cause__, one.__context__]
+
+
+def has_seen_nothing(trainer: Trainer, note: Note) -> bool:
+    """Whether no sample was trained on in a whole epoch: none would be in the next ones."""
+    return not trainer.progress.samples and note.step >= trainer.steps_per_epoch
+
+
+def nothing_seen(why: str) -> TrainingError:
+    """The error about an epoch without a sample.
+
+    Args:
+        why: What became of its steps.
+    """
+    return TrainingError(
+        f"a whole epoch gave nothing to learn from: {why}", fix="look at what the set and its collate give"
+    )
+
+
+def broken(trainer: Trainer) -> str:
+    """Which weights are not finite, in words; empty when all are. A sync point."""
+    try:
+        ModuleState(trainer.runner).check_finite()
+    except TrainingError as error:
+        return error.message
+    return ""

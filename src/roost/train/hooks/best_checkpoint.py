@@ -1,0 +1,58 @@
+"""Saves a checkpoint whenever a metric is among the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roost.package.checkpoints.retention import Best as Rule
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.monitor import better, monitored, worst
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Best(Hook):
+    """Asks for a save at the step of every new best, so that the best track holds exactly those weights.
+
+    Args:
+        rules: What to look at; the same rules belong in the retention policy, which keeps them.
+    """
+
+    phase = Phase.DECIDE
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = list(rules)
+        self.best: list[list[tuple[float, int]]] = [[] for _ in rules]
+        """Per rule its (value, step), the best first, at most ``top_k``."""
+
+    def monitors(self, trainer: Trainer) -> dict[str, str]:
+        return {_setting(number): rule.monitor for number, rule in enumerate(self.rules)}
+
+    def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
+        for number, (rule, found) in enumerate(zip(self.rules, self.best, strict=True)):
+            value = monitored(results, rule.monitor, setting=_setting(number))
+            bar = found[-1][0] if len(found) == rule.top_k else worst(rule.mode)
+            if better(value, bar, mode=rule.mode):
+                found.append((value, trainer.progress.step))
+                # Sorting is stable, so of equal values the earlier one stays in front.
+                found.sort(key=lambda entry: entry[0], reverse=rule.mode == "max")
+                del found[rule.top_k :]
+                trainer.request_save(best=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": [[*_rule(rule), found] for rule, found in zip(self.rules, self.best, strict=True)]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        known = {(monitor, mode): found for monitor, mode, found in state["best"]}
+        # What was the best by another rule says nothing about this one.
+        self.best = [known.get(_rule(rule), [])[: rule.top_k] for rule in self.rules]
+
+
+def _setting(number: int) -> str:
+    return f"checkpoint.best.{number}.monitor"
+
+
+def _rule(rule: Rule) -> tuple[str, str]:
+    return rule.monitor, rule.mode

@@ -1,0 +1,39 @@
+"""Measures the runner on the validation sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roost.train.evaluation.monitored_metrics import check_monitor, is_of_row
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.wall_clock import note_clock
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Validate(Hook):
+    """Validates at an interval and on request; a stop that comes meanwhile drops the validation, and the
+    session that goes on does it first.
+
+    Args:
+        every: The interval, such as ``"1ep"``.
+        probes: Whether one batch of each set is looked at before training begins, to know what it gives.
+    """
+
+    phase = Phase.EVAL
+    serves = "validate"
+
+    def __init__(self, every: str | int = "1ep", *, probes: bool = True) -> None:
+        self.every, self.probes = every, probes
+
+    def on_start(self, trainer: Trainer) -> None:
+        note_clock(trainer, "validation", self.every)
+        known = trainer.probe("valid") if self.probes else None
+        for hook in trainer.calls.hooks:
+            for setting, monitor in hook.monitors(trainer).items():
+                if known is not None and not is_of_row(monitor):  # that one the first validation finds
+                    check_monitor(known, monitor, setting=setting)
+
+    def on_step(self, trainer: Trainer) -> None:
+        trainer.validate()

@@ -1,0 +1,95 @@
+"""The kinds of mirrors: their libraries, and where they lie in a package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roost.base.errors import ConfigError
+from roost.config.sections.mirrors import (
+    CsvSettings,
+    MirrorSettings,
+    MlflowSettings,
+    TensorBoardSettings,
+    WandbSettings,
+)
+from roost.config.settings import Where
+from roost.train.mirrors.run_identity import Subject
+from roost.train.mirrors.sink import Sink
+
+FOLDER = "mirrors"
+"""Below the package: how far each is (``<kind>.json``), and the files of W&B and MLflow."""
+
+
+def _csv(package: Path, settings: CsvSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.csv_sink import Csv
+
+    return Csv(package / settings.file)
+
+
+def _tensorboard(package: Path, settings: TensorBoardSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.tensorboard_sink import TensorBoard
+
+    return TensorBoard(package / settings.folder)
+
+
+def _wandb(package: Path, settings: WandbSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.wandb_sink import Wandb
+
+    return Wandb(settings, subject, package / FOLDER)
+
+
+def _mlflow(package: Path, settings: MlflowSettings, subject: Subject) -> Sink:
+    from roost.train.mirrors.mlflow_sink import Mlflow
+
+    return Mlflow(settings, subject, package / FOLDER / "mlflow")
+
+
+class Kind(NamedTuple):
+    """One kind."""
+
+    library: str
+    """What must be installed; empty: nothing."""
+    settings: type
+    make: Callable[[Path, Any, Subject], Sink]
+    """A sink that is not connected: of a package, its settings, and what it tells of."""
+
+
+KINDS = {
+    "csv": Kind("", CsvSettings, _csv),
+    "tensorboard": Kind("tensorboard", TensorBoardSettings, _tensorboard),
+    "wandb": Kind("wandb", WandbSettings, _wandb),
+    "mlflow": Kind("mlflow", MlflowSettings, _mlflow),
+}
+
+
+def mirrored(settings: MirrorSettings, *, where: Where = lambda key: None) -> dict[str, Any]:
+    """The settings of each kind that is switched on. No library is imported.
+
+    Args:
+        settings: The section.
+        where: Where a dotted key was set, for messages.
+
+    Raises:
+        ConfigError: A library is not installed.
+    """
+    found: dict[str, Any] = {}
+    for name, kind in KINDS.items():
+        asked = getattr(settings, name)
+        if asked is not False:
+            found[name] = kind.settings() if asked is True else asked
+            require(kind.library, f"mirrors.{name}", where)
+    return found
+
+
+def require(library: str, setting: str, where: Where = lambda key: None, *, extra: str = "loggers") -> None:
+    """Makes sure that a library is there, which one of roost's extras brings.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if library and find_spec(library) is None:
+        fix = f"pip install 'roost[{extra}]'"
+        raise ConfigError(f"{library} is not installed", setting=setting, where=where(setting), fix=fix)

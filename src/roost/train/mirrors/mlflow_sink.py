@@ -1,0 +1,150 @@
+"""A run of MLflow."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+for _name, _value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # Its own are two minutes, seven times. `Courier` tries again by itself.
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+}.items():
+    os.environ.setdefault(_name, _value)  # read when it is imported
+
+from mlflow import MlflowClient  # noqa: E402
+from mlflow.entities import Metric, Param  # noqa: E402
+
+from roost.base import durable  # noqa: E402
+from roost.config.sections.mirrors import MlflowSettings  # noqa: E402
+from roost.package import records  # noqa: E402
+from roost.package.records import Row  # noqa: E402
+from roost.train.mirrors.run_identity import Subject, flat  # noqa: E402
+from roost.train.mirrors.sink import End, Held  # noqa: E402
+
+_STATUS: dict[End, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_TOKEN_TAG = "roost.mirror"
+_MOST_METRICS, _MOST_PARAMS = 1000, 100
+"""Of one request, at MLflow."""
+_MOST_CHARACTERS = 500
+"""Of a parameter: the bound of older servers."""
+_NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
+
+
+class Mlflow:
+    """One run, found again by its id, or by a tag if a kill came before the id was kept.
+
+    Nothing that MLflow has can be taken back. The server is asked what it holds when a session begins, and
+    after each failure; it is given what comes after.
+
+    Args:
+        settings: ``mirrors.mlflow``.
+        subject: Whose run it is.
+        folder: Takes a data base and the files when no server is named.
+    """
+
+    rewinds = False
+
+    def __init__(self, settings: MlflowSettings, subject: Subject, folder: Path) -> None:
+        self._settings, self._subject, self._folder = settings, subject, folder
+        self._client: Any = None
+        self._id, self._token, self._artifacts = "", "", ""
+        self._metrics: list[Any] = []
+        self._said: set[str] = set()
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+
+    def connect(self, state: Mapping[str, Any]) -> Held:
+        self._id = str(state.get("run_id", ""))
+        self._token = str(state.get("token", ""))
+        uri = self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        if uri is None:
+            durable.make_folders(self._folder)
+            uri = f"sqlite:///{self._folder.absolute()}/mlflow.db"
+        self._client = MlflowClient(uri)
+        run = self._client.get_run(self._id) if self._id else self._found_or_new()
+        self._id, self._artifacts = run.info.run_id, run.info.artifact_uri
+        if run.info.status != "RUNNING":
+            self._client.update_run(self._id, status="RUNNING")
+        self._send_settings(run.data.params)
+        steps = {metric.key: metric.step for metric in run.data._metric_objs}  # of each the newest
+        last = max(steps.values(), default=-1)
+        return Held(last, frozenset(key for key, step in steps.items() if step == last))
+
+    def _found_or_new(self) -> Any:
+        name = self._settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._subject.project
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            local = None if self._has_server() else (self._folder / "artifacts").absolute().as_uri()
+            experiment = self._client.create_experiment(name, artifact_location=local)
+        else:
+            experiment = found.experiment_id
+        if self._token:
+            runs = self._client.search_runs([experiment], f"tags.`{_TOKEN_TAG}` = '{self._token}'")
+            if runs:
+                return runs[0]
+        run_name = self._settings.name or self._subject.name
+        return self._client.create_run(experiment, run_name=run_name, tags={_TOKEN_TAG: self._token})
+
+    def _has_server(self) -> bool:
+        return bool(self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"))
+
+    def _send_settings(self, known: Mapping[str, str]) -> None:
+        """Those that it has not: MLflow lets none be changed."""
+        wanted = {_name_there(key): value for key, value in flat(self._subject.settings).items()}
+        params = [Param(key, value[:_MOST_CHARACTERS]) for key, value in wanted.items() if key not in known]
+        for at in range(0, len(params), _MOST_PARAMS):
+            self._client.log_batch(self._id, params=params[at : at + _MOST_PARAMS])
+
+    def go_back(self, step: int) -> None:
+        raise NotImplementedError("MLflow takes nothing back")
+
+    def row(self, row: Row) -> None:
+        at = int(row["time"] * 1000)
+        for name, value in records.values(row).items():
+            there = _name_there(name)
+            if there != name:
+                self._say(f"{name} is called {there} there: MLflow allows no other characters")
+            self._metrics.append(Metric(there, float(value), at, row["step"]))
+        if len(self._metrics) >= _MOST_METRICS:
+            self.flush()
+
+    def media(self, step: int, path: Path) -> None:
+        where = urlsplit(self._artifacts)
+        if where.scheme in ("", "file") and not self._is_below(Path(unquote(where.path))):
+            self._say(f"media are not mirrored: the run keeps its files in {self._artifacts}, not here")
+            return
+        self.flush()
+        self._client.log_artifact(self._id, str(path), f"media/{step}")
+
+    def _is_below(self, path: Path) -> bool:
+        """Of a package that was moved, MLflow would write to the old place."""
+        return self._has_server() or path.is_relative_to(self._folder.absolute())
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            print(f"mirror mlflow: {text}", flush=True)
+        self._said.add(text)
+
+    def flush(self) -> None:
+        while self._metrics:
+            self._client.log_batch(self._id, metrics=self._metrics[:_MOST_METRICS])
+            del self._metrics[:_MOST_METRICS]
+
+    def state(self) -> dict[str, Any]:
+        return {"run_id": self._id}
+
+    def close(self, end: End | None) -> None:
+        if end is not None:
+            self._client.set_terminated(self._id, _STATUS[end])
+
+
+def _name_there(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name)

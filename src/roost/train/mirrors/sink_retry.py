@@ -1,0 +1,123 @@
+"""Keeps one mirror going: tries again after a failure, and says so once."""
+
+# Not durable: a lock; nothing resumes from it
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.base.text.terminal_text import harmless
+from roost.train.mirrors.record_feed import Feed
+from roost.train.mirrors.sink import End, Sink
+
+_NOTE_SECONDS = 10.0
+"""Between two notes of how far it is: each waits for the disk. A kill before one costs work, not rows."""
+_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
+_MOST_CHARACTERS = 300
+
+
+class Courier:
+    """Turns until the session ends; no failure of the mirror leaves it.
+
+    Args:
+        package: The folder that has ``records`` and ``media``.
+        kind: The mirror's name, for what is said.
+        make: Makes a sink.
+        note: Where it is written down how far it is; a file ``.lock`` beside it keeps others out.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        package: Path,
+        kind: str,
+        make: Callable[[], Sink],
+        note: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._package, self._kind, self._make, self._note = package, kind, make, note
+        self._clock = clock
+        self._lock_fd = -1
+        self._feed: Feed | None = None
+        self._delay = _FIRST_DELAY
+        self._try_at = self._note_at = clock()
+        self._failed = False
+
+    def turn(self) -> None:
+        """Brings what is new, if it is not waiting after a failure."""
+        if self._clock() < self._try_at:
+            return
+        try:
+            self._bring()
+        except Exception as error:  # noqa: BLE001  - said; the mirror must not end the run, nor itself
+            self._give_up(error)
+
+    def _bring(self) -> None:
+        if self._feed is None:
+            self._take_lock()
+            self._feed = Feed(self._package, self._make(), self._note)
+            rows = self._feed.open()
+            if self._failed:
+                self._say(f"goes on, {rows} rows were brought after")
+            self._failed, self._delay = False, _FIRST_DELAY
+        else:
+            self._feed.pump()
+        if self._clock() >= self._note_at:
+            self._feed.note()
+            self._note_at = self._clock() + _NOTE_SECONDS
+
+    def end(self, end: End) -> None:
+        """The session has ended: one more turn, at once, and the sink is closed."""
+        self._try_at = self._clock()
+        self.turn()
+        if self._feed is None:
+            self._say("what is missing is brought by the next session")
+            return
+        try:
+            self._feed.close(end)
+        except Exception as error:  # noqa: BLE001  - said
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._failed:
+            self._say(f"{_in_words(error)}; training goes on, and it is tried again from the records")
+        self._failed = True
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            with contextlib.suppress(Exception):
+                feed.abandon()
+        self._try_at = self._clock() + self._delay
+        self._delay = min(2 * self._delay, _LONGEST_DELAY)
+
+    def _take_lock(self) -> None:
+        """Kept until the process ends: what a killed program left behind may still write.
+
+        Raises:
+            Refused: Somebody writes this mirror.
+        """
+        if self._lock_fd >= 0:
+            return
+        durable.make_folder(self._note.parent, exist_ok=True)
+        fd = os.open(self._note.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise Refused("another process still writes it", where=self._note) from None
+        self._lock_fd = fd
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            print(f"mirror {self._kind}: {harmless(text)}", flush=True)
+
+
+def _in_words(error: Exception) -> str:
+    text = " ".join(str(error).split()) or "it failed"
+    return f"{type(error).__name__}: {text[:_MOST_CHARACTERS]}"

@@ -1,0 +1,62 @@
+"""Parameters that are not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from roost.base.errors import ConfigError
+from roost.base.text.word_list import listed
+from roost.config.settings import Where
+from roost.train.model.parameters import Parameters
+
+
+def freeze(module: nn.Module, patterns: str | Sequence[str], *, where: Where = lambda key: None) -> list[str]:
+    """Takes the gradients of parameters away, before any optimizer is made: none will hold them.
+
+    Args:
+        module: Its named parameters are what the globs match.
+        patterns: One glob, or several; `Parameters.matching` says how they match.
+        where: Where the setting ``freeze`` was set, for messages.
+
+    Returns:
+        What was done, and what still moves, a line each; nothing where there is no pattern.
+
+    Raises:
+        ConfigError: A glob matches no parameter, or nothing is left to train.
+    """
+    globs = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not globs:
+        return []
+    named = dict(module.named_parameters())
+    for name in Parameters(module).matching(globs, among=named, setting="freeze", where=where):
+        named[name].requires_grad_(False)
+    frozen = [p for p in named.values() if not p.requires_grad]
+    if len(frozen) == len(named):
+        raise ConfigError(
+            "nothing is left to train: every parameter is frozen",
+            setting="freeze",
+            received=patterns,
+            where=where("freeze"),
+            fix="leave those out that the run shall train, such as the last layers",
+        )
+    tensors = f"{len(frozen)} of {len(named)} parameter tensors"
+    values = f"{sum(p.numel() for p in frozen):,} of {sum(p.numel() for p in named.values()):,} values"
+    return [f"frozen: {tensors} ({values}): {listed(globs)}", *_still_moving(module)]
+
+
+def _still_moving(module: nn.Module) -> list[str]:
+    """A line about normalisations whose weights are frozen, and whose statistics follow each batch."""
+    found = []
+    for name, part in module.named_modules():
+        own = list(part.parameters(recurse=False))
+        has_statistics = any(
+            buffer is not None and key == "running_mean" for key, buffer in part._buffers.items()
+        )
+        if has_statistics and own and not any(p.requires_grad for p in own):
+            found.append(name)
+    if not found:
+        return []
+    said = f"{listed(found)} {'is' if len(found) == 1 else 'are'} frozen"
+    return [f"{said}, and the running statistics still move in training: override Runner.train to hold them"]

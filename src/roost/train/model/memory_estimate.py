@@ -1,0 +1,110 @@
+"""How much memory a step takes, as far as it can be known before the first one."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roost.base.text.byte_sizes import size
+from roost.train.optim.optimizer import Optim
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes."""
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizers: dict[str, int | None]
+    """What each keeps of its own; None: only its first step would tell."""
+    activations: int | None
+    """What a forward pass keeps for the backward pass; None: unknown."""
+
+    @property
+    def total(self) -> int:
+        """All that is known: the least that a step takes. The workspace of kernels is not in it."""
+        known = [self.parameters, self.buffers, self.gradients, self.activations, *self.optimizers.values()]
+        return sum(filter(None, known))
+
+    def lines(self, *, num_samples: int) -> list[str]:
+        """For a person: the sum, then each part.
+
+        Args:
+            num_samples: Of the batch whose activations were measured.
+        """
+        parts = {
+            "weights": (self.parameters + self.buffers, ""),
+            "gradients": (self.gradients, ""),
+            **{f"optimizer {name}": (number, "") for name, number in self.optimizers.items()},
+            "activations": (self.activations, f"  for {num_samples} samples" if self.activations else ""),
+        }
+        width = max(map(len, parts))
+        told = [
+            f"  {name.ljust(width)}  {'unknown' if number is None else size(number)}{about}"
+            for name, (number, about) in parts.items()
+        ]
+        return [f"memory of a step: at least {size(self.total)}", *told]
+
+
+def estimate(module: nn.Module, optims: Mapping[str, Optim], *, activations: int | None) -> Estimate:
+    """What a step takes.
+
+    Args:
+        module: With all its weights.
+        optims: What moves them.
+        activations: As measured, see `roost.train.model.model_summary.watch`.
+    """
+    return Estimate(
+        parameters=num_bytes(module.parameters()),
+        buffers=num_bytes(module.buffers()),
+        gradients=num_bytes(p for p in module.parameters() if p.requires_grad),
+        optimizers={name: state_bytes(optim.optimizer) for name, optim in optims.items()},
+        activations=activations,
+    )
+
+
+def num_bytes(tensors: Iterable[Tensor]) -> int:
+    """Of the values; a tensor that comes twice counts once."""
+    unique = {id(one): one for one in tensors}
+    return sum(one.numel() * one.element_size() for one in unique.values())
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> int | None:
+    """What an optimizer keeps of its own once it has moved; None where only a real step can tell. A copy of
+    it takes a step on tensors that have a shape and no values."""
+    if not optimizer.state:
+        try:
+            optimizer = _moved(optimizer)
+        except Exception:  # noqa: BLE001  - of whatever kind it is: it cannot be told beforehand
+            return None
+    return num_bytes(
+        value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)
+    )
+
+
+def _moved(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    stand_in = copy.copy(optimizer)
+    stand_in.state = defaultdict(dict)
+    stand_in.param_groups = [_without_values(group) for group in optimizer.param_groups]
+    with torch.no_grad():
+        stand_in.step()
+    return stand_in
+
+
+def _without_values(group: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        name: False for name in ("fused", "foreach") if name in group
+    }  # one tensor after the other
+    made = []
+    for parameter in group["params"]:
+        one = nn.Parameter(torch.empty_like(parameter, device="meta"))
+        one.grad = torch.empty_like(one)
+        made.append(one)
+    return {**group, **plain, "params": made}

@@ -1,0 +1,149 @@
+"""A model in a table: its modules, what they give, their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from roost.train.distributed import sharded_tensors
+
+_MOST_ROWS = 50
+_DEEPEST = 6
+_PLAIN: AbstractContextManager[object] = nullcontext()
+
+
+@dataclass
+class Seen:
+    """What one forward pass showed."""
+
+    shapes: dict[str, str] = field(default_factory=dict)
+    """What each module gave at its first call, by name: ``64x10``."""
+    activations: int = 0
+    """Bytes that the pass keeps for the backward pass, without weights and without the batch."""
+
+
+def watch(
+    module: nn.Module,
+    forward: Callable[[Any], Any],
+    batch: Any,
+    *,
+    context: AbstractContextManager[object] = _PLAIN,
+) -> Seen:
+    """Takes one forward pass with gradients, and looks what it gives and keeps. It draws random numbers and
+    moves running statistics as any pass does.
+
+    Args:
+        module: Whose modules are looked at.
+        forward: Computes the loss of a batch with them.
+        batch: On their device.
+        context: Entered around the pass.
+
+    Raises:
+        Exception: Whatever the pass raises.
+    """
+    seen = Seen()
+    known = {_address(t) for t in [*module.parameters(), *module.buffers(), *_tensors(batch)]}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if (address := _address(tensor)) not in known:
+            known.add(address)
+            seen.activations += _storage_bytes(tensor)
+        return tensor
+
+    with ExitStack() as stack:
+        for name, part in module.named_modules():
+            handle = part.register_forward_hook(_noting(seen.shapes, name))
+            stack.callback(handle.remove)
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
+        with torch.enable_grad(), context:
+            loss = forward(batch)  # its graph must live as long as it is counted, or memory is used twice
+        del loss
+    return seen
+
+
+def _noting(shapes: dict[str, str], name: str) -> Callable[[nn.Module, Any, Any], None]:
+    def note(part: nn.Module, given: Any, output: Any) -> None:
+        if name not in shapes:
+            shapes[name] = shape_of(output)
+
+    return note
+
+
+def shape_of(output: Any) -> str:
+    """The shapes of the tensors in a nest, in words; the first three of many."""
+    found = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(output)]
+    return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple) and depth < _DEEPEST:
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(item, depth + 1)
+
+
+def _address(tensor: Tensor) -> Any:
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return id(tensor)
+    return tensor.device, sharded_tensors.local(tensor).untyped_storage().data_ptr()
+
+
+def _storage_bytes(tensor: Tensor) -> int:
+    if tensor.layout is not torch.strided:
+        return tensor.numel() * tensor.element_size()
+    return int(tensor.untyped_storage().nbytes())
+
+
+class Row(NamedTuple):
+    """One module."""
+
+    name: str
+    kind: str
+    output: str
+    parameters: int
+    """Values in it and in what it holds, each counted once."""
+    trained: str
+    """``all``, ``none``, ``some``; empty where it has no parameters."""
+
+
+def rows(module: nn.Module, shapes: Mapping[str, str] | None = None) -> list[Row]:
+    """The modules as deep as a table can show them, at most 50; what is below is counted in its parent.
+
+    Args:
+        module: The whole.
+        shapes: What they give, by name.
+    """
+    named = dict(module.named_modules())
+    for depth in range(_DEEPEST, 0, -1):
+        names = [name for name in named if name.count(".") < depth]
+        if len(names) <= _MOST_ROWS:
+            break
+    return [_row(name, named[name], (shapes or {}).get(name, "")) for name in names]
+
+
+def _row(name: str, module: nn.Module, shape: str) -> Row:
+    found = list(module.parameters())
+    trained = [p for p in found if p.requires_grad]
+    word = "" if not found else "all" if len(trained) == len(found) else "some" if trained else "none"
+    return Row(
+        name or "(all)", sharded_tensors.class_of(module).__name__, shape, sum(p.numel() for p in found), word
+    )
+
+
+def table(found: Sequence[Row]) -> list[str]:
+    """The rows as lines, under a line of titles."""
+    cells = [["MODULE", "CLASS", "OUTPUT", "PARAMETERS", "TRAINED"]]
+    cells += [[row.name, row.kind, row.output, f"{row.parameters:,}", row.trained] for row in found]
+    widths = [max(len(line[column]) for line in cells) for column in range(5)]
+    return ["  ".join(_cells(line, widths)).rstrip() for line in cells]
+
+
+def _cells(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    for column, (text, width) in enumerate(zip(line, widths, strict=True)):
+        yield text.rjust(width) if column == 3 else text.ljust(width)

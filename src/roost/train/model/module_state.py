@@ -1,0 +1,149 @@
+"""The whole state of a module, which is more than its state_dict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roost.base.errors import CheckpointError, TrainingError
+from roost.train.distributed import sharded_tensors
+
+
+class ModuleState:
+    """Parameters, buffers (also those that state_dict leaves out), extra state, what is frozen, the mode."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def _hidden(self) -> dict[str, Tensor]:
+        """Non-persistent buffers: not in the state_dict, yet part of what the next step computes with."""
+        persistent = self._module.state_dict(keep_vars=True).keys()
+        return {name: buffer for name, buffer in self._module.named_buffers() if name not in persistent}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state under its bare names; apart from it, hidden buffers, frozen parameters, and the modules
+        in evaluation mode."""
+        return {
+            "state": dict(self._module.state_dict()),
+            "hidden": self._hidden(),
+            "frozen": [name for name, p in self._module.named_parameters() if not p.requires_grad],
+            "evaluating": [name for name, part in self._module.named_modules() if not part.training],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave.
+
+        Raises:
+            CheckpointError: The checkpoint is of another model.
+        """
+        values = state["state"]
+        if sharded_tensors.any_sharded(self._module.parameters()):
+            own = self._module.state_dict()
+            values = {name: sharded_tensors.as_in(value, own.get(name)) for name, value in values.items()}
+        try:
+            self._module.load_state_dict(values)
+        except RuntimeError as error:
+            difference = _difference(state["state"], self._module.state_dict())
+            raise CheckpointError(
+                f"the checkpoint does not fit the model: {difference}",
+                fix="go on with the code and settings that it was made with; or begin anew with what fits: "
+                "init_from: {path: PACKAGE, strict: false}",
+            ) from error
+        for name, value in state["hidden"].items():
+            self._put_hidden(name, value)
+        frozen, evaluating = set(state["frozen"]), set(state["evaluating"])
+        for name, parameter in self._module.named_parameters():
+            parameter.requires_grad_(name not in frozen)
+        for name, part in self._module.named_modules():
+            part.training = name not in evaluating
+
+    def _put_hidden(self, name: str, value: Tensor) -> None:
+        """A cache may have another size than a fresh one, or not be there yet."""
+        owner, _, own_name = name.rpartition(".")
+        buffers = self._module.get_submodule(owner)._buffers
+        buffer = buffers.get(own_name)
+        if buffer is not None and buffer.shape == value.shape:
+            with torch.no_grad():
+                buffer.copy_(value)
+        else:
+            like = buffer if buffer is not None else next(self._module.parameters(), value)
+            buffers[own_name] = value.to(like.device)
+
+    def check_finite(self) -> None:
+        """Makes sure that every parameter is finite, and that no buffer of the state_dict holds NaN; infinity
+        is common there, in masks. One sync point for each device and type, for saves; of sharded weights all
+        ranks look together.
+
+        The state of the optimizers is not looked at, which would be twice as much memory again: what is not
+        finite there is in the weights with the next step.
+
+        Raises:
+            TrainingError: Names what is not.
+        """
+        bad = self._without(self._module.named_parameters(), torch.isfinite)
+        if bad:
+            what = "1 parameter is" if len(bad) == 1 else f"{len(bad)} parameters are"
+            raise TrainingError(
+                f"{what} not finite: {_some(bad)}",
+                fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints stand",
+            )
+        hidden = self._hidden()
+        kept = ((name, buffer) for name, buffer in self._module.named_buffers() if name not in hidden)
+        if bad := self._without(kept, lambda norms: ~norms.isnan()):
+            raise TrainingError(
+                f"{'1 buffer holds' if len(bad) == 1 else f'{len(bad)} buffers hold'} NaN: {_some(bad)}",
+                fix="look at what is written into it (a normalisation that has seen NaN or infinity?); where "
+                "NaN is meant, register_buffer(..., persistent=False); older checkpoints stand",
+            )
+
+    def _without(self, tensors: Iterable[tuple[str, Tensor]], good: Callable[[Tensor], Tensor]) -> list[str]:
+        """The names of those whose maximum norm is not ``good``."""
+        # Alike ones together: their norms are one tensor and one read. MPS has no doubles to convert to.
+        alike: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+        for name, tensor in tensors:
+            if tensor.is_floating_point() and tensor.numel():
+                alike.setdefault((tensor.device, tensor.dtype), {})[name] = tensor.detach()
+        bad = []
+        for named in alike.values():
+            # One pass over the memory; the maximum norm is infinite or NaN as soon as one value is.
+            values = list(named.values())
+            if _surely(values, good):
+                continue
+            if sharded_tensors.any_sharded(values):
+                norms = sharded_tensors.norms(values, math.inf)
+            else:
+                norms = list(torch._foreach_norm(values, math.inf))
+            flags = good(torch.stack(norms)).cpu().tolist()
+            bad += [name for name, is_good in zip(named, flags, strict=True) if not is_good]
+        return bad
+
+
+def _surely(values: list[Tensor], good: Callable[[Tensor], Tensor]) -> bool:
+    """Whether sums alone tell that all are good: on the CPU they take a 25th of the maximum norms. One that
+    overflows tells nothing."""
+    if values[0].device.type != "cpu" or sharded_tensors.any_sharded(values):
+        return False
+    return bool(good(torch.stack([one.sum() for one in values])).all())
+
+
+def _some(names: list[str]) -> str:
+    return f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Of two state dicts: how many tensors do not fit, and the first of each kind."""
+    both = [name for name in there if name in here]
+    shapes = {name: [list(getattr(one[name], "shape", ())) for one in (there, here)] for name in both}
+    others = [f"{name} is {a} there, {b} here" for name, (a, b) in shapes.items() if a != b]
+    missing = [f"{name} is not in it" for name in here if name not in there]
+    left_over = [f"{name} is not in the model" for name in there if name not in here]
+    found = [
+        f"{kind[0]}{f' and {len(kind) - 1} more' * (len(kind) > 1)}"
+        for kind in (others, missing, left_over)
+        if kind
+    ]
+    return "; ".join(found) or "what it keeps apart from tensors"

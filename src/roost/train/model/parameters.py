@@ -1,0 +1,118 @@
+"""The parameters of a module by name: those that globs choose, and which optimizer moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from roost.base.errors import ConfigError
+from roost.base.text.suggestions import nearest
+from roost.base.text.word_list import listed
+from roost.config.settings import Where
+from roost.train.optim.optimizer import Optim
+
+MOST_NAMES = 20
+"""Parameters that a message lists before it counts the rest."""
+
+
+class Parameters:
+    """The trainable parameters of a module.
+
+    A parameter that several modules share has one name, that of the first, and a glob may match any of them.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        all_names: dict[int, list[str]] = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            all_names.setdefault(id(parameter), []).append(name)
+        named = dict(module.named_parameters())
+        self.trainable = {name: p for name, p in named.items() if p.requires_grad}
+        self._names = {name: all_names[id(p)] for name, p in named.items()}
+        self._module = module
+
+    def matching(
+        self, patterns: str | Sequence[str], *, among: Iterable[str], setting: str, where: Where
+    ) -> list[str]:
+        """Those of ``among`` that one of the globs matches, in the module's order.
+
+        Raises:
+            ConfigError: One of the globs matches none of them.
+        """
+        globs, among = [patterns] if isinstance(patterns, str) else list(patterns), list(among)
+        for pattern in globs:
+            if not any(self._matches(name, pattern) for name in among):
+                self._refuse(pattern, among, setting, where)
+        return [name for name in among if any(self._matches(name, pattern) for pattern in globs)]
+
+    def _matches(self, name: str, pattern: str) -> bool:
+        return any(fnmatchcase(one, pattern) for one in self._names[name])
+
+    def _refuse(self, pattern: str, among: Sequence[str], setting: str, where: Where) -> None:
+        found = [name for name in self._names if self._matches(name, pattern)]
+        frozen = [name for name in found if name not in self.trainable]
+        heads = list(dict.fromkeys(name.partition(".")[0] for name in among))
+        examples = [next(name for name in among if name.partition(".")[0] == head) for head in heads[:6]]
+        fix = f"{_meant(pattern, among)}the names are like {', '.join(examples)}"
+        if found and len(frozen) == len(found):
+            fix = f"it matches only frozen ones ({listed(frozen, MOST_NAMES)}): {fix}"
+        elif found:
+            fix = f"choose them in the optimizer's own `params` too ({listed(found, MOST_NAMES)}): {fix}"
+        raise ConfigError(
+            "the glob matches no parameter",
+            setting=setting,
+            received=pattern,
+            where=where(setting),
+            fix=fix,
+        )
+
+    def sparse(self) -> set[str]:
+        """The names of those whose gradients are sparse: of embeddings that ask for it."""
+        return {name for name, owner in self._owned() if getattr(owner, "sparse", False) is True}
+
+    def dense(self) -> set[str]:
+        """The names of those whose gradients are certainly dense: of torch's other modules."""
+        homes = {name: type(owner).__module__ for name, owner in self._owned()}
+        torchs = {name for name, home in homes.items() if home.startswith("torch.nn.modules.")}
+        held = {name for name, home in homes.items() if home.endswith(".container")}  # for whatever use
+        return torchs - held - self.sparse()
+
+    def _owned(self) -> Iterable[tuple[str, nn.Module]]:
+        for name, names in self._names.items():
+            for one in names:
+                yield name, self._module.get_submodule(one.rpartition(".")[0])
+
+
+def _meant(pattern: str, names: Sequence[str]) -> str:
+    """The glob that was probably meant, as the beginning of a fix."""
+    modules = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
+    if pattern in modules:
+        meant: str | None = f"{pattern}.*"
+    elif any(fnmatchcase(name, f"*.{pattern}") for name in names):
+        meant = f"*.{pattern}"
+    else:
+        meant = nearest(pattern, [*names, *(f"{module}.*" for module in sorted(modules))])
+    return f"did you mean {meant!r}? " if meant is not None else ""
+
+
+def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
+    """Prints what may be a mistake in optimizers that were made by hand, or may be meant: a parameter that
+    two of them move, one that none moves, a tensor that is no parameter of the module."""
+    names = {id(p): name for name, p in module.named_parameters()}
+    owners: dict[str, list[str]] = {name: [] for name, p in module.named_parameters() if p.requires_grad}
+    for optimizer, optim in optims.items():
+        own = {id(p) for p in optim.parameters}
+        for mine in (names[one] for one in own if one in names):
+            owners.setdefault(mine, []).append(optimizer)
+        if foreign := len([one for one in own if one not in names]):
+            what = "1 tensor that is" if foreign == 1 else f"{foreign} tensors that are"
+            print(f"optimizer {optimizer!r} moves {what} no parameter of the Runner", flush=True)
+    several: dict[str, list[str]] = {}
+    for name in owners:
+        if len(owners[name]) > 1:
+            several.setdefault(" and ".join(map(repr, owners[name])), []).append(name)
+    for who, shared in several.items():
+        print(f"optimizers {who} both move {listed(shared, MOST_NAMES)}", flush=True)
+    if free := [name for name, by in owners.items() if not by]:
+        print(f"no optimizer moves {listed(free, MOST_NAMES)}", flush=True)

@@ -1,0 +1,96 @@
+"""The memory of a simulated card, acted by a real process: so that what the lab learns of memory, and does
+when it runs out, can be tried out on a machine without a GPU (ROOST_DEVICES=sim:4x24GB).
+
+A hook, a model or a test says what it would take::
+
+    from roost.train import simulated_memory
+
+    simulated_memory.allocate(6_000)  # raises torch.OutOfMemoryError where a real card would
+
+As torch's allocator it counts for the whole process, within the limit that the worker has set."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+import torch
+
+from roost.base.errors import UsageError
+from roost.devices import inventory, visible_cards
+from roost.devices.card import Card
+
+DRIVER_MB = 400
+"""What the simulated driver takes beside, of each process."""
+
+
+@dataclass
+class Acted:
+    """What this process has of its card, in MB."""
+
+    now_mb: float = 0.0
+    peak_mb: float = 0.0
+    limit_mb: float = math.inf
+    """It gets no more than this."""
+    ooms: int = 0
+    """How often it did not get what it asked for."""
+
+
+acted = Acted()
+
+
+def allocate(mb: float) -> None:
+    """Takes so much.
+
+    Raises:
+        torch.OutOfMemoryError: It is more than the limit leaves, or than is free on the card.
+        UsageError: This process has no simulated card.
+    """
+    free_mb = _card().free_mb - DRIVER_MB - acted.now_mb
+    if mb > min(acted.limit_mb - acted.now_mb, free_mb):
+        acted.ooms += 1
+        raise torch.OutOfMemoryError(
+            f"CUDA out of memory. Tried to allocate {mb:.2f} MiB. GPU 0 is simulated: {free_mb:.2f} MiB of "
+            f"it are free, {acted.now_mb:.2f} MiB are this process's, which may have {acted.limit_mb:.2f} MiB"
+        )
+    acted.now_mb += mb
+    acted.peak_mb = max(acted.peak_mb, acted.now_mb)
+
+
+def release(mb: float) -> None:
+    """Gives so much back."""
+    acted.now_mb = max(0.0, acted.now_mb - mb)
+
+
+def limit(mb: float) -> None:
+    """From now on it gets no more than so much."""
+    acted.limit_mb = mb
+
+
+def others() -> float:
+    """What others have of this process's card, in MB. Other tasks are not seen: each keeps to its limit.
+
+    Raises:
+        UsageError: It has no simulated card.
+    """
+    found = _card()
+    return found.total_mb - found.free_mb
+
+
+def _card() -> Card:
+    name = card()
+    found = next((one for one in inventory.look() if one.id == name), None) if name else None
+    if found is None:
+        what = "this process has no simulated card"
+        raise UsageError(what, fix="submit it with --gpus 1 to a lab with ROOST_DEVICES=sim:4x24GB")
+    return found
+
+
+def card() -> str:
+    """The id of this process's card; empty where it has no simulated one."""
+    if not inventory.is_simulated():
+        return ""
+    names = os.environ.get(visible_cards.VARIABLE, "").split(",")
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    return names[local_rank] if local_rank < len(names) else names[0]

@@ -1,0 +1,192 @@
+"""Pictures, sound, text, histograms and matrices as files."""
+
+# Not durable: writes into memory
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import wave
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from roost.base.errors import ContractError
+from roost.train.reporting import png
+
+_COLOURS = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)]
+"""Five of the colour map viridis (van der Walt and Smith, 2015): a colour-blind reader sees their order."""
+_PIXELS = 256
+_MOST = {"image": 1 << 26, "matrix": 1 << 24}
+"""Numbers of one: drawing takes up to a hundred bytes each, and memory that is gone ends the run."""
+
+
+@dataclass(frozen=True)
+class Media:
+    """Something to look at or listen to. Matplotlib figures and strings need no wrapping.
+
+    Args:
+        kind: What it is.
+        data: image: (H, W), (C, H, W) or (H, W, C), floats in [0, 1] or bytes; audio: (samples,) or
+            (channels, samples), floats in [-1, 1]; histogram: any numbers; matrix: (rows, columns) numbers;
+            text: a string.
+        rate: Samples per second of audio.
+        bins: Of a histogram.
+    """
+
+    kind: Literal["image", "audio", "histogram", "matrix", "text"]
+    data: Any
+    rate: int = 16000
+    bins: int = 64
+
+
+def encoded(value: Any) -> dict[str, bytes]:
+    """The files of one thing by their suffix: as `encode`, and beside a matrix its heat map.
+
+    Raises:
+        ContractError: As `encode`.
+    """
+    suffix, data = encode(value)
+    if suffix == "npy" and _matrix_of(value).size:
+        return {"png": png.encoded(heat_map(_matrix_of(value))), suffix: data}
+    return {suffix: data}
+
+
+def encode(value: Any) -> tuple[str, bytes]:
+    """The file suffix and the bytes.
+
+    Raises:
+        ContractError: It is none of the things above.
+    """
+    if isinstance(value, str):
+        return "txt", value.encode(errors="backslashreplace")
+    if hasattr(value, "savefig"):
+        buffer = io.BytesIO()
+        value.savefig(buffer, format="png", bbox_inches="tight")
+        return "png", buffer.getvalue()
+    if isinstance(value, Media):
+        if value.kind not in _ENCODERS:
+            raise ContractError(
+                "there is no such kind of media", received=value.kind, fix=f"use {', '.join(_ENCODERS)}"
+            )
+        return _encode(value)
+    raise ContractError(
+        "cannot be shown",
+        setting="visualize()",
+        received=type(value).__name__,
+        fix="return a matplotlib figure, a string, or "
+        'roost.Media("image" | "audio" | "histogram" | "matrix", data)',
+    )
+
+
+def _encode(media: Media) -> tuple[str, bytes]:
+    shape = tuple(media.data.shape) if hasattr(media.data, "shape") else np.shape(media.data)
+    asked: dict[str, Any] = {
+        "setting": "visualize()",
+        "received": f"{type(media.data).__name__} of shape {shape}",
+    }
+    if math.prod(shape) > _MOST.get(media.kind, math.inf):
+        most = f"more than {_MOST[media.kind]:,} numbers"
+        raise ContractError(
+            f"the {media.kind} has {most}", **asked, fix="show a part of it, or a smaller one"
+        )
+    try:
+        return _ENCODERS[media.kind](media)
+    except (TypeError, ValueError, ArithmeticError, wave.Error) as error:
+        fix = "roost.Media tells what each kind takes"
+        raise ContractError(f"no {media.kind} can be made of it: {error}", **asked, fix=fix) from error
+
+
+def _array(data: Any) -> np.ndarray[Any, Any]:
+    if isinstance(data, torch.Tensor):
+        data = data.detach().cpu()
+        data = data.float() if data.dtype is torch.bfloat16 else data  # NumPy has no such type
+    return np.asarray(data)
+
+
+def _image(media: Media) -> tuple[str, bytes]:
+    array = _array(media.data)
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (3, 4):
+        array = np.moveaxis(array, 0, 2)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.dtype != np.uint8:
+        array = (np.clip(array, 0.0, 1.0) * 255).round().astype(np.uint8)
+    return "png", png.encoded(array)
+
+
+def _audio(media: Media) -> tuple[str, bytes]:
+    array = np.atleast_2d(_array(media.data))
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(array.shape[0])
+        file.setsampwidth(2)
+        file.setframerate(media.rate)
+        file.writeframes((np.clip(array.T, -1.0, 1.0) * 32767).astype("<i2").tobytes())
+    return "wav", buffer.getvalue()
+
+
+def _histogram(media: Media) -> tuple[str, bytes]:
+    numbers = _array(media.data).astype(np.float64).ravel()
+    finite = numbers[np.isfinite(numbers)]
+    counts, edges = np.histogram(finite, bins=media.bins)
+    body: dict[str, Any] = {"counts": counts.tolist(), "edges": edges.tolist()}
+    if len(finite) < len(numbers):
+        body["nonfinite"] = len(numbers) - len(finite)
+    return "json", json.dumps(body).encode()
+
+
+def _matrix(media: Media) -> tuple[str, bytes]:
+    buffer = io.BytesIO()
+    np.save(buffer, _matrix_of(media), allow_pickle=False)
+    return "npy", buffer.getvalue()
+
+
+def _matrix_of(media: Media) -> np.ndarray[Any, Any]:
+    array = _array(media.data)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ContractError(
+            "a matrix is (rows, columns) real numbers",
+            setting="visualize()",
+            received=f"{array.dtype} of shape {array.shape}",
+            fix='give each one by itself, as in roost.Media("matrix", confusion)',
+        )
+    return array
+
+
+def heat_map(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(height, width, 3) bytes: from dark blue (the least) to yellow (the most), grey what is not finite; of
+    a small matrix each number is a square.
+
+    Args:
+        matrix: (rows, columns) real numbers.
+    """
+    numbers = matrix.astype(np.float64)
+    good = np.isfinite(numbers)
+    low, high = (numbers[good].min(), numbers[good].max()) if good.any() else (0.0, 0.0)
+    share = np.where(good, numbers, low)
+    share = (share - low) / (high - low) if high > low else np.zeros_like(numbers)
+    places = np.linspace(0.0, 1.0, len(_COLOURS))
+    colours = np.stack(
+        [np.interp(share, places, channel) for channel in zip(*_COLOURS, strict=True)], axis=-1
+    )
+    colours[~good] = 128
+    square = max(1, _PIXELS // max(1, *matrix.shape))
+    return colours.round().astype(np.uint8).repeat(square, 0).repeat(square, 1)
+
+
+def _text(media: Media) -> tuple[str, bytes]:
+    return "txt", str(media.data).encode(errors="backslashreplace")
+
+
+_ENCODERS: dict[str, Callable[[Media], tuple[str, bytes]]] = {
+    "image": _image,
+    "audio": _audio,
+    "histogram": _histogram,
+    "matrix": _matrix,
+    "text": _text,
+}

@@ -1,0 +1,149 @@
+"""A loss function that goes through torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roost.base.errors import ContractError
+from roost.train.step.loss import LossFunction
+
+MAX_SHAPES = 8
+"""Shapes of batches that get kernels of their own."""
+_MOST_KEPT = 32
+"""Loss functions whose compiled forms are kept."""
+_SPARE, _EVERY = 16, 50
+"""Kernels that a function may have at first, and after how many calls another one. What changes once an epoch
+costs a compilation each time; what changes in each step is an error, and soon."""
+
+
+_MOST_SAID = 4
+"""Tensors of a batch whose shapes are told."""
+_SAID_SECONDS = 1.0
+"""Compilations that take as long are told."""
+
+
+class Compiled:
+    """A compiled loss function; called as the plain one is.
+
+    Each shape of batches has its own kernels. Left to itself torch would compile the second shape for all
+    others, so that the bits of a step would depend on which shapes came before it, and a run that goes on
+    would not get those of one that was never cut.
+
+    Args:
+        fn: Gives the loss of a batch; a method of a module keeps its module's bare names.
+        dynamic: One kernel for all shapes, from the first on.
+    """
+
+    def __init__(self, fn: LossFunction, *, dynamic: bool) -> None:
+        # Past its limit torch would go on uncompiled, without an error.
+        config = torch._dynamo.config
+        config.fail_on_recompile_limit_hit = True
+        config.recompile_limit = max(config.recompile_limit, _SPARE)
+        config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 2**20)
+        self._fn: LossFunction = torch.compile(fn, dynamic=dynamic)
+        self._dynamic = dynamic
+        self._shapes: set[Any] = set()
+        self._calls = 0
+
+    def __call__(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
+        """The loss of a batch.
+
+        Raises:
+            ContractError: The batch has a ninth shape; or the function reads a number that changes all the
+                time.
+        """
+        is_new = not self._calls
+        if not self._dynamic:
+            shape = _shape(batch)
+            if is_new := shape not in self._shapes:
+                self._add(shape)
+        self._calls += 1
+        if self._calls % _EVERY == 0:
+            torch._dynamo.config.recompile_limit += 1
+        begun = perf_counter()
+        try:
+            output = self._fn(batch)
+        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+            raise ContractError(
+                f"the loss function was compiled {torch._dynamo.config.recompile_limit} times in "
+                f"{self._calls} calls: it reads a length, number, text or flag that changes, and each "
+                "value is part of the kernels",
+                setting="step_mode",
+                received="compile",
+                fix=("" if self._dynamic else "set compile_dynamic: true where it is a length or a size; ")
+                + "torch's warning above names it (last reason); keep a number in a tensor, such as a buffer "
+                "that Runner.update fills",
+            ) from error
+        if is_new and (seconds := perf_counter() - begun) >= _SAID_SECONDS:
+            print(f"compiled in {seconds:.0f} s (for batches of {_said(batch)})", flush=True)
+        return output
+
+    def _add(self, shape: Any) -> None:
+        if len(self._shapes) == MAX_SHAPES:
+            raise ContractError(
+                f"compile has made kernels for {MAX_SHAPES} shapes of batches, and here is another one",
+                setting="step_mode",
+                received=shape,
+                fix="set compile_dynamic: true, which makes one kernel for all shapes; or pad the batches to "
+                "a few lengths in collate",
+            )
+        self._shapes.add(shape)
+
+
+class Kernels:
+    """The compiled forms of loss functions, made when they are first asked for.
+
+    Args:
+        dynamic: One kernel for all shapes.
+    """
+
+    def __init__(self, *, dynamic: bool) -> None:
+        self._dynamic = dynamic
+        self._made: dict[LossFunction, Compiled] = {}
+
+    def of(self, fn: LossFunction) -> Compiled:
+        """The compiled form of ``fn``, always the same one. Functions that are made anew in each step are not
+        all kept; what torch has compiled for their code serves the next one."""
+        found = self._made.get(fn)
+        if found is None:
+            if len(self._made) == _MOST_KEPT:
+                self._made.clear()
+            found = self._made[fn] = Compiled(fn, dynamic=self._dynamic)
+        return found
+
+
+def keep_outside(runner: Any) -> None:
+    """Leaves `Runner.log` out of the kernels: it lengthens a list, whose length would be part of them."""
+    log = getattr(runner, "log", None)
+    if callable(log) and "log" not in vars(runner):
+        vars(runner)["log"] = torch.compiler.disable(log)  # type: ignore[no-untyped-call]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(item)
+
+
+def _said(batch: Any) -> str:
+    """The shapes of a batch in words: ``64x3x32x32, 64``."""
+    shapes = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(batch)]
+    return ", ".join(shapes[:_MOST_SAID]) + (", ..." if len(shapes) > _MOST_SAID else "")
+
+
+def _shape(value: Any) -> Any:
+    """The shapes of the tensors in a nest, as something hashable."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape)
+    if isinstance(value, Mapping):
+        return tuple((name, _shape(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_shape(item) for item in value)
+    return type(value).__name__

@@ -1,0 +1,346 @@
+"""The seam for everything about a step: precision, accumulation, clipping, several optimizers, the mode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from roost.base.errors import ContractError
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.distributed.replicas import Buffers
+from roost.train.events import Value
+from roost.train.optim.optimizer import Optim
+from roost.train.step import loss as losses
+from roost.train.step import precision as numbers
+from roost.train.step.compilation import Kernels, keep_outside
+from roost.train.step.gradients import Gradients, Target
+from roost.train.step.loss import LossFunction
+from roost.train.step.nonfinite_check import Guard, move_unless, waits
+from roost.train.step.precision import Precision
+from roost.train.step.timing import OPTIMIZER, Timing
+
+Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
+_MODES = ("eager", "compile", "dry", "no_optim")
+"""Those that there are: cudagraph has not been run on a GPU yet."""
+
+
+class Stepper:
+    """Takes optimizer steps; the same in a Trainer and in a hand-written loop.
+
+    ```
+    for batch in batches:
+        optimizer.zero_grad()
+        with autocast:
+            loss = fn(batch)
+        scaler.scale(loss).backward()
+        clip_grad_norm_(parameters, max_grad_norm)
+        optimizer.step()
+    ```
+
+    Args:
+        optimizers: One optimizer, or several by name; a torch optimizer or an `Optim`.
+        accumulation: Micro-batches per step; only `batches_per_step` uses it, `run` takes what it is given.
+        precision: Numbers of forward and backward: 32, "bf16" or "fp16".
+        mode: "eager"; "compile": loss functions go through torch.compile; "no_optim": no weight moves; "dry":
+            a step only takes its batches.
+        compile_dynamic: In mode compile: one kernel for all shapes of batches, instead of one for each.
+        guard: Lets no step through whose loss or gradient is not finite; None: every step goes through.
+        ranks: Who takes each step together; the gradient is then that of all their batches.
+        reduces: Whether their gradients are added up here; a sharded model does it by itself.
+        agrees: Whether they ask each other before that whether one has failed.
+        around: Calls each loss function, with what it takes; a sharded model gathers its weights for it.
+    """
+
+    before_move: Callable[[], None] | None = None
+    """Called before an optimizer moves: whoever copies the state beside the training waits there."""
+
+    def __init__(
+        self,
+        optimizers: torch.optim.Optimizer | Optim | Mapping[str, torch.optim.Optimizer | Optim],
+        *,
+        accumulation: int = 1,
+        precision: Precision = 32,
+        mode: Mode = "eager",
+        compile_dynamic: bool = False,
+        guard: Guard | None = None,
+        ranks: Ranks = ALONE,
+        reduces: bool = True,
+        agrees: bool = False,
+        around: Callable[..., Any] | None = None,
+    ) -> None:
+        if mode not in _MODES:
+            raise ContractError("there is no such mode", received=mode, fix=f"use {', '.join(_MODES)}")
+        if accumulation < 1:
+            raise ContractError(
+                "a step takes one batch at least", received=accumulation, fix="accumulation=1"
+            )
+        named = optimizers if isinstance(optimizers, Mapping) else {"main": optimizers}
+        self.optimizers = {n: o if isinstance(o, Optim) else Optim(o) for n, o in named.items()}
+        self.every_optimizer = tuple(self.optimizers)
+        self.batches_per_step, self.mode, self.guard = accumulation, mode, guard
+        self.precision = precision
+        self.has_moved = False
+        """Whether an optimizer has begun to move; whoever loops over steps sets it back before each."""
+        device = next((p.device for o in self.optimizers.values() for p in o.parameters), torch.device("cpu"))
+        self.timing = Timing(device)
+        self._scales = precision == "fp16"
+        self.gradients = Gradients(
+            self.timing,
+            device=device,
+            autocast=numbers.forward(precision, device) if precision != 32 else None,
+            scales=self._scales,
+            ranks=ranks,
+            reduces=reduces,
+            agrees=agrees,
+            before_waiting=self._before_moving,
+        )
+        self._ranks, self._around = ranks, around
+        self._buffers: Buffers | None = None
+        """Of the runner, to be alike on all ranks."""
+        for optim in self.optimizers.values():
+            optim.scaler = numbers.scaler(precision, device)
+            if optim.needs_closure:
+                looks = guard is not None and guard.looks
+                _check_closure(optim, keeps_back=self._scales or looks, ranks=ranks)
+        for line in waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
+            if device.type != "cpu":
+                print(line, flush=True)
+        self._kernels = Kernels(dynamic=compile_dynamic) if mode == "compile" else None
+        self._targets: dict[str | tuple[str, ...], Target] = {}
+        self._kept_back: list[Tensor] | None = None
+        """() for each `run` of a runner's step: whether it was kept back; None where nobody asks."""
+
+    # ---- what a loop calls ------------------------------------------------------------------------------
+
+    def of(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
+        """The step of a runner: takes a window of micro-batches, gives what is recorded."""
+        if self.mode == "dry":
+            return _only_take
+        if self._kernels is not None:
+            keep_outside(runner)
+        if self._ranks.are_several:
+            self._buffers = Buffers(runner, self._ranks)
+        return functools.partial(self._update, runner)
+
+    def _update(self, runner: Any, batches: Sequence[Any]) -> Mapping[str, Value]:
+        """A step of a runner; it is skipped when one of its optimizers is kept back.
+
+        Raises:
+            ContractError: `Runner.update` takes no step, or gives nothing that can be recorded.
+        """
+        kept_back: list[Tensor] = []
+        self._kept_back = kept_back
+        values: Mapping[str, Value] = runner.update(self, batches)
+        if type(values) is not dict or not self._targets:
+            losses.check_update(values, has_run=bool(self._targets))
+        if self._buffers is not None:
+            self._buffers.spread()
+        return {**values, "skipped": torch.stack(kept_back).amax()} if kept_back else values
+
+    def run(
+        self, fn: LossFunction, batches: Sequence[Any], *, optimizer: str | tuple[str, ...] = "main"
+    ) -> dict[str, Value]:
+        """One step of one optimizer, or of several on one loss, over a window of micro-batches.
+
+        The gradient is that of the weighted mean over the whole window, however unequal its micro-batches.
+
+        Args:
+            fn: Gives the loss of a batch, or a mapping with "loss" (its mean over the batch), optionally
+                "weight" (samples when absent), and whatever else shall be recorded.
+            batches: One or more micro-batches.
+            optimizer: Which optimizer moves; with several names, those move together.
+
+        Returns:
+            Detached tensors: "loss" ("<optimizer>_loss" for one that is not main), the other values, and
+            "grad_norm" where it is clipped; "weight" when the loss function gave it, and always for several
+            micro-batches; "skipped" (1 or 0) where a guard or a scaler may keep the step back. Nothing is
+            read back to the host. Nothing at all is computed, and given, when it is no optimizer's turn.
+
+        Raises:
+            ContractError: ``fn`` does not give a loss that can be trained on; there is no such optimizer.
+        """
+        target = self._targets.get(optimizer) or self._new_target(optimizer)
+        moving = target.optims
+        if not target.always:
+            moving = {prefix: optim for prefix, optim in moving.items() if optim.is_due()}
+            if not moving:
+                return {}
+        if self._kernels is not None:
+            fn = self._kernels.of(fn)
+        if self._around is not None:
+            fn = functools.partial(self._around, fn)
+        if self.guard is not None:
+            self.guard.begin()
+        if self._needs_closure(moving):
+            return self._run_closure(fn, batches, target)
+        values = self.gradients.of(fn, batches, target)
+        self._before_moving()
+        begun = perf_counter()
+        if self.mode != "no_optim":
+            self._move(moving, values, target)
+        self.timing.ends(OPTIMIZER, begun)
+        return values
+
+    # ---- moving the weights -----------------------------------------------------------------------------
+
+    def _before_moving(self) -> None:
+        # With several ranks, before they wait for each other: one that fails meanwhile waits for the
+        # checkpoint of all, and so for whoever copies beside this rank's step.
+        if self.before_move is not None:
+            self.before_move()
+
+    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: Target) -> None:
+        """Unscales, clips, and lets the optimizers move, unless the step is bad."""
+        scaler = target.scaler if self._scales else None
+        for prefix, optim in moving.items():
+            if scaler is not None:
+                scaler.unscale_(optim.optimizer)
+            if optim.max_grad_norm is not None:
+                values[f"{prefix}grad_norm"] = optim.clip()
+        bad, loss = None, values[target.loss_name]
+        if self.guard is not None and self.guard.looks:
+            # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
+            sizes = [] if scaler else [_size(optim, values, prefix) for prefix, optim in moving.items()]
+            bad = self.guard.look(self.gradients.loss_of_all(loss), sizes)
+            if scaler is not None:
+                numbers.keep_back(scaler, moving.values(), bad)
+        self.has_moved = True
+        for optim in moving.values():
+            if optim.has_scaled_rates:
+                with optim.scaled_rates():
+                    _step(optim, scaler, bad)
+            else:
+                _step(optim, scaler, bad)
+        if scaler is not None and (overflows := numbers.overflows(scaler, moving.values())) is not None:
+            scaler.update()
+            if bad is None:
+                # The gradients of a loss that is not finite are no overflow, and no smaller scale mends them.
+                overflows = overflows * torch.as_tensor(loss).isfinite()
+            self._note_skipped(values, overflows)
+        elif bad is not None:
+            self._note_skipped(values, bad.float())
+
+    def _note_skipped(self, values: dict[str, Value], skipped: Tensor) -> None:
+        values["skipped"] = skipped
+        if self._kept_back is not None:
+            self._kept_back.append(skipped)
+
+    def _needs_closure(self, moving: Mapping[str, Optim]) -> bool:
+        return any(optim.needs_closure for optim in moving.values()) and self.mode != "no_optim"
+
+    def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: Target) -> dict[str, Value]:
+        """A step of an optimizer that evaluates the loss by itself; recorded is its first evaluation. It
+        reads the loss each time, a synchronisation."""
+        if len(target.optims) > 1:
+            named = ", ".join(type(optim.optimizer).__name__ for optim in target.optims.values())
+            raise ContractError(
+                f"of several optimizers on one loss ({named}) one evaluates the loss by itself",
+                fix="run them one after the other in Runner.update",
+            )
+        [(prefix, optim)] = target.optims.items()
+        found: dict[str, Value] = {}
+
+        def closure() -> Value:
+            if self.timing.device is not None:
+                self.timing.device.record(OPTIMIZER)  # what the optimizer computed since the last evaluation
+            values = self.gradients.of(fn, batches, target)
+            if optim.max_grad_norm is not None:
+                values[f"{prefix}grad_norm"] = optim.clip()
+            found.update({name: value for name, value in values.items() if name not in found})
+            return values[target.loss_name]
+
+        self._before_moving()
+        self.has_moved = True
+        begun, evaluated = perf_counter(), sum(self.timing.spent)
+        with optim.scaled_rates():
+            optim.optimizer.step(closure)  # type: ignore[arg-type]
+        self.timing.ends(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
+        return found
+
+    # ---- names ------------------------------------------------------------------------------------------
+
+    def _new_target(self, optimizer: str | tuple[str, ...]) -> Target:
+        names = (optimizer,) if isinstance(optimizer, str) else optimizer
+        missing = [name for name in names if name not in self.optimizers]
+        if missing or not names:
+            have = ", ".join(self.optimizers)
+            raise ContractError(
+                f"there is no optimizer {missing[0] if missing else ''!r}; there are: {have}",
+                fix='name one of them, as in stepper.run(self.loss, batches, optimizer="...")',
+            )
+        is_own = isinstance(optimizer, str) and optimizer != "main"
+        prefixes = [f"{name}_" if is_own or len(names) > 1 else "" for name in names]
+        optims = {p: self.optimizers[name] for p, name in zip(prefixes, names, strict=True)}
+        always = all(optim.every_n_steps == 1 for optim in optims.values())
+        made = Target(optims, f"{optimizer}_loss" if is_own else "loss", always)
+        return self._targets.setdefault(optimizer, made)
+
+    def unused(self) -> list[str]:
+        """Names of the optimizers on whose loss no step was taken so far; none before the first step."""
+        used = {id(optim) for target in self._targets.values() for optim in target.optims.values()}
+        return [
+            name
+            for name, optim in self.optimizers.items()
+            # One with a state was moved by the project itself.
+            if used and id(optim) not in used and not optim.optimizer.state
+        ]
+
+    # ---- state ------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Makes sure that it still moves the weights; for saves.
+
+        Raises:
+            TrainingError: In fp16 no step passes any more.
+        """
+        for name, optim in self.optimizers.items():
+            if optim.scaler is not None:
+                numbers.check_scale(optim.scaler, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimizers, schedulers and loss scales by name."""
+        return {name: optim.state_dict() for name, optim in self.optimizers.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        for name, optim in self.optimizers.items():
+            optim.load_state_dict(state[name])
+
+
+def _check_closure(optim: Optim, *, keeps_back: bool, ranks: Ranks) -> None:
+    """What evaluates the loss by itself is one process's own, and is never kept back."""
+    kind = type(optim.optimizer).__name__
+    if keeps_back:
+        raise ContractError(
+            f"{kind} evaluates the loss by itself, so nobody can scale it or keep its step back",
+            fix="use precision: 32 or bf16 and on_non_finite: stop with it",
+        )
+    if ranks.are_several:
+        raise ContractError(
+            f"{kind} evaluates the loss by itself, and other ranks would not know how often",
+            fix="train in one process, or take another optimizer",
+        )
+
+
+def _only_take(batches: Sequence[Any]) -> Mapping[str, Value]:
+    return {}
+
+
+def _size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:
+    """() a number that is finite exactly when the gradients are; their norm where it is known already."""
+    norm = values.get(f"{prefix}grad_norm")
+    return norm if isinstance(norm, Tensor) else optim.gradient_norm(float("inf"))
+
+
+def _step(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tensor | None) -> None:
+    if scaler is not None:
+        numbers.move(scaler, optim)
+    elif bad is not None:
+        move_unless(bad, optim)
+    else:
+        optim.move()

@@ -1,0 +1,169 @@
+"""Where the time of training goes: always measured, told with each row."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import resource
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from roost.package.results.time_breakdown import GPU_MB, HOST_MB, OTHER, PARTS, RATE, Span, column
+from roost.train.model import peak_gpu_memory
+from roost.train.step.device_clock import DeviceClock
+
+DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, VALIDATE, SAVE = range(7)
+"""The places of the parts in `Timing.spent`."""
+
+_COLUMNS = [column(part) for part in PARTS]
+_OTHER = column(OTHER)
+_MEMORY_SECONDS = 1.0
+"""At least between two looks at the memory, which cost 10 µs each, on a GPU 100 µs."""
+
+
+class Timing:
+    """Adds up what the parts of a step take.
+
+    The loop and the stepper add to `spent` themselves, as a call for each part would cost 2 µs a step:
+
+    ```
+    begun = perf_counter()
+    loss.backward()
+    timing.spent[BACKWARD] += perf_counter() - begun
+    ```
+
+    On a GPU that measures how long the host took to launch the work, so there the parts of a step are taken
+    from `device` instead: the mean of those it measured stands for all steps of the row.
+
+    Args:
+        device: Where the steps are computed.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.spent = [0.0] * len(PARTS)
+        """Host seconds of each part since the last row, always in this same list."""
+        self.device: DeviceClock | None = None
+        """On CUDA; it must be told when a step begins and when each of its parts ends."""
+        self._gpu = torch.device(device) if torch.device(device).type == "cuda" else None
+        if self._gpu is not None:
+            stream = functools.partial(torch.cuda.current_stream, self._gpu)
+            self.device = DeviceClock(functools.partial(torch.cuda.Event, enable_timing=True), stream)
+        self.begin(0, 0)
+
+    def begin(self, step: int, samples: int, now: float | None = None) -> None:
+        """Begins a session: everything is counted from here.
+
+        Args:
+            step: The run's step.
+            samples: Those that the run has seen.
+            now: `time.perf_counter`.
+        """
+        now = perf_counter() if now is None else now
+        self._begun = self._row = (step, samples, now)
+        self._totals = [0.0] * len(PARTS)
+        self._per_step: list[float] | None = None
+        self._looked, self._host_mb, self._gpu_mb, self._most_gpu_mb = -math.inf, 0.0, 0.0, 0.0
+        self.spent[:] = [0.0] * len(PARTS)
+        if self.device is not None:
+            self.device.read(len(PARTS))
+
+    def ends(self, part: int, begun: float) -> None:
+        """A part of a step that the device computes ends; it began at ``begun`` (`perf_counter`)."""
+        self.spent[part] += perf_counter() - begun
+        if self.device is not None:
+            self.device.record(part)
+
+    def went_back(self, steps: int, samples: int) -> None:
+        """The run went back by so many steps and samples. They stay counted, as does the time they took."""
+        self._begun, self._row = (
+            (step - steps, count - samples, now) for step, count, now in (self._begun, self._row)
+        )
+
+    def row(self, step: int, samples: int, now: float | None = None) -> dict[str, float]:
+        """What was measured since the last row, by the names of its columns; starts anew.
+
+        The parts of a step in ms a step, `validate` and `save` in seconds where there was any, samples per
+        second while it trained, memory in MB: of this process now, and the most that was allocated on the GPU
+        since it was last looked at. On a GPU this waits for the steps so far, so it comes after the values of
+        the row were read.
+
+        Args:
+            step: The run's step.
+            samples: Those that the run has seen.
+            now: `time.perf_counter`.
+        """
+        now = perf_counter() if now is None else now
+        last_step, last_samples, last_now = self._row
+        steps, count, seconds = step - last_step, samples - last_samples, now - last_now
+        if self.device is not None:
+            measured, device_seconds = self.device.read(len(PARTS))
+            self._per_step = [taken / measured for taken in device_seconds] if measured else self._per_step
+        parts = self._parts(steps)
+        self._row = (step, samples, now)
+        self._totals = [total + taken for total, taken in zip(self._totals, parts, strict=True)]
+        self.spent[:] = [0.0] * len(PARTS)
+        training = seconds - parts[VALIDATE] - parts[SAVE]
+        row: dict[str, float] = {}
+        if steps > 0 and training > 0:
+            for place in range(VALIDATE):
+                row[_COLUMNS[place]] = round(parts[place] / steps * 1000, 4)
+            row[_OTHER] = round(max(0.0, training - sum(parts[:VALIDATE])) / steps * 1000, 4)
+            row[RATE] = round(count / training, 1)
+        for place in (VALIDATE, SAVE):
+            if parts[place]:
+                row[_COLUMNS[place]] = round(parts[place], 4)
+        self._look(now)
+        row[HOST_MB] = round(self._host_mb, 1)
+        if self._gpu is not None:
+            row[GPU_MB] = round(self._gpu_mb, 1)
+        return row
+
+    def so_far(self, step: int, samples: int, now: float | None = None) -> Span:
+        """All since `begin`, with what no row holds yet. It waits for nothing: on a GPU the steps since the
+        last row are taken to be like those of that row."""
+        now = perf_counter() if now is None else now
+        self._look(now)
+        first_step, first_samples, begun = self._begun
+        parts = self._parts(step - self._row[0])
+        totals = [total + taken for total, taken in zip(self._totals, parts, strict=True)]
+        return Span(
+            seconds=now - begun,
+            steps=step - first_step,
+            samples=samples - first_samples,
+            parts=dict(zip(PARTS, totals, strict=True)),
+            host_mb=self._host_mb,
+            gpu_mb=self._most_gpu_mb,
+        )
+
+    def _parts(self, steps: int) -> list[float]:
+        """Seconds of each part since the last row, in which so many steps were taken."""
+        if self._per_step is None:
+            return list(self.spent)
+        return [*(taken * steps for taken in self._per_step[:VALIDATE]), *self.spent[VALIDATE:]]
+
+    def _look(self, now: float) -> None:
+        if now - self._looked < _MEMORY_SECONDS:
+            return
+        self._looked, self._host_mb = now, resident_mb()
+        if self._gpu is not None:
+            self._gpu_mb = peak_gpu_memory.since_last(self._gpu)
+            self._most_gpu_mb = max(self._most_gpu_mb, self._gpu_mb)
+
+
+def resident_mb(statm: Path = Path("/proc/self/statm")) -> float:
+    """The memory of this process now; its peak where the system does not tell."""
+    try:
+        with open(statm, "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+    except OSError:
+        return peak_mb()
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

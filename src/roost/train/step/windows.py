@@ -1,0 +1,111 @@
+"""The micro-batches of each step, on their way from the loader to the step."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roost.train.step.loss import Window
+from roost.train.step.timing import DATA, TO_DEVICE
+
+if TYPE_CHECKING:
+    from roost.train.trainer import Trainer
+
+
+class Drawn(NamedTuple):
+    """The micro-batches of a step."""
+
+    window: list[Any]
+    """On the device, those that hold something: of a step whose batches are all empty there are none."""
+    num_samples: int
+    num_batches: int
+    """With the empty ones."""
+    num_empty: int
+    last: bool
+    """Whether they end an epoch."""
+    all_samples: int
+    """Of all ranks."""
+
+
+class Windows:
+    """The windows of a trainer, from where it is on."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._drawing: Generator[Drawn, None, None] | None = None
+        self._clock = trainer.stepper.timing.device
+
+    def draw(self) -> Drawn:
+        """The next window. When that fails, the next call begins anew at where the trainer then is.
+
+        Raises:
+            Exception: Whatever the set, its collate or `Runner.to_device` raises.
+        """
+        if self._drawing is None:
+            self._drawing = _from_here(self._trainer)
+        if self._clock is not None:
+            self._clock.begin()
+        try:
+            return next(self._drawing)
+        except BaseException:
+            self._drawing = None
+            raise
+
+    def state_of_data(self) -> dict[str, Any]:
+        """The state of whoever gives the batches, as of the window that was drawn last."""
+        return self._trainer.loaders["train"].state_dict()
+
+    def close(self) -> None:
+        """Ends the loader's processes; the next `draw` begins anew."""
+        if self._drawing is not None:
+            self._drawing.close()
+            self._drawing = None
+
+
+def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
+    """The windows from where the trainer is on, endlessly, on its device; an epoch's last may be short."""
+    progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
+    move, window, num_batches = trainer.runner.to_device, Window(), 0
+    spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
+    asked = perf_counter()
+    with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
+        for value, num_samples, last, _ in fetched:
+            here = perf_counter()
+            if clock is not None:
+                clock.record(DATA)
+            moved = move(value) if num_samples else None
+            there = perf_counter()
+            spent[DATA] += here - asked
+            spent[TO_DEVICE] += there - here
+            if clock is not None:
+                clock.record(TO_DEVICE)
+            if batches_per_step == 1:
+                yield _single(moved, num_samples, last)
+                asked = perf_counter()
+                continue
+            num_batches += 1
+            if num_samples:
+                window.append(moved)
+                window.num_samples.append(num_samples)
+            if last or num_batches == batches_per_step:
+                num_empty = num_batches - len(window)
+                num_samples = sum(window.num_samples)
+                yield Drawn(window, num_samples, num_batches, num_empty, last, num_samples)
+                window, num_batches = Window(), 0
+            asked = perf_counter()
+
+
+def _single(moved: Any, num_samples: int, last: bool) -> Drawn:
+    """A window of one micro-batch."""
+    if not num_samples:
+        return Drawn([], 0, 1, 1, last, 0)
+    return Drawn([moved], num_samples, 1, 0, last, num_samples)
+
+
+def undrawn(trainer: Trainer) -> Drawn:
+    """The place holder of a window that could not be drawn and is passed over."""
+    left = len(trainer.loaders["train"]) - trainer.progress.batch
+    num_batches = min(left, trainer.stepper.batches_per_step)
+    return Drawn([], 0, num_batches, 0, num_batches == left, 0)

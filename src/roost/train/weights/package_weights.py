@@ -1,0 +1,92 @@
+"""Weights that roost wrote: of a package, of one checkpoint, of a folder of checkpoints."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from roost.base.errors import NotFound, UsageError
+from roost.package.checkpoints import checkpoint as checkpoints
+from roost.package.checkpoints import retention, selection
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint_store import Store
+from roost.package.checkpoints.selection import Chosen
+from roost.package.package import Package
+from roost.train.optim import weight_average as averages
+from roost.train.weights.weight_source import Source
+
+T = TypeVar("T")
+Which = int | Literal["best", "last"]
+MODEL, TRAINER = "model", "trainer"
+
+
+def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) -> Source:
+    """The weights of a package (the newest good checkpoint, the best, or one by its id), of a folder of
+    checkpoints, or of one checkpoint.
+
+    Args:
+        path: The folder.
+        checkpoint: Of a package: which; "best" is the best by the first rule of its ``checkpoint.best``.
+        average: The name of an average that is taken in place of the raw weights.
+
+    Raises:
+        UsageError: ``checkpoint`` names another one than the one that was given.
+        NotFound: It is neither; or there is no such checkpoint, or no such average.
+        CheckpointError: It is damaged, or of a newer roost.
+        OSError: It cannot be read.
+    """
+    load = functools.partial(checkpoints.read, only=[MODEL, TRAINER] if average else [MODEL])
+    if (path / "MANIFEST.json").is_file():
+        if checkpoint != "last":
+            raise UsageError("this is one checkpoint", received=checkpoint, fix="leave `checkpoint` out")
+        return _source(path, path, *load(path), average, [])
+    package = Package.open(path) if (path / "request.json").is_file() else None
+    store = package.store() if package is not None else Store(path)
+    if package is None and not checkpoints.ids(path):
+        raise NotFound(
+            "the folder is neither a package nor a checkpoint",
+            received=str(path),
+            fix="give the folder of a run, one of its Checkpoints/state_N.ckpt, or a file of weights",
+        )
+    notes: list[str] = []
+    if checkpoint == "best":
+        found = _best(package, load, notes)
+    elif checkpoint == "last":
+        newest, notes = store.newest_readable(load)
+        if newest is None:
+            raise NotFound("it has no checkpoint yet", where=path, fix="wait for its first one")
+        found = newest
+    else:
+        found = load(store.path(checkpoint))
+    return _source(path, checkpoints.folder_of(store.folder, found[0].id), *found, average, notes)
+
+
+def _best(package: Package | None, load: Callable[[Path], T], notes: list[str]) -> T:
+    if package is None or (rule := selection.first_rule(package)) is None:
+        raise NotFound(
+            "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
+            fix="give checkpoint: last, or an id",
+        )
+    line = package.store().line()
+    if line and not retention.best_of(line, rule):
+        raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
+    return next(selection.each(package, Chosen(kind="best", rule=rule), load, notes))
+
+
+def _source(
+    path: Path, folder: Path, info: Info, states: Mapping[str, Any], average: str | None, notes: list[str]
+) -> Source:
+    model = states[MODEL]
+    # A checkpoint of a hand-written loop holds the state_dict itself.
+    weights = dict(model["state"] if {"state", "hidden"} <= set(model) else model)
+    about, part = f"checkpoint {info.id} of step {info.step}", MODEL
+    if average is not None:
+        found = averages.stored(states[TRAINER].get("hooks", {}), average, where=folder)
+        weights |= found
+        about, part = f"{about}, average {average!r}", TRAINER
+        if not found:
+            notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
+    digest, size = checkpoints.digest_of(info, part)
+    return Source(weights, path, about, digest or "", size, notes)

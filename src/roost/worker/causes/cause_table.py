@@ -1,0 +1,62 @@
+"""All causes that are known, and the one way to ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roost.base.exception_record import Raised
+from roost.worker.causes import (
+    compile_causes,
+    cuda_causes,
+    determinism_causes,
+    file_causes,
+    loader_causes,
+    memory_causes,
+    module_causes,
+    nonfinite_causes,
+    tensor_causes,
+    weight_causes,
+)
+from roost.worker.causes.cause import Cause, Row, Scene
+
+CAUSES: tuple[Row, ...] = (
+    *memory_causes.CAUSES,
+    *cuda_causes.CAUSES,
+    *compile_causes.CAUSES,
+    *determinism_causes.CAUSES,
+    *weight_causes.CAUSES,
+    *loader_causes.CAUSES,
+    *module_causes.CAUSES,
+    *file_causes.CAUSES,
+    *nonfinite_causes.CAUSES,
+    *tensor_causes.CAUSES,
+)
+"""Each tells one kind of failure from all others, so their order does not matter."""
+
+
+def find(raised: Raised, scene: Scene) -> Cause | None:
+    """The cause of an error, or of the one it was raised from; None when nothing is known of it.
+
+    What merely was being handled meanwhile is not asked: it may have had nothing to do with it.
+    """
+    for one in _candidates(raised):
+        for row in CAUSES:
+            if cause := _asked(row, one, scene):
+                return cause
+    return None
+
+
+def _asked(row: Row, raised: Raised, scene: Scene) -> Cause | None:
+    try:
+        return row(raised, scene)
+    except Exception:  # noqa: BLE001  - the package is gone, say; the error itself is what must be told
+        return None
+
+
+def _candidates(raised: Raised) -> Iterator[Raised]:
+    current: Raised | None = raised
+    while current is not None:
+        yield current
+        if len(current.parts) == 1:  # a group with one member is that member
+            yield from _candidates(current.parts[0])
+        current = current.direct

@@ -1,0 +1,129 @@
+"""A GPU that torch cannot see or use, and tensors on the wrong device."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from roost.base.exception_record import Raised
+from roost.worker.causes.cause import Cause, Row, Scene, said
+
+_ON_CPU = 'write self.device in place of "cuda" in the project to run without a GPU'
+_UNSEEN = (
+    "Torch not compiled with CUDA enabled",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver on your system",
+    "CUDA error: no CUDA-capable device is detected",
+)
+
+
+def _torch_version() -> str:
+    torch = sys.modules.get("torch")
+    return f"torch {torch.__version__}" if torch is not None else "this torch"
+
+
+def _built_for() -> str | None:
+    """The CUDA version that torch was built for."""
+    torch = sys.modules.get("torch")
+    return getattr(getattr(torch, "version", None), "cuda", None)
+
+
+def no_gpu(raised: Raised, scene: Scene) -> Cause | None:
+    """The project asks for CUDA where there is none."""
+    if not raised.is_a("AssertionError", "RuntimeError") or not raised.text.startswith(_UNSEEN):
+        return None
+    if raised.text.startswith("Torch not compiled"):
+        why, mend = f"{_torch_version()} was built without CUDA", "; install a torch with CUDA to use one"
+    else:
+        from roost.project.device_choice import why_no_gpu  # imports torch, which has just said so
+
+        why, mend = why_no_gpu(), ""
+    return Cause(f"no GPU is visible: {why}", _ON_CPU + mend)
+
+
+_FOUND = re.compile(r"\s*The NVIDIA driver on your system is too old \(found version (\d+)\)")
+
+
+def old_driver(raised: Raised, scene: Scene) -> Cause | None:
+    """torch was built for a newer CUDA than the driver serves."""
+    match = _FOUND.match(raised.text) if raised.is_a("RuntimeError", "AssertionError") else None
+    if match is None:
+        return None
+    number = int(match[1])
+    serves = f"{number // 1000}.{number % 1000 // 10}"
+    wants = f"for CUDA {_built_for()}" if _built_for() else "for a newer one"
+    return Cause(
+        f"the NVIDIA driver is too old for this torch: it serves CUDA {serves}, "
+        f"{_torch_version()} was built {wants}",
+        f"install a torch that was built for CUDA {serves} or older, or a newer driver",
+    )
+
+
+def no_kernel(raised: Raised, scene: Scene) -> Cause | None:
+    """Compiled code that knows nothing of this kind of GPU."""
+    if not raised.is_a("RuntimeError") or "no kernel image is available for execution" not in raised.text:
+        return None
+    torch = sys.modules.get("torch")
+    knows = " ".join(torch.cuda.get_arch_list()) if torch is not None else ""
+    return Cause(
+        f"compiled code was not built for this kind of GPU ({_torch_version()}"
+        + (f" is built for {knows})" if knows else ")"),
+        "install a torch that is; if an extension of yours failed, build it anew with TORCH_CUDA_ARCH_LIST",
+    )
+
+
+_TWO = re.compile(
+    r"Expected all tensors to be on the same device, but found at least two devices, (\S+) and (\S+)!"
+    r"|Tensor on device (\S+) is not on the expected device (\S+)!"
+)
+_TYPES = re.compile(
+    r"Input type \(torch\.(cuda\.)?\w+\) and (?:weight|bias) type \(torch\.(cuda\.)?\w+\) should be"
+)
+
+
+def two_devices(raised: Raised, scene: Scene) -> Cause | None:
+    """Tensors that meet on different devices."""
+    if not raised.is_a("RuntimeError"):
+        return None
+    if match := _TWO.match(raised.text):
+        one, other = filter(None, match.groups())
+    elif (match := _TYPES.match(raised.text)) and match[1] != match[2]:
+        one, other = ("GPU", "CPU") if match[1] else ("CPU", "GPU")
+    elif raised.text.startswith("Expected all tensors to be on the same device"):
+        return Cause("tensors on different devices meet", _TOGETHER)
+    else:
+        return None
+    return Cause(f"tensors on two devices meet: {one} and {other}", _TOGETHER)
+
+
+_TOGETHER = (
+    "make tensors with device=self.device, or keep them as buffers (self.register_buffer in build()); of a "
+    "batch Runner.to_device moves tensors, lists, mappings and what has .to(): override it for anything else"
+)
+
+CAUSES: tuple[Row, ...] = (
+    no_gpu,
+    old_driver,
+    no_kernel,
+    two_devices,
+    said(
+        "RuntimeError",
+        r"CUDA error: device-side assert triggered",
+        "a check inside a GPU kernel failed, most often an index or a class label out of range; "
+        "the line shown here may not be the one",
+        "run it with CUDA_LAUNCH_BLOCKING=1 or -CPU, which shows the right line; "
+        "the output above may name the assertion",
+    ),
+    said(
+        "RuntimeError",
+        r"CUDA error: invalid device ordinal",
+        "the project names a GPU that does not exist or is not visible",
+        "write self.device in place of a number",
+    ),
+    said(
+        "RuntimeError",
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "the dataset uses the GPU inside a loader worker, which cannot",
+        "keep samples on the CPU (the Runner moves batches), or set data.num_workers: 0",
+    ),
+)

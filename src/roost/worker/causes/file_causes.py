@@ -1,0 +1,47 @@
+"""Files that are not where the code looks, and ports that are taken."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from roost.base.exception_record import Raised
+from roost.worker.causes.cause import Cause, Row, Scene
+
+_NOT_FOUND = re.compile(r"\[Errno 2\] No such file or directory: '([^']+)'\Z")
+_PORTS = re.compile(r"\('[^']*', (\d+)|\bport:? (\d+)")
+
+
+def relative_path(raised: Raised, scene: Scene) -> Cause | None:
+    """A path as it was right in the project's folder: a run works in its package."""
+    match = _NOT_FOUND.match(raised.text) if raised.is_a("FileNotFoundError") else None
+    if match is None or scene.package is None:
+        return None
+    path, here = Path(match[1]), Path.cwd()
+    if path.is_absolute() or here.resolve() != scene.package.resolve() or path.exists():
+        return None
+    there = ""
+    if scene.project is not None and (scene.project / path).exists():
+        why = scene.left_out.get(path.as_posix(), "")
+        there = f"; the project has it, and it was not copied{f' ({why})' if why else ''}"
+    return Cause(
+        f"there is no {path} in the package, which is the working folder of a run{there}",
+        f"make the path a setting, `{path.stem}: ${{project}}/{path}`, and read it from self.args",
+    )
+
+
+def port_in_use(raised: Raised, scene: Scene) -> Cause | None:
+    """A server of the project's, or the meeting point of ranks."""
+    is_known = raised.is_a("OSError") and re.match(r"\[Errno (?:98|48)\] ", raised.text)
+    if not is_known and not (raised.is_a("DistNetworkError", "RuntimeError") and "EADDRINUSE" in raised.text):
+        return None
+    match = _PORTS.search(raised.text)
+    port = next(filter(None, match.groups())) if match else None
+    shown = f"port {port}" if port else "the port"
+    whose = f" (`ss -ltnp 'sport = :{port}'` shows whose)" if port else ""
+    return Cause(
+        f"{shown} is in use by another program{whose}", "take another port; 0 takes one that is free"
+    )
+
+
+CAUSES: tuple[Row, ...] = (relative_path, port_in_use)

@@ -1,0 +1,93 @@
+"""Workers of torch's DataLoader: killed, out of shared memory, out of file descriptors.
+
+Of the death of its own workers roost says itself why (`roost.train.data.workers.worker_errors`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+
+from roost.base.exception_record import Raised
+from roost.worker.causes.cause import Cause, Row, Scene, gib, said
+
+SHARED = "/dev/shm"
+
+
+def _shared_memory() -> str:
+    """How large it is now."""
+    try:
+        found = os.statvfs(SHARED)
+    except OSError:
+        return f"there is no {SHARED}"
+    free, size = (gib(blocks * found.f_frsize) for blocks in (found.f_bavail, found.f_blocks))
+    return f"{SHARED} has {free} free of {size} now"
+
+
+_ENLARGE = "num_workers=0 in that DataLoader, or smaller batches; in docker: --shm-size=8g (or --ipc=host)"
+_FULL = re.compile(
+    r"unable to (?:write to|resize|allocate shared memory\(shm\) for) file </\S+>: No space left on device"
+)
+_BUS = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Bus error")
+
+
+def shared_memory_full(raised: Raised, scene: Scene) -> Cause | None:
+    """Its workers hand their batches over in files of shared memory."""
+    if not raised.is_a("RuntimeError"):
+        return None
+    if _FULL.match(raised.text):
+        return Cause(f"shared memory is full: a batch did not fit into it ({_shared_memory()})", _ENLARGE)
+    if _BUS.match(raised.text):
+        words = (
+            f"a loader worker died of a bus error: probably shared memory is too small ({_shared_memory()})"
+        )
+        return Cause(words, _ENLARGE)
+    return None
+
+
+def too_many_files(raised: Raised, scene: Scene) -> Cause | None:
+    """The limit of open files, which batches in shared memory count against too."""
+    is_known = raised.is_a("OSError") and raised.text.startswith("[Errno 24] ")
+    is_loader = raised.is_a("RuntimeError") and raised.text.startswith(
+        ("Too many open files. Communication with the workers", "received 0 items of ancdata")
+    )
+    if not is_known and not is_loader:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = f"`ulimit -n {hard}` before roost is started" if hard > soft else "a higher limit of open files"
+    return Cause(
+        f"too many files are open at once: the limit is {soft} (ulimit -n)",
+        f"{more}; close what the dataset opens, or fewer data.num_workers",
+    )
+
+
+CAUSES: tuple[Row, ...] = (
+    shared_memory_full,
+    too_many_files,
+    said(
+        "RuntimeError",
+        r"DataLoader worker \(pid (\d+)\) is killed by signal: Killed",
+        "loader worker {0} was killed from outside, probably by the kernel because memory ran out",
+        "fewer num_workers in that DataLoader or smaller batches; `dmesg` tells whom the kernel killed",
+    ),
+    said(
+        "RuntimeError",
+        r"DataLoader worker \(pid (\d+)\) is killed by signal: (Segmentation fault|Aborted)",
+        "loader worker {0} crashed in compiled code: {1}",
+        "num_workers=0 in that DataLoader shows where; often a library that cannot be forked, or a damaged "
+        "sample",
+    ),
+    said(
+        "RuntimeError",
+        r"DataLoader worker \(pid (\d+)\) exited unexpectedly with exit code (\d+)",
+        "loader worker {0} ended itself with exit code {1} (sys.exit or os._exit while it read a sample)",
+        "num_workers=0 in that DataLoader shows where",
+    ),
+    said(
+        "RuntimeError",
+        r"unable to mmap \d+ bytes from file </torch_\S+>: Cannot allocate memory",
+        "probably too many tensors are kept in shared memory one by one (the kernel's vm.max_map_count)",
+        "copy what you keep of a batch with .clone(), or num_workers=0 in that DataLoader",
+    ),
+)

@@ -1,0 +1,101 @@
+"""A module that cannot be imported: not installed, or not copied into the package."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+from roost.base.exception_record import Raised
+from roost.worker.causes.cause import Cause, Row, Scene
+
+INSTALLED_AS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "Bio": "biopython",
+    "cv2": "opencv-python",
+    "Crypto": "pycryptodome",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "PyMuPDF",
+    "git": "GitPython",
+    "hydra": "hydra-core",
+    "igraph": "python-igraph",
+    "jwt": "PyJWT",
+    "lightning_fabric": "lightning",
+    "Levenshtein": "python-Levenshtein",
+    "magic": "python-magic",
+    "mpl_toolkits": "matplotlib",
+    "nacl": "PyNaCl",
+    "OpenGL": "PyOpenGL",
+    "osgeo": "GDAL",
+    "PIL": "pillow",
+    "psycopg2": "psycopg2-binary",
+    "pytorch_lightning": "pytorch-lightning",
+    "ruamel": "ruamel.yaml",
+    "sentence_transformers": "sentence-transformers",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "skopt": "scikit-optimize",
+    "slugify": "python-slugify",
+    "umap": "umap-learn",
+    "websocket": "websocket-client",
+    "yaml": "PyYAML",
+    "zmq": "pyzmq",
+}
+"""What to give to pip, for modules that have another name than their package."""
+
+_MISSING = re.compile(r"No module named '([^']+)'")
+
+
+def missing_module(raised: Raised, scene: Scene) -> Cause | None:
+    """A ModuleNotFoundError of whatever sort."""
+    match = _MISSING.match(raised.text) if raised.is_a("ModuleNotFoundError") else None
+    if match is None:
+        return None
+    name = match[1]
+    return _of_the_project(name, scene) or _part(name) or _not_installed(name)
+
+
+def _of_the_project(name: str, scene: Scene) -> Cause | None:
+    """A module that lies in the project: a run imports from the package only."""
+    if scene.project is None or scene.package is None:
+        return None
+    path = Path(*name.split("."))
+    for found in (path.with_suffix(".py"), path):
+        here, there = scene.package / found, scene.project / found
+        if there.exists() and not here.exists():
+            reason = scene.left_out.get(
+                found.as_posix(), "newer than it, or in a folder that is never copied"
+            )
+            return Cause(
+                f"{found} of the project is not in the package, from which a run imports ({reason})",
+                "`roost run` makes a new package with a copy of the project as it is now",
+            )
+    return None
+
+
+def _part(name: str) -> Cause | None:
+    """A module inside one that is installed: it has another version than the code expects."""
+    top = name.partition(".")[0]
+    if top == name or top not in sys.modules or importlib.util.find_spec(top) is None:
+        return None
+    version = getattr(sys.modules[top], "__version__", None)
+    shown = f"{top} {version}" if version else top
+    return Cause(f"{shown} has no module {name}", f"look which version of {top} the code was written for")
+
+
+def _not_installed(name: str) -> Cause:
+    top = name.partition(".")[0]
+    package = INSTALLED_AS.get(name) or INSTALLED_AS.get(top)
+    hint = "" if package else f" (if that is no name of it: look where {top} comes from)"
+    return Cause(
+        f"the module {top} is not installed in the Python that runs roost ({sys.executable})",
+        f"{sys.executable} -m pip install {package or top}{hint}",
+    )
+
+
+CAUSES: tuple[Row, ...] = (missing_module,)

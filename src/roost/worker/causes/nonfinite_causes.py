@@ -1,0 +1,85 @@
+"""NaN and infinity: where they came up, and since when the loss has them."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
+
+from roost.base.exception_record import Raised
+from roost.worker.causes.cause import Cause, Row, Scene
+
+_FIX = "look at the batch (a logarithm or a division by 0): roost debug stops there"
+_PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)
+_ROW = re.compile(r"\S+ is (?:nan|-?inf) in the row of step \d+")
+_FIRST = re.compile(r", first in step \d+ \(")
+"""Says more than the record, whose rows stand for several steps each."""
+_BACKWARD = re.compile(r"Function '(\w+)' returned nan values in its (\d+)\w\w output")
+
+
+def not_finite(raised: Raised, scene: Scene) -> Cause | None:
+    """An error that NaN or infinity caused, told with the record of the loss."""
+    where = _where(raised)
+    if where is None:
+        return None
+    words = ": ".join(filter(None, (where, _since(scene))))
+    return Cause(words, _fix(scene.settings)) if words else None
+
+
+def _fix(settings: Mapping[str, Any]) -> str:
+    """What may help, without what is set already."""
+    optimizers = settings.get("optimizers")
+    asked = list(optimizers.values()) if isinstance(optimizers, Mapping) else []
+    clips = bool(asked) and all(isinstance(one, Mapping) and one.get("max_grad_norm") for one in asked)
+    ways = ["a smaller learning rate", *([] if clips else ["max_grad_norm"])]
+    if settings.get("on_non_finite", "stop") == "stop":
+        ways.append("on_non_finite: skip or rollback")
+    return f"{', '.join(ways)}, or {_FIX}"
+
+
+def _where(raised: Raised) -> str | None:
+    """What became NaN; empty when the error has said that itself, None for any other error, and for one that
+    names its step."""
+    text = raised.text
+    if raised.is_a("TrainingError") and _FIRST.search(text):
+        return None
+    if raised.is_a("TrainingError") and _ROW.match(text):
+        return ""
+    if raised.is_a("TrainingError") and re.search(r"parameters? (is|are) not finite", text):
+        return "the weights became NaN or infinite"
+    if raised.is_a("ValueError") and "but found invalid values:" in text:
+        match = _PARAMETER.match(text)
+        values = text.rpartition("but found invalid values:")[2]
+        if match is None or not re.search(r"\bnan\b", values):
+            return None
+        return f"NaN reached the distribution {match[2]}" + (f" as its {match[1]}" if match[1] else "")
+    if raised.is_a("RuntimeError") and (match := _BACKWARD.match(text)):
+        return f"the gradient became NaN in {match[1]}"
+    if raised.is_a("ValueError", "OverflowError") and re.match(
+        r"cannot convert float (NaN|infinity) to int", text
+    ):
+        return "a number that was to be made whole is NaN or infinite"
+    return None
+
+
+def _since(scene: Scene) -> str:
+    """Since when a recorded loss is not finite; empty when the newest value of each is."""
+    series = scene.records.series
+    losses = [name for name in ("train/loss", *series) if name in series and name.endswith("loss")]
+    bad = next((name for name in losses if not math.isfinite(series[name][1][-1])), None)
+    if bad is None:
+        return ""
+    steps, values = series[bad]
+    last = max((i for i, value in enumerate(values) if math.isfinite(value)), default=-1)
+    words = f"{bad} is {values[-1]} since step {steps[last + 1]}"
+    if last < 0:
+        return f"{words}, its first row"
+    rates, lr = series.get("lr", ([], []))
+    at = bisect_right(rates, steps[last + 1]) - 1
+    rate = f", learning rate {lr[at]:.4g}" if at >= 0 else ""
+    return f"{words} (step {steps[last]}: {values[last]:.4g}{rate})"
+
+
+CAUSES: tuple[Row, ...] = (not_finite,)

@@ -1,0 +1,175 @@
+"""Shapes, types, gradients, optimizers: mistakes in the code of a Runner."""
+
+from __future__ import annotations
+
+import re
+
+from roost.base.exception_record import Raised
+from roost.base.traceback_frames import library
+from roost.worker.causes.cause import Cause, Row, Scene, said
+from roost.worker.ranks.rank_environment import place
+
+_MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
+
+
+def features(raised: Raised, scene: Scene) -> Cause | None:
+    """A matrix product, in most cases that of a Linear layer."""
+    match = _MATRICES.match(raised.text) if raised.is_a("RuntimeError") else None
+    if match is None:
+        return None
+    rows, got, wanted, _ = match.groups()
+    if raised.frames and raised.frames[-1].filename.endswith("/torch/nn/modules/linear.py"):
+        words = f"an nn.Linear takes {wanted} features and got {got} (a batch of {rows}x{got})"
+        return Cause(words, f"flatten or reshape its input, or build it with in_features={got}")
+    return Cause(
+        f"a matrix of {rows}x{got} cannot be multiplied by one with {wanted} rows", "look at both shapes"
+    )
+
+
+_TYPES = re.compile(
+    r"(?:\w+ and \w+ must have the same dtype, but got (\w+) and (\w+)"
+    r"|Input type \((?!torch\.)([\w ]+)\) and (?:weight|bias) type \(([\w ]+)\) should be the same"
+    r"|expected scalar type (\w+) but found (\w+)"
+    r"|expected m1 and m2 to have the same dtype, but got: (\w+) != (\w+))"
+)
+
+
+def types(raised: Raised, scene: Scene) -> Cause | None:
+    """Numbers of two types."""
+    match = _TYPES.match(raised.text) if raised.is_a("RuntimeError") else None
+    if match is None:
+        return None
+    one, other = filter(None, match.groups())
+    is_double = "double" in (one.lower(), other.lower())
+    fix = (
+        "in the dataset, .float() (NumPy makes 64-bit numbers)"
+        if is_double
+        else "make them alike, with .float()"
+    )
+    return Cause(f"numbers of two types meet: {one} and {other}", fix)
+
+
+def index_of_an_embedding(raised: Raised, scene: Scene) -> Cause | None:
+    """torch says only "in self"."""
+    is_known = raised.is_a("IndexError") and raised.text == "index out of range in self"
+    if not is_known or not any(
+        frame.filename.endswith("/torch/nn/modules/sparse.py") for frame in raised.frames
+    ):
+        return None
+    return Cause(
+        "an index is not below the num_embeddings of an nn.Embedding, or below 0",
+        "make it larger than the largest index; look at padding and unknown words",
+    )
+
+
+def one_sample(raised: Raised, scene: Scene) -> Cause | None:
+    """A batch norm in training that got a batch of one, in most cases the rest of an epoch, or its share."""
+    known = "Expected more than 1 value per channel when training"
+    if not raised.is_a("ValueError") or not raised.text.startswith(known):
+        return None
+    own = place()
+    share = f": the share of one of {own.world} ranks" if own is not None else ""
+    return Cause(
+        f"a batch norm in training got one sample, which has no variance{share}",
+        "data.drop_last: true leaves out the short last batch of an epoch; else a larger data.batch_size",
+    )
+
+
+_ARGUMENTS = re.compile(r"(?:\w+\.)*(\w+)\.__init__\(\) (?:takes|missing|got)\b")
+
+
+def arguments_of_the_contract(raised: Raised, scene: Scene) -> Cause | None:
+    """A Runner or Dataset whose ``__init__`` does not take what roost gives: roost's own call failed."""
+    match = _ARGUMENTS.match(raised.text) if raised.is_a("TypeError") else None
+    if match is None or not raised.frames:
+        return None
+    last = raised.frames[-1]
+    if library(last.filename) != "roost" or "/project/" not in last.filename:
+        return None
+    return Cause(
+        f"{match[1]}.__init__() does not take what roost gives: a Runner (args, info), a Dataset (args)",
+        "leave __init__ out and make everything in build(); self.args is there",
+    )
+
+
+CAUSES: tuple[Row, ...] = (
+    features,
+    types,
+    index_of_an_embedding,
+    one_sample,
+    arguments_of_the_contract,
+    said(
+        "RuntimeError",
+        r"Given groups=\d+, weight of size .*, "
+        r"expected input(\[.*\]) to have (\d+) channels, but got (\d+) channels",
+        "a convolution takes {1} channels and got {2} (its input is {0})",
+        "build it with in_channels={2}, or bring the samples to (batch, channels, ...)",
+    ),
+    said(
+        "IndexError",
+        r"Target (-?\d+) is out of bounds\.",
+        "a class label is {0}, which is no index of the model's outputs",
+        "labels go from 0 to the number of classes - 1, and the last layer has one output for each class",
+    ),
+    said(
+        "RuntimeError",
+        r"expected target dtype to be Long or Byte, but got (\w+)|expected scalar type Long but found (\w+)",
+        "class labels must be whole numbers (torch.long), and are {0}{1}",
+        "labels.long(), or a loss for probabilities",
+    ),
+    said(
+        "ValueError",
+        r"Target size \(torch\.Size\((.*)\)\) must be the same as input size \(torch\.Size\((.*)\)\)",
+        "the loss compares targets of shape {0} with outputs of shape {1}",
+        "bring them to one shape, for example outputs.squeeze(1)",
+    ),
+    said(
+        "RuntimeError",
+        r"grad can be implicitly created only for scalar outputs",
+        "backward() was called on more than one number",
+        "reduce the loss first, for example loss.mean()",
+    ),
+    said(
+        "RuntimeError",
+        r"element 0 of tensors does not require grad and does not have a grad_fn",
+        "backward() was called on something that depends on no trainable parameter",
+        "compute the loss from the model's output, without detach(), .item() or torch.no_grad()",
+    ),
+    said(
+        "RuntimeError",
+        r"Trying to backward through the graph a second time",
+        "a graph was used for backward() twice: something was kept from an earlier step with its graph",
+        "detach() what is carried from step to step (a hidden state, a running loss)",
+    ),
+    said(
+        "RuntimeError",
+        r"one of the variables needed for gradient computation has been modified by an inplace operation",
+        "a tensor that backward() needs was changed in place after it was used",
+        "write x = x + y in place of x += y, relu(x) in place of relu_(x); "
+        "torch.autograd.set_detect_anomaly(True) names the operation",
+    ),
+    said(
+        "ValueError",
+        r"Tried to step (\d+) times\. The (?:specified|total) number of (?:total )?steps is (\d+)",
+        "OneCycleLR was built for {1} steps, and this was step {0}",
+        'give it `total_steps: "${{total_steps}}"` in the config (with unit: step)',
+    ),
+    said(
+        "TypeError",
+        r"(\w+)\.step\(\) missing 1 required positional argument: 'closure'",
+        "{0} needs a closure, which roost's step does not give",
+        "override Runner.update() and call the optimizer's step(closure) there, or take another optimizer",
+    ),
+    said(
+        "RuntimeError",
+        r"SparseAdam does not support dense gradients",
+        "SparseAdam got a dense gradient: it is for nn.Embedding(sparse=True) alone",
+        "give it only those in `params`, and the rest another optimizer",
+    ),
+    said(
+        "AttributeError",
+        r"cannot assign (?:module|parameters?) before Module\.__init__\(\) call",
+        "a module was assigned before nn.Module was set up",
+        "call super().__init__() first; a Runner needs no __init__: make modules in build()",
+    ),
+)

@@ -1,0 +1,91 @@
+"""Files of weights that cannot be read, or do not fit."""
+
+from __future__ import annotations
+
+import re
+
+from roost.base.exception_record import Raised
+from roost.base.text.word_list import listed
+from roost.worker.causes.cause import Cause, Row, Scene, said
+
+_REFUSED = re.compile(r"Unsupported (?:global: GLOBAL|class) (\S+)")
+_KEYS = re.compile(r'"([^"]+)"')
+_MISMATCH = re.compile(
+    r"size mismatch for (\S+): copying a param with shape (.+?) from checkpoint, "
+    r"the shape in current model is (.+?)\.(?:\n|\Z)"
+)
+_SHAPE = re.compile(r"torch\.Size\((.*)\)")
+
+
+def refused(raised: Raised, scene: Scene) -> Cause | None:
+    """torch.load with weights_only, which is its default."""
+    if not raised.is_a("UnpicklingError") or not raised.text.startswith("Weights only load failed"):
+        return None
+    match = _REFUSED.search(raised.text)
+    if match is None:
+        return Cause(
+            "torch.load cannot read the file: probably torch.save did not write it "
+            "(a failed download is often a web page)",
+            "look at its first bytes; write weights with torch.save(model.state_dict(), path)",
+        )
+    name = match[1].removesuffix(".")
+    return Cause(
+        f"torch.load refused the file: it holds {name}, and to load that is to run code from the file",
+        "save a state_dict and load that; if you trust who made the file: "
+        f"`with torch.serialization.safe_globals([{name}]): torch.load(...)`",
+    )
+
+
+def do_not_fit(raised: Raised, scene: Scene) -> Cause | None:
+    """load_state_dict of another model."""
+    match = re.match(r"Error\(s\) in loading state_dict for (\w+):", raised.text)
+    if match is None or not raised.is_a("RuntimeError"):
+        return None
+    missing, unexpected = (
+        _keys_after(raised.text, f"{word} key(s) in state_dict: ") for word in ("Missing", "Unexpected")
+    )
+    sizes = [
+        f"{name} is {_shape(theirs)} in the file and {_shape(ours)} here"
+        for name, theirs, ours in _MISMATCH.findall(raised.text)
+    ]
+    parts = [f"not in the file: {listed(missing)}"] if missing else []
+    parts += [f"only in the file: {listed(unexpected)}"] if unexpected else []
+    parts += [listed(sizes, 2)] if sizes else []
+    return Cause(f"the weights do not fit {match[1]}: {'; '.join(parts)}", _how_to_fit(unexpected, sizes))
+
+
+def _keys_after(text: str, title: str) -> list[str]:
+    _, found, rest = text.partition(title)
+    return _KEYS.findall(rest.partition("\n")[0]) if found else []
+
+
+def _shape(text: str) -> str:
+    match = _SHAPE.match(text)
+    return match[1] if match else text
+
+
+def _how_to_fit(unexpected: list[str], sizes: list[str]) -> str:
+    for prefix in ("module.", "_orig_mod."):
+        if unexpected and all(name.startswith(prefix) for name in unexpected):
+            return f"take {prefix!r} off the names: the model was wrapped when it was saved"
+    if sizes:
+        return "build the model with the sizes it was saved with, or leave these keys out and strict=False"
+    return "load it into the class it was saved from, or strict=False to take what fits"
+
+
+CAUSES: tuple[Row, ...] = (
+    refused,
+    do_not_fit,
+    said(
+        "RuntimeError",
+        r"PytorchStreamReader failed reading zip archive",
+        "the file of weights is cut off or damaged",
+        "copy or download it anew",
+    ),
+    said(
+        "RuntimeError",
+        r"Attempting to deserialize object on (?:a )?(\w+) device(?: \d+)? but",
+        "the file holds tensors of a {0} device that is not here",
+        "torch.load(path, map_location=self.device)",
+    ),
+)

@@ -1,0 +1,304 @@
+"""The whole of a run, with two steps instead of thousands."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import torch
+from torch.nn.parameter import is_lazy
+
+from roost.base.errors import RoostError
+from roost.base.interval import NEVER
+from roost.base.text.durations import precise_duration
+from roost.base.text.word_list import listed
+from roost.config.sections.mirrors import MirrorSettings
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from roost.package.project_preflight import classes
+from roost.package.results import skipped_steps
+from roost.package.setting_locations import places
+from roost.project import data_loaders, native_project, trainer_assembly
+from roost.project.contract import Data, Runner
+from roost.project.device_choice import choose_device
+from roost.project.native_project import Experiment
+from roost.train import hooks
+from roost.train.data.batches import Batches
+from roost.train.hook import Hook
+from roost.train.hooks.console import unused
+from roost.train.mirrors.mirror_kinds import mirrored
+from roost.train.step import timing
+from roost.train.trainer import Trainer
+from roost.worker import failure_report, torch_settings
+from roost.worker.check.data_excerpt import all_due, sample_of, shorten
+from roost.worker.check.speed_measurement import evaluation_seconds, step_seconds
+from roost.worker.check.stage_hooks import Notices, Reloaded
+from roost.worker.check.stages import Walk, unheard
+from roost.worker.check.state_fingerprints import fingerprints
+
+_STEPS = 2
+_SCHEDULE_SECONDS = 2.0
+
+
+class Miniature:
+    """Does everything that a run does once, and tells each stage of it::
+
+        imports, data, one sample of each set, model
+        a trainer: first window of the epoch, row, save; last window, row, validation, best, save, test
+        visualize
+        some more steps, to see how fast they are; the schedules, to their last step
+        a new trainer that goes on from the checkpoint: the same state, and the same bits after the next step
+
+    Args:
+        package: Made for this.
+        request: Of its session.
+        walk: Tells what is done; its stage "imports" is begun.
+    """
+
+    def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
+        self._package, self._walk = package, walk
+        self._where = places(package)
+        self._device = choose_device(str(request["device"]))
+        self._project = str(request["project"])
+        self._values, self._settings = native_project.resolved(package, self._project)
+        torch_settings.apply(self._settings, device=self._device, first=None)
+
+    def run(self) -> None:
+        """Does it all.
+
+        Raises:
+            RoostError: The config or the project is wrong.
+            Exception: Whatever the project's code raises.
+        """
+        own = self._imports()
+        data = self._data()
+        trainer = self._model(data, own)
+        whole = trainer.loaders
+        self._samples(whole)
+        notices = self._walk_through(trainer)
+        self._warn_of_skipped()
+        self._visualize(trainer)
+        self._measure(trainer, whole)
+        self._schedules(trainer)
+        inexact = [*trainer.inexact]
+        del trainer, whole, own  # a GPU may be too small for two models
+        gc.collect()
+        if self._device.startswith("cuda"):
+            torch.cuda.empty_cache()
+        if notices.saved is not None:
+            inexact += self._load(data, notices)
+        for reason in dict.fromkeys(inexact):
+            self._walk.warn(f"inexact: {reason}", is_told=True)
+        self._walk.measured(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
+
+    # ---- building ---------------------------------------------------------------------------------------
+
+    def _imports(self) -> list[Hook]:
+        settings = self._settings
+        native_project.dataset_class(settings, self._package.path, self._where)
+        native_project.runner_class(settings, self._package.path, self._where)
+        own = self._own_hooks()
+        mirrored(settings.mirrors, where=self._where)
+        self._walk.done(classes(settings.runner, settings.dataset, *settings.hooks))
+        return own
+
+    def _own_hooks(self) -> list[Hook]:
+        return native_project.own_hooks(self._settings, self._package.path, self._values, self._where)
+
+    def _data(self) -> Data:
+        self._walk.begin("data")
+        made = native_project.dataset_class(self._settings, self._package.path, self._where)
+        data = native_project.build_data(made(self._values), self._settings)
+        sizes = {name: data_loaders.size_in_words(one) for name, one in data_loaders.sets(data).items()}
+        self._walk.done(", ".join(f"{name} {size}" for name, size in sizes.items()))
+        return data
+
+    def _model(self, data: Data, own: list[Hook]) -> Trainer:
+        self._walk.begin("model")
+        with self._walk.noting_warnings():
+            trainer = self._trainer(data, own, session=1)
+        found = list(trainer.runner.parameters())
+        sized = [p for p in found if not is_lazy(p)]
+        more = f", and {len(found) - len(sized)} tensors sized by the first batch" * (len(sized) < len(found))
+        total = sum(p.numel() for p in sized)
+        self._walk.done(f"{total:,} parameters on {trainer.runner.device}{more}")
+        for reason in torch_settings.inexact(self._device):
+            trainer.note_inexact(reason)
+        return trainer
+
+    def _trainer(self, data: Data, own: list[Hook], *, session: int) -> Trainer:
+        """As a session of a run builds it, from data that are built once."""
+        # A run at a server is no miniature.
+        settings = msgspec.structs.replace(self._settings, mirrors=MirrorSettings())
+        made = native_project.runner_class(settings, self._package.path, self._where)
+        runner = native_project.build_runner(
+            made, self._values, settings, info=data.info, device=self._device
+        )
+        root, where = self._package.path, self._where
+        native_project.begin(runner, settings, root, self._project, where, begins=session == 1)
+        experiment = Experiment(runner, data, own, settings, root=root)
+        # Nobody could look into a black box: the package is removed.
+        return trainer_assembly.assemble(experiment, self._package, session=session, has_black_box=False)
+
+    def _samples(self, loaders: Mapping[str, Batches]) -> None:
+        self._walk.begin("samples")
+        with unheard():  # of how many workers were chosen; it is told here
+            found = {name: sample_of(loader) for name, loader in loaders.items()}
+        workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
+        told = [f"{name} {looks}" for name, looks in found.items()]
+        told += [f"{name} by {number} workers" for name, number in workers.items()]
+        self._walk.done("; ".join(told))
+
+    # ---- the run ----------------------------------------------------------------------------------------
+
+    def _walk_through(self, trainer: Trainer) -> Notices:
+        own = [hook for hook in trainer.calls.hooks if not type(hook).__module__.startswith("roost.")]
+        steps = min(_STEPS, trainer.total_steps)
+        notices = Notices(self._walk, steps=steps, place=self._package.path)
+        shorten(trainer, steps=steps, hooks=notices.hooks)
+        self._walk.begin("start")
+        try:
+            with all_due(trainer.stepper, within=steps):
+                reason = trainer.fit()
+        except Exception as error:
+            _note_the_excerpt(error)
+            raise
+        self._walk.drop()
+        if own:
+            self._walk.tell("hooks", ", ".join(hook.name for hook in own))
+        if trainer.progress.step < steps:
+            self._walk.warn(f"the run ends after step {trainer.progress.step}: {reason}")
+        for text in unused(trainer):
+            self._walk.warn(text)
+        if trainer.checkpoints is not None and notices.saved is None:
+            raise RoostError("no checkpoint could be written; why stands above")
+        newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
+        if newest is not None:
+            seconds = self._walk.seconds["save"] / (newest.id + 1)  # ids count saves
+            self._walk.measured(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
+        return notices
+
+    def _visualize(self, trainer: Trainer) -> None:
+        """A picture that fails does not end a run; whoever wants pictures should hear of it all the same."""
+        is_own = type(trainer.runner).visualize is not Runner.visualize
+        if not is_own or self._settings.step_mode in trainer_assembly.MEASURING:
+            return
+        self._walk.begin("visualize")
+        try:
+            files = hooks.Visualize(self._package.path / "media").show(trainer)
+        except Exception as error:  # noqa: BLE001  - told, and passed over as a run does
+            self._walk.fail()
+            self._walk.warn("Runner.visualize() fails; the run goes on without what it would show")
+            failure_report.told(error, own=[self._package.path], package=self._package.path, file=None)
+        else:
+            self._walk.done(", ".join(file.name for file in files) or "nothing")
+
+    def _measure(self, trainer: Trainer, whole: Mapping[str, Batches]) -> None:
+        """Measures how long a step and an evaluation take, now that everything is warm."""
+        self._walk.begin("speed")
+        total = trainer.total_steps if trainer.total_steps < NEVER else None
+        kinds = {"valid": hooks.Validate, "test": hooks.Test}
+        seconds = {
+            split: evaluation_seconds(trainer, whole, split)
+            for split, kind in kinds.items()
+            # One that was stopped evaluates no more.
+            if trainer.finished and any(isinstance(hook, kind) for hook in trainer.calls.hooks)
+        }
+        step = step_seconds(trainer, whole["train"])
+        self._walk.done(f"{precise_duration(step)} a step")
+        self._walk.measured(
+            device=self._device,
+            parameters=sum(p.numel() for p in trainer.runner.parameters()),
+            steps_per_epoch=trainer.steps_per_epoch,
+            total_steps=total,
+            step_seconds=step,
+            validate_seconds=seconds.get("valid", 0.0),
+            test_seconds=seconds.get("test", 0.0),
+        )
+
+    def _schedules(self, trainer: Trainer) -> None:
+        """Moves the schedules to the end of the run: one may fail in its last step, after hours."""
+        schedule = next((hook for hook in trainer.calls.hooks if isinstance(hook, hooks.Schedule)), None)
+        if schedule is None or trainer.total_steps == NEVER:
+            return
+        self._walk.begin("schedule")
+        optimizers = {name: o for name, o in trainer.stepper.optimizers.items() if o.scheduler is not None}
+        first = {name: optim.lr for name, optim in optimizers.items()}
+        number = _moved(schedule, trainer)
+        where = "" if number == trainer.total_steps else f", as far as step {number:,}"
+        shown = [f"lr of {name} {first[name]:.3g} to {one.lr:.3g}" for name, one in optimizers.items()]
+        self._walk.done(", ".join(shown) + where)
+        for name, optim in optimizers.items():
+            if not math.isfinite(optim.lr) or optim.lr < 0:
+                self._walk.warn(f"the learning rate of {name} becomes {optim.lr}")
+
+    # ---- going on ---------------------------------------------------------------------------------------
+
+    def _load(self, data: Data, notices: Notices) -> list[str]:
+        """Builds everything anew and goes on from the checkpoint of the first step; gives the reasons why a
+        run that is continued would not be exact."""
+        assert notices.saved is not None
+        self._walk.begin("load")
+        saved = fingerprints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
+        with unheard():
+            trainer = self._trainer(data, self._own_hooks(), session=2)
+            after = {} if torch_settings.inexact(self._device) else notices.after
+            reloaded = Reloaded(saved, after)
+            steps = min(_STEPS, trainer.total_steps)
+            shorten(trainer, steps=steps, hooks=reloaded.hooks)
+            with all_due(trainer.stepper, within=steps):
+                trainer.fit(checkpoint=notices.saved.id)
+        same = [
+            *([] if reloaded.lost else ["every bit as saved"]),
+            *(["the next step gives the same bits"] if reloaded.other == [] else []),
+        ]
+        self._walk.done(f"built anew: {', '.join(same)}" if same else "built anew")
+        if reloaded.lost:
+            self._walk.warn(f"after loading these are not as they were saved: {listed(reloaded.lost)}")
+        elif reloaded.other:
+            self._walk.warn(
+                f"a run that is continued gives other bits: after one step {listed(reloaded.other)}; "
+                "something that it computes with is in no checkpoint"
+            )
+        return trainer.inexact
+
+    # ---- telling ----------------------------------------------------------------------------------------
+
+    def _warn_of_skipped(self) -> None:
+        number = len(skipped_steps.read(self._package.path / skipped_steps.NAME))
+        if number:
+            self._walk.warn(f"steps that were passed over, as the settings ask: {number} of {_STEPS}")
+
+    def _peak_gpu_mb(self) -> float | None:
+        if not self._device.startswith("cuda"):
+            return None
+        return round(torch.cuda.max_memory_reserved() / 2**20, 1)
+
+
+def _moved(schedule: hooks.Schedule, trainer: Trainer) -> int:
+    """Moves the schedules as the steps do that are still to come; gives the last for which there was time."""
+    begun, progress = perf_counter(), trainer.progress
+    for step in range(progress.step + 1, trainer.total_steps + 1):
+        if step % 1000 == 0 and perf_counter() - begun > _SCHEDULE_SECONDS:
+            return step
+        try:
+            schedule.on_step(trainer)
+            if step % trainer.steps_per_epoch == 0 and step // trainer.steps_per_epoch > progress.epoch:
+                schedule.on_epoch(trainer)
+        except Exception as error:
+            error.add_note(f"in step {step} of the run, to which the check moved the schedules")
+            raise
+    return trainer.total_steps
+
+
+def _note_the_excerpt(error: BaseException) -> None:
+    trace, names = error.__traceback__, []
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    if "summarize" in names:
+        error.add_note("the check gives summarize() the first and the last batch of a set alone")

@@ -1,0 +1,46 @@
+"""A check: a whole run in miniature, from a package to its end."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from roost.base.errors import Refused
+from roost.package import progress
+from roost.package.package import Package
+from roost.worker.check.stages import begun
+
+
+def check(package: Package) -> str:
+    """Does once, in a package that was made for that, all that a run does; gives "finished".
+
+    Raises:
+        NotFound: The package has no session.
+        Refused: The disk that takes what the check saves is full.
+        RoostError: The config or the project is wrong.
+        Exception: Whatever the project's code raises.
+    """
+    progress.reset(package.progress)
+    request, walk = begun(package)
+    from roost.worker.check.check_run import Miniature  # imports torch, a second or two
+
+    try:
+        Miniature(package, request, walk).run()
+    except BaseException as error:
+        walk.fail()
+        if _is_full(error, package.path):
+            raise Refused(
+                f"the disk of {package.path.parent.parent} is full, where the check keeps what it saves",
+                fix="make space, or name a folder on another disk: TMPDIR=/path roost check ...",
+            ) from error
+        raise
+    return "finished"
+
+
+def _is_full(error: BaseException | None, place: Path) -> bool:
+    """Whether an error came from a full disk, and that one is the disk of ``place``."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return str(error.filename or "").startswith(str(place))
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,161 @@
+"""What a run in miniature trains on: the first and the last window of an epoch, and of each other set the
+first and the last batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from roost.train.agenda import Agenda
+from roost.train.data.batches import Batch, Batches
+from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.data.sequential_batches import Passes
+from roost.train.end_condition import Until
+from roost.train.hook import CallLists, Hook
+from roost.train.hooks.weight_averaging import Averaging
+from roost.train.step.stepper import Stepper
+from roost.train.trainer import Trainer
+
+_MOST_CHARACTERS = 120
+
+
+def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
+    """The batches of an epoch's first window, and of its last if that is another one; it may be short."""
+    last = (num_batches - 1) // batches_per_step * batches_per_step
+    windows = [range(min(batches_per_step, num_batches)), range(last, num_batches)]
+    return windows[: 2 if last else 1]
+
+
+def known_length(batches: Batches) -> int | None:
+    """Batches of an epoch; None where nobody knows, as of a stream that is only evaluated."""
+    return None if isinstance(batches, Passes) and batches.num_batches is None else len(batches)
+
+
+class Noted(Batches):
+    """The batches of another one, with a memory of what the newest looks like.
+
+    Args:
+        of: That one.
+    """
+
+    def __init__(self, of: Batches) -> None:
+        self._of, self.seen, self.name = of, "", of.name
+        self.has_indices = of.has_indices
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
+        return self._noted(self._of.epochs(epoch, batch))
+
+    def once(self) -> Generator[Batch, None, None]:
+        return self._noted(self._of.once())
+
+    def _noted(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
+        with closing(batches):
+            for batch in batches:
+                self.seen = looks(batch.value)
+                yield batch
+
+    def excerpt(self, spans: Sequence[range]) -> Batches:
+        return Noted(self._of.excerpt(spans))
+
+    def in_words(self) -> str:
+        return self._of.in_words()
+
+    def inexact(self) -> list[str]:
+        return self._of.inexact()
+
+    def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
+        return self._of.samples(epoch, batch, num_batches)
+
+    def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
+        return self._of.again(epoch, batch, num_batches)
+
+    @property
+    def num_shares(self) -> int:
+        return self._of.num_shares
+
+    def keep_shares(self, num_shares: int) -> None:
+        self._of.keep_shares(num_shares)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._of.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._of.load_state_dict(state)
+
+    def close(self) -> None:
+        self._of.close()
+
+
+def sample_of(batches: Batches) -> str:
+    """What a set's first sample looks like, in a batch of one; of what cannot be asked for one sample, its
+    first batch. A loader worker draws it if there are any."""
+    if isinstance(batches, Loader) and not isinstance(batches.dataset, Mapping):
+        batches = batches.with_plan(BatchPlan(1, 1, shuffle=False))
+    one = Noted(batches)
+    with closing(one.once()) as drawn:
+        next(drawn)
+    return one.seen
+
+
+def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], Sequence[Hook]]) -> None:
+    """Makes a trainer take only the first and the last window of each epoch, and end after ``steps`` steps,
+    when everything that has an interval is due.
+
+    What the project reads (``total_steps``, ``progress.fraction``, schedules) stays that of the whole run.
+
+    Args:
+        trainer: As it was assembled, before `fit`.
+        steps: After which it has reached its goal.
+        hooks: Gives the hooks to call, from those that it has.
+    """
+    spans = {name: ends(known_length(loader) or 2) for name, loader in trainer.loaders.items()}
+    spans["train"] = ends(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)
+    trainer.loaders = {name: Noted(loader.excerpt(spans[name])) for name, loader in trainer.loaders.items()}
+    trainer.until = Until(steps=steps)
+    for hook in trainer.calls.hooks:
+        if isinstance(hook, Averaging):
+            hook.every, hook.start = 1, 0  # else no average would begin in so few steps
+    if trainer.checkpoints is not None:
+        trainer.checkpoints.asynchronous = False  # what a save takes is measured, and looked at where it is
+    trainer.calls = CallLists(hooks(trainer.calls.hooks))
+    trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)
+
+
+@contextmanager
+def all_due(stepper: Stepper, *, within: int) -> Iterator[None]:
+    """Inside, each optimizer moves once in so many steps, however seldom it does in the run."""
+    often = {name: optim.every_n_steps for name, optim in stepper.optimizers.items()}
+    for optim in stepper.optimizers.values():
+        optim.every_n_steps = min(optim.every_n_steps, within)
+    try:
+        yield
+    finally:
+        for name, optim in stepper.optimizers.items():
+            optim.every_n_steps = often[name]
+
+
+def looks(value: Any) -> str:
+    """What a batch looks like, in one short line: ``float32 (64, 3), int64 (64,)``."""
+    text = _looks(value)
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + " …"
+
+
+def _looks(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_looks(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple) and any(
+        isinstance(one, Tensor | Mapping | list | tuple) for one in value
+    ):
+        return ", ".join(map(_looks, value))
+    if isinstance(value, list | tuple):
+        return f"{len(value)} {type(value[0]).__name__}" if value else "nothing"
+    return f"{type(value).__name__} {value.shape}" if hasattr(value, "shape") else type(value).__name__

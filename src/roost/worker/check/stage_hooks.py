@@ -1,0 +1,281 @@
+"""Hooks between those of a run, which tell what the run in miniature does, and what another one that goes on
+from its checkpoint does differently."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roost.base.errors import Refused
+from roost.base.text.byte_sizes import size
+from roost.package.checkpoints.checkpoint import Info
+from roost.train import hooks
+from roost.train.evaluation import split_evaluation
+from roost.train.hook import Hook, Phase
+from roost.train.hooks.console import metrics
+from roost.train.trainer import Trainer
+from roost.worker.check.data_excerpt import Noted
+from roost.worker.check.stages import Walk
+from roost.worker.check.state_fingerprints import Fingerprints, differing, fingerprints
+
+_MOST_CHECKPOINTS = 3
+"""That a walk leaves on the disk at one time."""
+_COMPARED = ("model", "optimizers", "rank-0")
+"""Parts of a checkpoint that two equal runs have in common after a step; the others hold times."""
+
+Call = Callable[[Trainer], None]
+
+
+class Mark(Hook):
+    """Calls functions at one place among the hooks of a trainer.
+
+    Args:
+        number: Makes its name unique.
+        phase: The phase at whose begin, or end, it stands: before or after the other hooks of that phase.
+        start, before, step, stop: Called in `on_start`, `before_step`, `on_step`, and in `on_stop` of a run
+            that has finished.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        phase: Phase,
+        *,
+        start: Call | None = None,
+        before: Call | None = None,
+        step: Call | None = None,
+        stop: Call | None = None,
+    ) -> None:
+        self._number, self.phase = number, phase
+        self._start, self._before, self._step, self._stop = start, before, step, stop
+
+    @property
+    def name(self) -> str:
+        return f"check {self._number}"
+
+    def on_start(self, trainer: Trainer) -> None:
+        if self._start:
+            self._start(trainer)
+
+    def before_step(self, trainer: Trainer) -> None:
+        if self._before:
+            self._before(trainer)
+
+    def on_step(self, trainer: Trainer) -> None:
+        if self._step:
+            self._step(trainer)
+
+    def on_stop(self, trainer: Trainer, reason: str) -> None:
+        if self._stop and reason == "finished":
+            self._stop(trainer)
+
+
+class Notices:
+    """Follows the run in miniature, and tells each stage of it.
+
+    Args:
+        walk: Is told.
+        steps: Steps of that run.
+        place: The folder whose disk takes its checkpoints.
+    """
+
+    def __init__(self, walk: Walk, *, steps: int, place: Path) -> None:
+        self._walk, self._steps, self._place = walk, steps, place
+        self._samples = 0
+        self.saved: Info | None = None
+        """The checkpoint of the first step."""
+        self.after: Fingerprints = {}
+        """The state right after the last step."""
+        self._has_tested, self._tested = False, ""
+
+    def hooks(self, given: Sequence[Hook]) -> list[Hook]:
+        """The hooks of the run, with marks between them."""
+        first = [
+            Mark(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
+            Mark(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
+            Mark(2, Phase.DECIDE, step=self._after_eval, stop=self._after_test),
+            Mark(3, Phase.RECORD, step=lambda trainer: self._walk.begin("row")),
+        ]
+        last = [
+            Mark(4, Phase.RECORD, step=self._after_row),
+            Mark(5, Phase.SAVE, step=self._after_save),
+        ]
+        for hook in given:
+            if isinstance(hook, hooks.Test):
+                hook.tell = self._note_test
+        return [*first, *without_talk(given), *last]
+
+    def _note_test(self, text: str) -> None:
+        self._tested = text
+
+    def _start(self, trainer: Trainer) -> None:
+        """Warns of what `Runner.evaluate` gives in vain; `Validate` has printed it."""
+        if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
+            with split_evaluation.mode(trainer.runner):
+                for name, loader in split_evaluation.loaders_of(trainer.loaders, "valid").items():
+                    _, left_out = split_evaluation.probe(trainer.runner, loader, forward=trainer.autocast())
+                    for key in left_out:
+                        self._walk.warn(f"{name}/{key} becomes no metric", is_told=True)
+
+    def _before_step(self, trainer: Trainer) -> None:
+        if trainer.progress.step == 0:
+            found = {name for hook in trainer.calls.hooks for name in hook.monitors(trainer).values()}
+            self._walk.done(f"decides by {', '.join(sorted(found))}" if found else "")
+        self._samples = trainer.progress.samples
+        is_first = trainer.progress.step == 0
+        self._walk.begin("first step" if is_first else "last step" if self._is_last(trainer) else "next step")
+
+    def _is_last(self, trainer: Trainer) -> bool:
+        left = len(trainer.loaders["train"]) - trainer.progress.batch
+        return trainer.progress.batch > 0 and left <= trainer.stepper.batches_per_step
+
+    def _after_step(self, trainer: Trainer) -> None:
+        if trainer.runner.device.type == "cuda":
+            torch.cuda.synchronize()  # so that the time is that of the step, and an error of it comes here
+        loader = trainer.loaders["train"]
+        looks = loader.seen if isinstance(loader, Noted) else ""
+        per_step = trainer.stepper.batches_per_step
+        last = f", the last of up to {per_step}" if per_step > 1 else ""
+        number = trainer.progress.samples - self._samples
+        self._walk.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {looks}")
+        if trainer.progress.step == 1 and trainer.checkpoints is not None:
+            self._walk.begin("save")
+            _require_space(trainer, self._place)
+            trainer.request_save()
+        self._walk.begin("hooks")
+        trainer.agenda.ask("record")
+        if trainer.progress.step == self._steps:
+            self.after = _state(trainer)
+
+    def _before_eval(self, trainer: Trainer) -> None:
+        self._walk.begin("validation")
+
+    def _after_eval(self, trainer: Trainer) -> None:
+        if trainer.results:
+            self._walk.done(metrics(trainer.results))
+            self._walk.measured(validation=dict(trainer.results))
+            self._warn_of_nonfinite(trainer.results)
+        self._walk.begin("hooks")
+
+    def _after_row(self, trainer: Trainer) -> None:
+        valid = trainer.results.keys()
+        self._walk.done(metrics({name: value for name, value in trainer.row.items() if name not in valid}))
+        self._walk.begin("save")
+
+    def _after_save(self, trainer: Trainer) -> None:
+        newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
+        if newest is not None and newest.step == trainer.progress.step:
+            self._walk.done(f"{size(newest.size_bytes)} in {len(newest.files)} files")
+            self.saved = self.saved or newest
+        self._walk.begin("hooks")
+
+    def _before_test(self, trainer: Trainer) -> None:
+        self._has_tested = any(isinstance(hook, hooks.Test) for hook in trainer.calls.hooks)
+        if self._has_tested:
+            self._walk.begin("test")
+
+    def _after_test(self, trainer: Trainer) -> None:
+        found = {name: value for name, value in trainer.row.items() if name.partition("/")[0] == "test"}
+        if self._has_tested and not found:
+            return  # it failed: `fit` raises why, once all hooks were told of the end
+        if found:
+            self._walk.done(self._tested)
+            self._walk.measured(test=found)
+            self._warn_of_nonfinite(found)
+        self._walk.begin("hooks")
+
+    def _warn_of_nonfinite(self, found: Mapping[str, float]) -> None:
+        for name, value in found.items():
+            if not math.isfinite(value):
+                self._walk.warn(f"{name} is {value}, so nothing can be decided by it")
+
+
+class Reloaded:
+    """Compares a new trainer that goes on from a checkpoint with the one that wrote it.
+
+    Args:
+        saved: The states in that checkpoint.
+        after: The state of the first trainer right after its next step; empty: it took none.
+    """
+
+    def __init__(self, saved: Fingerprints, after: Fingerprints) -> None:
+        self._saved, self._after = saved, after
+        self.lost: list[str] = []
+        """Names of the values that differ from the checkpoint after it was loaded."""
+        self.other: list[str] | None = None
+        """Names of the values that differ after the next step; None: there was nothing to compare."""
+
+    def hooks(self, given: Sequence[Hook]) -> list[Hook]:
+        """The hooks of the run, with a mark before them."""
+        return [
+            Mark(0, Phase.MODEL, start=self._start, step=self._step),
+            *(hook for hook in without_talk(given) if not isinstance(hook, hooks.Test)),
+        ]
+
+    def _start(self, trainer: Trainer) -> None:
+        # The generators are put back last, after all hooks have started: the next step compares them.
+        parts = {name: part.state_dict() for name, part in trainer.parts().items() if name != "rank-0"}
+        found = fingerprints(parts)
+        names = {name for name in {**found, **self._saved} if name.partition(".")[0] in parts}
+        self.lost = [name for name in differing(self._saved, found) if name in names]
+
+    def _step(self, trainer: Trainer) -> None:
+        if self._after:
+            self.other = differing(self._after, _state(trainer))
+        trainer.checkpoints = None  # nobody will go on from here
+        trainer.request_stop("compared")
+
+
+def without_talk(given: Sequence[Hook]) -> list[Hook]:
+    """The hooks without those that only print how a run goes; pictures have a stage of their own."""
+    return [
+        _Unseen() if isinstance(hook, hooks.Visualize) else hook
+        for hook in given
+        if not isinstance(hook, hooks.Console)
+    ]
+
+
+class _Unseen(Hook):
+    """Serves whoever asks for a picture, with none."""
+
+    phase = Phase.EVAL
+    every = ()
+    serves = "visualize"
+
+    def on_step(self, trainer: Trainer) -> None:
+        pass
+
+
+def _state(trainer: Trainer) -> Fingerprints:
+    parts = trainer.parts()
+    return fingerprints({name: parts[name].state_dict() for name in _COMPARED})
+
+
+def _require_space(trainer: Trainer, place: Path) -> None:
+    """Makes sure that the checkpoints of a check fit, before one is written.
+
+    Raises:
+        Refused: The disk is too small for them.
+    """
+    needed = _MOST_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in trainer.parts().values())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise Refused(
+            f"the check saves {size(needed)}, and the disk of {place.parent} has {size(free)} left",
+            fix="name a folder on a larger disk for them: TMPDIR=/path roost check ...",
+        )
+
+
+def _num_bytes(state: Any) -> int:
+    """Bytes of all tensors in a nest."""
+    if isinstance(state, Tensor):
+        return state.nbytes
+    if isinstance(state, Mapping):
+        return sum(map(_num_bytes, state.values()))
+    return sum(map(_num_bytes, state)) if isinstance(state, list | tuple) else 0

@@ -1,0 +1,152 @@
+"""The stages of a check, each told in a line when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TextIO
+
+from roost.base.errors import NotFound
+from roost.package.package import Package
+from roost.package.results.check_findings import Line, Stage, Writer
+from roost.worker.caller_watch import end_with
+
+WARNING = "warning: "
+
+
+def begun(package: Package) -> tuple[Mapping[str, Any], Walk]:
+    """For a task that has a package made for it: what was asked, and a walk whose stage "imports" is begun.
+    From now on the process ends with whoever waits for it.
+
+    Raises:
+        NotFound: The package has no session.
+    """
+    sessions = package.sessions()
+    if not sessions:
+        raise NotFound("there is no session", where=package.path)
+    request = sessions[-1].request
+    end_with(request)
+    walk, copied = Walk(package.path), request["copied"]
+    walk.tell("copy", f"{copied['files']} files", seconds=copied["seconds"])
+    walk.begin("imports")
+    return request, walk
+
+
+class Walk:
+    """Prints each stage with the time it took, and writes it down for the operation.
+
+    A stage that comes several times is printed the first time only.
+
+    Args:
+        package: The folder of the package that is checked.
+
+    Raises:
+        OSError: The file for the operation cannot be made, or later written.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self._writer = Writer(package)
+        self._name, self._since = "", 0.0
+        self._told: set[str] = set()
+        self.seconds: dict[str, float] = {}
+        """What each stage took, all its times together."""
+
+    def begin(self, name: str) -> None:
+        """Begins a stage; one that was not ended is dropped."""
+        self.drop()
+        self._name, self._since = name, perf_counter()
+        self._writer.write(Line(stage=Stage(name=name, state="begun")))
+
+    def drop(self) -> None:
+        """Ends the stage without a word: there was nothing to do, or it goes on later."""
+        if self._name:
+            self.seconds[self._name] = self._took() + self.seconds.get(self._name, 0.0)
+        self._name = ""
+
+    def done(self, seen: str = "") -> None:
+        """Ends the stage and prints it; ``seen`` says in a few words what came of it."""
+        name = self._name
+        self.drop()
+        self.tell(name, seen)
+
+    def tell(self, name: str, seen: str = "", *, seconds: float | None = None) -> None:
+        """Prints a stage that is over; what it took is known if it was begun here."""
+        if name not in self._told:
+            self._told.add(name)
+            took = self.seconds.get(name, 0.0) if seconds is None else seconds
+            self._say(Stage(name=name, state="done", seconds=round(took, 6), seen=seen))
+
+    def fail(self) -> None:
+        """Ends the stage as failed; the error is told by whoever catches it."""
+        if self._name:
+            self._say(Stage(name=self._name, state="failed", seconds=round(self._took(), 6)))
+        self._name = ""
+
+    def warn(self, text: str, *, is_told: bool = False) -> None:
+        """Something that the run would get wrong without ending.
+
+        Args:
+            text: In one line.
+            is_told: Whether it was printed already.
+        """
+        if not is_told:
+            print(f"{WARNING}{text}", flush=True)
+        self._writer.write(Line(warning=text))
+
+    @contextlib.contextmanager
+    def noting_warnings(self) -> Iterator[None]:
+        """Counts among the warnings what is printed as one inside."""
+        with self.hearing() as heard:
+            yield
+        for line in heard.said.splitlines():
+            if line.startswith(WARNING):
+                self.warn(line.removeprefix(WARNING), is_told=True)
+
+    @contextlib.contextmanager
+    def hearing(self) -> Iterator[Heard]:
+        """Keeps what is printed inside, which is printed all the same."""
+        heard = Heard(sys.stdout)
+        with contextlib.redirect_stdout(heard):
+            yield heard
+
+    def measured(self, **values: Any) -> None:
+        """Writes down numbers for the operation."""
+        self._writer.write(Line(measured=values))
+
+    def _took(self) -> float:
+        return perf_counter() - self._since
+
+    def _say(self, stage: Stage) -> None:
+        seen = "failed" if stage.state == "failed" else stage.seen
+        print(f"{stage.name:<11}{stage.seconds:8.2f} s  {seen}".rstrip(), flush=True)
+        self._writer.write(Line(stage=stage))
+
+
+class Heard(io.TextIOBase):
+    """Prints, and keeps what was printed as ``said``."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self.said = out, ""
+
+    def write(self, text: str) -> int:
+        self.said += text
+        return self._out.write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Keeps back what is printed inside, because it was printed before; after an error it is printed."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            yield
+    except BaseException:
+        print(said.getvalue(), end="", flush=True)
+        raise

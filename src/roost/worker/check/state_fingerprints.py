@@ -1,0 +1,48 @@
+"""Fingerprints of a trainer's state, to compare two moments bit for bit without keeping both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from roost.base import state_tree
+
+Fingerprints = dict[str, str]
+"""By the dotted names of the values, such as ``model.net.0.weight``."""
+
+
+def fingerprints(states: Mapping[str, Any]) -> Fingerprints:
+    """A fingerprint of each value in the parts of a checkpoint. A sync point: it reads them all.
+
+    Of the trainer's own part only the state of the hooks: the rest holds times.
+
+    Raises:
+        CheckpointError: A state holds something that cannot be saved.
+    """
+    found: Fingerprints = {}
+    for name, state in states.items():
+        skeleton, leaves = state_tree.pack(state["hooks"] if name == "trainer" else state)
+        found.update((f"{name}.{path}", text) for path, text in _plain(skeleton, ""))
+        for path, leaf in leaves.items():
+            found[f"{name}.{path}"] = f"{leaf.dtype} {leaf.shape} {hashlib.sha256(leaf.data).hexdigest()}"
+    return found
+
+
+def _plain(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The values that stand in the skeleton itself, with their paths."""
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(skeleton, dict):
+        pairs = skeleton.items()
+    elif isinstance(skeleton, list):
+        pairs = enumerate(skeleton)
+    else:
+        yield path, repr(skeleton)
+        return
+    for key, value in pairs:
+        yield from _plain(value, f"{path}.{key}" if path else str(key))
+
+
+def differing(one: Fingerprints, other: Fingerprints) -> list[str]:
+    """The names of the values that differ, or that only one of the two has."""
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]

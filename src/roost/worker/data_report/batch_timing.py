@@ -1,0 +1,172 @@
+"""What the batches of a set hold, and how fast they come."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from roost.package.results.data_report import FirstBatch, Part, Sizes, Times
+from roost.train.data.batches import Batch
+from roost.train.data.plans.batch_plan import Draw, Plan
+from roost.train.data.plans.sample_columns import lengths_of
+
+SECONDS = 2.0
+"""Of drawing from one set, after its first batch."""
+_PLAN_SECONDS = 0.3
+_LEAST_BATCHES = 8
+"""Of training, where an epoch has fewer."""
+_MOST_ALIKE = 8
+"""Of a longer list of nests only the first is described: it is a list of samples."""
+
+
+class Drawing:
+    """Draws batches of one set, and tells what has come so far, also when one of them raises.
+
+    The time of a batch is how long it was waited for. The first one does not count, nor with workers the
+    first of each, which come at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.batch: FirstBatch | None = None
+        """None: all were empty so far."""
+        self._took: list[float] = []
+        self._sizes: list[int] = []
+
+    def draw(self, batches: Generator[Batch, None, None], *, seconds: float = SECONDS) -> None:
+        """Draws until the time is over, or an epoch.
+
+        Args:
+            batches: Closed at the end.
+            seconds: After the first batch.
+
+        Raises:
+            Exception: Whatever the set raises.
+        """
+        left = seconds
+        with closing(batches):
+            while left > 0:
+                begun = perf_counter()
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                took = perf_counter() - begun
+                left -= took if self._took else 0.0
+                self._took.append(took)
+                self._sizes.append(batch.num_samples)
+                if self.batch is None and batch.num_samples:
+                    self.batch = described(batch)
+                if batch.last and len(self._took) >= _LEAST_BATCHES:
+                    return
+
+    def times(self, num_workers: int | None = 0) -> Times | None:
+        """How long they took; None where no batch came.
+
+        Args:
+            num_workers: That made them.
+        """
+        if not self._took:
+            return None
+        each = max(1, num_workers or 0)
+        # By whole rounds: of two workers the one batch is waited for, and the other comes with it.
+        counted = slice(each, len(self._took) // each * each)
+        later, num_samples = self._took[counted], sum(self._sizes[counted])
+        return Times(
+            num_batches=len(self._took),
+            num_empty=self._sizes.count(0),
+            first=self._took[0],
+            batch=statistics.fmean(later) if later else None,
+            slowest=max(later, default=None),
+            sample=sum(later) / num_samples if num_samples else None,
+        )
+
+
+# ---- what a batch holds ---------------------------------------------------------------------------------
+
+
+def described(batch: Batch) -> FirstBatch:
+    """The parts of a batch by name, with types, shapes and bytes."""
+    num_bytes = sum(one.nbytes for one in _arrays(batch.value))
+    return FirstBatch(num_samples=batch.num_samples, num_bytes=num_bytes, parts=list(_parts("", batch.value)))
+
+
+def _parts(name: str, value: Any) -> Iterator[Part]:
+    if isinstance(value, Tensor | np.ndarray):
+        yield Part(name, str(value.dtype).removeprefix("torch."), list(value.shape))
+    elif (inside := _inside(value)) is None:
+        yield Part(name, _kind(value))
+    elif isinstance(value, list | tuple) and len(inside) > _MOST_ALIKE:
+        yield Part(name, f"{len(inside)} of these:")
+        yield from _parts(f"{name}[0]", inside[0][1])
+    else:
+        for inner, one in inside:
+            yield from _parts(f"{name}.{inner}" if name else inner, one)
+
+
+def _inside(value: Any) -> list[tuple[str, Any]] | None:
+    """What a nest holds, by name; None of what is none."""
+    if isinstance(value, Mapping):
+        return [(str(name), one) for name, one in value.items()]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if not isinstance(value, list | tuple):
+        return None
+    if not any(isinstance(one, Tensor | np.ndarray) or _inside(one) is not None for one in value):
+        return None
+    names = getattr(value, "_fields", map(str, range(len(value))))
+    return list(zip(names, value, strict=True))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"{len(value)} {type(value[0]).__name__}" if value else "nothing"
+    return type(value).__name__
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    if isinstance(value, Tensor | np.ndarray):
+        yield value
+    for _, one in _inside(value) or ():
+        yield from _arrays(one)
+
+
+# ---- what the plan makes of it --------------------------------------------------------------------------
+
+
+def sizes(plan: Plan, lengths: Any = None) -> Sizes | None:
+    """How many samples its batches have, and how much of them is padding; no sample is read.
+
+    None where batches of several sets come at once.
+
+    Args:
+        plan: Of one set.
+        lengths: (num_samples,) of its samples, where they are known.
+    """
+    known = lengths_of(lengths, setting="lengths") if lengths is not None else None
+    counts: list[int] = []
+    filled = whole = 0
+    until = perf_counter() + _PLAN_SECONDS
+    for draw in itertools.takewhile(lambda _: perf_counter() < until, plan.batches(0)):
+        if not isinstance(draw, Draw):
+            return None
+        counts.append(len(draw.indices))
+        if known is not None and draw.indices:
+            own = known[draw.indices]
+            filled, whole = filled + int(own.sum()), whole + len(own) * int(own.max())
+    if not counts:
+        return None
+    usual = counts[:-1] or counts  # the last one may be what was left
+    return Sizes(
+        num_batches=len(counts),
+        least=min(usual),
+        median=statistics.median(usual),
+        most=max(usual),
+        padding=1 - filled / whole if whole else None,
+    )

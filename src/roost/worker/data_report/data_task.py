@@ -1,0 +1,25 @@
+"""A look at the data of a project: what `roost show --data` starts."""
+
+from __future__ import annotations
+
+from roost.package.package import Package
+from roost.worker.check.stages import begun
+
+
+def show(package: Package) -> str:
+    """Builds the data in a package that was made for that, and draws from each set; gives "finished".
+
+    Raises:
+        NotFound: The package has no session.
+        RoostError: The config or the project is wrong.
+        Exception: Whatever the project's code raises.
+    """
+    request, walk = begun(package)
+    from roost.worker.data_report.report_builder import Showing  # imports torch, a second or two
+
+    try:
+        Showing(package, request, walk).run()
+    except BaseException:
+        walk.fail()
+        raise
+    return "finished"

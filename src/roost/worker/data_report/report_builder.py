@@ -1,0 +1,167 @@
+"""The data of a project, built and drawn from as a run does, and nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import torch
+
+from roost.base.errors import ConfigError
+from roost.base.text.durations import precise_duration
+from roost.package.package import Package
+from roost.package.project_preflight import classes
+from roost.package.results.data_report import Split, Times
+from roost.package.setting_locations import places
+from roost.project import data_loaders, native_project
+from roost.project.batch_plans import column_of
+from roost.project.contract import Data
+from roost.project.device_choice import choose_device
+from roost.train.data.batches import Batches
+from roost.train.data.loader import Loader
+from roost.train.data.stream import Stream
+from roost.worker import torch_settings
+from roost.worker.check.stages import Heard, Walk
+from roost.worker.data_report.batch_timing import Drawing, sizes
+from roost.worker.data_report.set_description import told
+
+_NOT_KNOWN = "whether the set follows roost's seeds is not known: "
+
+
+class Showing:
+    """Builds the data, and looks at one set after the other::
+
+        imports, data
+        of each set: what it tells of itself, its plan, workers, seeds; batches for two seconds
+
+    No model is built, and nothing is computed of the batches.
+
+    Args:
+        package: Made for this.
+        request: Of its session.
+        walk: Is told each stage, and what was found of each set; its stage "imports" is begun.
+    """
+
+    def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
+        self._package, self._walk = package, walk
+        self._where = places(package)
+        self._device = choose_device(str(request["device"]))
+        self._values, self._settings = native_project.resolved(package, str(request["project"]))
+        torch_settings.apply(self._settings, device=self._device, first=None)
+
+    def run(self) -> None:
+        """Does it all.
+
+        Raises:
+            RoostError: The config or the project is wrong.
+            Exception: Whatever the project's code raises.
+        """
+        made = native_project.dataset_class(self._settings, self._package.path, self._where)
+        self._walk.done(classes(self._settings.dataset))
+        self._walk.begin("data")
+        data = native_project.build_data(made(self._values), self._settings)
+        with self._walk.noting_warnings():
+            splits = data_loaders.loaders(
+                data,
+                self._settings,
+                device=torch.device(self._device),
+                batches_per_step=self._settings.gradient_accumulation_steps,
+                where=self._where,
+            )
+        sets = {name: data_loaders.size_in_words(one) for name, one in data_loaders.sets(data).items()}
+        self._walk.done(", ".join(f"{name} {size}" for name, size in sets.items()))
+        for name, batches in splits.items():
+            self._walk.begin(name)
+            with closing(batches):
+                self._walk.done(self._look(name, batches, data))
+
+    def _look(self, name: str, batches: Batches, data: Data) -> str:
+        """Looks at one set; gives in a few words what came of it. What is known is written down at once, in
+        case a sample raises."""
+        split = self._split(name, batches, data)
+        self._note(split)
+        with self._walk.hearing() as heard:
+            if isinstance(batches, Loader):
+                batches.resolve()
+            reasons = batches.inexact()
+        split = msgspec.structs.replace(
+            split,
+            num_workers=batches.num_workers,
+            workers=_why(batches, heard),
+            seeds=_seeds(batches, reasons, _line(_NOT_KNOWN, heard)),
+            inexact=reasons,
+        )
+        self._note(split)
+        drawing = Drawing()
+        try:
+            drawing.draw(batches.epochs() if name == "train" else batches.once())
+        finally:
+            times = drawing.times(batches.num_workers)
+            self._note(msgspec.structs.replace(split, batch=drawing.batch, times=times))
+        return _in_words(times)
+
+    def _split(self, name: str, batches: Batches, data: Data) -> Split:
+        sets = {
+            one: dataset
+            for one, dataset in data_loaders.sets(data).items()
+            if one == name or (name == "train" and one.startswith("train/"))
+        }
+        tells = [told(one, dataset) for one, dataset in sets.items()]
+        number = _num_batches(batches)
+        steps = None
+        if name == "train" and number is not None:
+            steps = -(-number // self._settings.gradient_accumulation_steps)
+        found = None
+        if isinstance(batches, Loader):
+            # Of several sets that are joined the indices are not those of their lengths.
+            lengths = column_of(batches.dataset, "lengths") if tells[0].lengths and len(sets) == 1 else None
+            found = sizes(batches.plan, lengths)
+        return Split(
+            name=name, sets=tells, plan=batches.in_words(), num_batches=number, num_steps=steps, sizes=found
+        )
+
+    def _note(self, split: Split) -> None:
+        self._walk.measured(**{split.name: msgspec.to_builtins(split)})
+
+
+def _num_batches(batches: Batches) -> int | None:
+    try:
+        return len(batches)
+    except ConfigError:  # of a stream that is only evaluated nobody need know
+        return None
+
+
+def _line(begin: str, heard: Heard) -> str:
+    """What stands behind this in a line that was printed; empty where there is no such line."""
+    lines = heard.said.splitlines()
+    return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
+
+
+def _why(batches: Batches, heard: Heard) -> str:
+    """Why roost has chosen so many workers."""
+    return _line(f"num_workers: {batches.num_workers} for {batches.name}: ", heard)
+
+
+def _seeds(batches: Batches, reasons: list[str], not_known: str) -> str:
+    if not_known:
+        return f"not known: {not_known}"
+    if not isinstance(batches, Loader | Stream):
+        return "not tried: its loader draws by itself"
+    if reasons:
+        return "not followed: a sample that was drawn twice differs"
+    draws = (
+        batches.fetch.draws_randomness
+        if isinstance(batches, Loader)
+        else getattr(batches.dataset, "draws_randomness", True)
+    )
+    return "followed: a sample that was drawn twice is the same" if draws else "it draws nothing at random"
+
+
+def _in_words(times: Times | None) -> str:
+    if times is None:
+        return "no batch"
+    number, each = times.num_batches, times.batch
+    pace = "" if each is None else f", {precise_duration(each)} each"
+    return f"{number:,} batch{'es' * (number != 1)}{pace}"

@@ -1,0 +1,146 @@
+"""What a set tells of itself, without one of its samples being read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Subset
+
+from roost.base.errors import RoostError
+from roost.package.results.data_report import Bin, Classes, OneSet, Spread
+from roost.project.batch_plans import column_of
+from roost.project.data_loaders import kind_of
+from roost.train.data.plans.sample_columns import lengths_of, weights_of
+
+_KINDS = {
+    "indexed": "map-style",
+    "iterable": "iterable",
+    "sampled": "makes whole batches",
+    "foreign": "makes its own batches",
+}
+_MOST_BINS = 10
+_MOST_NAMES = 10
+_SKEWED = 20
+"""From this multiple of the median on the longest would leave one bin for all others: each bin is then twice
+as wide as the one before."""
+
+
+def told(name: str, dataset: Any) -> OneSet:
+    """What a set tells: what it is, how much it holds, its lengths, weights and classes.
+
+    Args:
+        name: Of the set: train, valid/NAME, ...
+        dataset: One of those that `roost.Data` takes.
+    """
+    kind = kind_of(dataset)
+    inner = getattr(dataset, "dataset", None) if kind == "foreign" else None
+    size = _size(dataset if inner is None else inner) if kind != "sampled" else None
+    unreadable: list[str] = []
+    spreads = {
+        what: _spread(dataset, what, size, unreadable) if kind == "indexed" else None
+        for what in ("lengths", "weights")
+    }
+    of = f" of {type(inner).__name__}" if inner is not None else ""
+    return OneSet(
+        name=name,
+        class_name=type(dataset).__name__ + of,
+        kind=_KINDS[str(kind)],
+        num_samples=size,
+        classes=_classes(dataset if inner is None else inner),
+        unreadable=unreadable,
+        **spreads,
+    )
+
+
+def _size(dataset: Any) -> int | None:
+    # A DataLoader of an iterable, and torchdata's, may refuse.
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+# ---- a number for each sample ---------------------------------------------------------------------------
+
+
+def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) -> Spread | None:
+    try:
+        found = column_of(dataset, what)
+        if found is None:
+            return None
+        # As training reads it, so that what would not do there is told here.
+        check = lengths_of if what == "lengths" else weights_of
+        check(found, setting=what, set_size=size)
+    except RoostError as error:
+        unreadable.append(error.message)
+        return None
+    except Exception as error:  # noqa: BLE001  - told; only a setting that asks for it needs it
+        unreadable.append(f"its {what} cannot be read: {type(error).__name__}: {error}")
+        return None
+    values = np.asarray(found)
+    return Spread(
+        least=float(values.min()),
+        median=float(np.median(values)),
+        mean=float(values.mean()),
+        most=float(values.max()),
+        num_zero=int((values == 0).sum()),
+        bins=histogram(values.astype(np.int64)) if what == "lengths" else [],
+    )
+
+
+def histogram(lengths: npt.NDArray[np.int64]) -> list[Bin]:
+    """The lengths of a set, (num_samples,), in a few bins from the shortest to the longest."""
+    least, most = int(lengths.min()), int(lengths.max())
+    if most > _SKEWED * max(1.0, float(np.median(lengths))):
+        edges = [least]
+        while edges[-1] <= most:
+            edges.append(max(edges[-1] + 1, 2 * edges[-1]))
+    else:
+        width = -(-(most + 1 - least) // _MOST_BINS)
+        edges = list(range(least, most + 1 + width, width))
+    # Counted by their place among the edges: np.histogram would compute in floats.
+    places = np.searchsorted(np.asarray(edges), lengths, side="right") - 1
+    counts = np.bincount(places, minlength=len(edges) - 1).tolist()
+    bounds = zip(edges, edges[1:], counts, strict=False)
+    return [Bin(low, min(high - 1, most), number) for low, high, number in bounds if low <= most]
+
+
+# ---- classes --------------------------------------------------------------------------------------------
+
+
+def _classes(dataset: Any) -> Classes | None:
+    """By torchvision's names: ``classes`` are the names, ``targets`` the label of each sample."""
+    names, counts = _names(dataset), _counts(dataset)
+    number = max(len(names), len(counts))
+    if not number:
+        return None
+    return Classes(
+        number=number,
+        names=list(map(str, names[:_MOST_NAMES])),
+        fewest=(min(counts) if len(counts) == number else 0) if counts else None,
+        most=max(counts) if counts else None,
+    )
+
+
+def _names(dataset: Any) -> Sequence[Any]:
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    try:
+        found = getattr(dataset, "classes", None)
+    except Exception:  # noqa: BLE001  - a set may call anything so
+        return []
+    return found if isinstance(found, list | tuple) else []
+
+
+def _counts(dataset: Any) -> list[int]:
+    """Samples of each label that occurs."""
+    try:
+        labels = np.asarray(column_of(dataset, "targets"))
+    except Exception:  # noqa: BLE001  - a set may call anything so
+        return []
+    if labels.ndim != 1 or labels.dtype.kind not in "iub":
+        return []
+    return [int(one) for one in np.unique(labels, return_counts=True)[1]]

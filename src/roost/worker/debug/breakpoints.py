@@ -1,0 +1,58 @@
+"""Stopping in the project's code: on the terminal that ``--pdb`` gave to the run, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from roost.base.errors import Refused
+from roost.base.traceback_frames import Own
+
+_FIX = "start it with --pdb (roost run --pdb, roost continue --pdb), or take the breakpoint out"
+
+
+class Debugger:
+    """Answers ``breakpoint()``, and opens pdb where an error came from.
+
+    Args:
+        has_terminal: Whether stdin and stdout of this process are a person's terminal.
+    """
+
+    def __init__(self, *, has_terminal: bool) -> None:
+        self._has_terminal, self._pid = has_terminal, os.getpid()
+        self._python = sys.breakpointhook
+        sys.breakpointhook = self._stop
+
+    def _stop(self, *arguments: Any, **named: Any) -> Any:
+        if os.environ.get("PYTHONBREAKPOINT") == "0":
+            return None
+        frame = sys._getframe(1)
+        where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if not self._has_terminal:
+            raise Refused("breakpoint() was called, and nobody can answer it", where=where, fix=_FIX)
+        if os.getpid() != self._pid:
+            raise Refused(
+                "breakpoint() was called in a loader worker, which has no terminal",
+                where=where,
+                fix="set data.num_workers to 0",
+            )
+        if os.environ.get("PYTHONBREAKPOINT"):  # somebody's own debugger; it stops here, one frame too deep
+            return self._python(*arguments, **named)
+        import pdb  # noqa: T100  - stopping is what was asked for
+
+        return pdb.Pdb().set_trace(frame)
+
+    def was_left(self, error: BaseException) -> bool:
+        """Whether ``error`` is only how pdb ends a program in which somebody typed `q`."""
+        bdb = sys.modules.get("bdb")
+        return self._has_terminal and bdb is not None and isinstance(error, bdb.BdbQuit)
+
+    def look_at(self, error: BaseException, package: Path) -> None:
+        """Opens pdb at the line of the package where ``error`` came from, if somebody is there; `q` leaves
+        it."""
+        if self._has_terminal:
+            from roost.worker.debug import post_mortem  # imports torch, which not every error has waited for
+
+            post_mortem.look_at(error, Own([package]))

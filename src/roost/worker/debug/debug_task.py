@@ -1,0 +1,100 @@
+"""``roost debug``: goes to one step of a package and stops there in pdb, on the person's own terminal.
+
+The process is what the command became: ``python -P -m roost.worker PACKAGE debug VISIT``. It takes no lock
+and changes nothing in the package, which may be running."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import msgspec
+
+from roost.base.errors import INTERRUPTED_EXIT_CODE, UsageError
+from roost.base.system.worker_protocol import OUT_OF_MEMORY
+from roost.base.traceback_frames import Own
+from roost.package.package import Package
+from roost.package.results import black_box
+from roost.package.results.black_box import Box, Visit
+from roost.project import native_project
+from roost.project.device_choice import choose_device
+from roost.worker import analyze_task, failure_report, torch_settings
+from roost.worker.debug import post_mortem, replay
+from roost.worker.debug.breakpoints import Debugger
+from roost.worker.debug.failing_step import Arrival, Earlier
+from roost.worker.debug.post_mortem import Left
+from roost.worker.debug.replay import AsOf
+
+NAME = "debug"
+"""Stands where other tasks have the number of a session, or a folder."""
+
+
+def main(path: str, visit: str) -> int:
+    """Goes there; gives the exit code: 0 when pdb had stopped in the step, or was not to."""
+    Debugger(has_terminal=True)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, _end)
+    package = Package.open(path)
+    try:
+        return _go(package, msgspec.json.decode(visit, type=Visit))
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT_CODE
+    except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
+        told = failure_report.told(error, own=[package.path], package=package.path, file=None)
+        if told.reason in ("exception", OUT_OF_MEMORY):
+            post_mortem.look_at(error, Own([package.path]))
+        return told.exit_code
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """The terminal is gone: nothing stays behind."""
+    signal.signal(number, signal.SIG_DFL)  # whoever is in a hurry sends it twice
+    raise SystemExit(128 + number)
+
+
+def _go(package: Package, visit: Visit) -> int:
+    box = black_box.named(package.blackbox, visit.box) if visit.box is not None else None
+    if box is not None:
+        _tell(box)
+    as_of, device = AsOf(package.path, visit.session), choose_device(visit.device)
+    _, settings = native_project.resolved(as_of, visit.project)
+    torch_settings.apply(settings, device=device, first=analyze_task.began_on(package))
+    hunts = box is not None and box.note.kind != "error"
+    while True:
+        try:
+            return _once(as_of, visit, box, device=device, hunts=hunts)
+        except Earlier as found:
+            _say(f"\r\x1b[Kin step {found.step} a gradient is not finite already: going back to that one")
+            visit = msgspec.structs.replace(visit, step=found.step)
+
+
+def _once(package: AsOf, visit: Visit, box: Box | None, *, device: str, hunts: bool) -> int:
+    start = replay.find(package, visit, box)
+    for line in start.notes:
+        _say(line)
+    if start.is_box and box is not None:
+        _say(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
+    known = box if box is not None and box.note.step == visit.step else None
+    arrival = Arrival(visit, known, start, Own([package.path]), hunts=hunts)
+    with replay.trainer(package, visit, start, device=device, hook=arrival) as trainer:
+        try:
+            with arrival.quiet():
+                trainer.fit()
+        except Left:
+            return arrival.exit_code
+        last = trainer.progress.step
+    raise UsageError(f"the run ends with step {last}", setting="STEP", received=visit.step)
+
+
+def _tell(box: Box) -> None:
+    note = box.note
+    what = "failed" if note.kind == "error" else "was not finite"
+    _say(f"step {note.step} of session {note.session} {what}: {note.error}")
+    _say(note.place)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

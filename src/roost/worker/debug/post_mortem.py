@@ -1,0 +1,142 @@
+"""pdb, standing in the person's own code."""
+
+from __future__ import annotations
+
+import bdb
+import pdb  # noqa: T100  - to stand there is what was asked for
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from roost.base.text.terminal_text import harmless
+from roost.base.traceback_frames import Own, shortened
+
+T = TypeVar("T")
+_MOST_VARIABLES = 8
+_LONGEST = 60
+_LOOKING = "the step is over: u and d go through the frames; n, c and q leave"
+_STEPPING = "n goes to the next line, s into it, c goes on, q leaves"
+
+
+class _AtOwnLine(pdb.Pdb):
+    """After an error it stands in the innermost frame of the person's code, between the others."""
+
+    def __init__(self, own: Own) -> None:
+        super().__init__()
+        self._own = own
+
+    def _is_own(self, frame: FrameType) -> bool:
+        return self._own.name(frame.f_code.co_filename) is not None
+
+    def get_stack(self, f: FrameType | None, t: TracebackType | None) -> tuple[list[Any], int]:
+        stack, index = super().get_stack(f, t)
+        own = [number for number, (frame, _) in enumerate(stack) if self._is_own(frame)]
+        return stack, own[-1] if t is not None and own else index
+
+
+class _AtFirstOwnLine(_AtOwnLine):
+    """Passes over everything until a line of the person's code is next; from there on it is pdb."""
+
+    def __init__(self, own: Own) -> None:
+        super().__init__(own)
+        self.has_arrived = False
+
+    def stop_here(self, frame: FrameType) -> bool:
+        return super().stop_here(frame) and (self.has_arrived or self._is_own(frame))
+
+    def user_call(self, frame: FrameType, argument_list: None) -> None:
+        if self.has_arrived:
+            super().user_call(frame, argument_list)
+
+    def user_line(self, frame: FrameType) -> None:
+        if not self.has_arrived:
+            self.has_arrived = True
+            print(_stands(frame, frame.f_lineno, self._own, keys=_STEPPING), flush=True)
+        super().user_line(frame)
+
+
+class Left(BaseException):
+    """The person has left pdb."""
+
+
+def stop_at_begin(own: Own, function: Callable[[], T]) -> T:
+    """Calls a function, stopping at the first own line on its way.
+
+    Raises:
+        Left: The person typed `q`.
+        Exception: Whatever the function raises once the person lets it go on.
+    """
+    debugger, interrupt = _AtFirstOwnLine(own), signal.getsignal(signal.SIGINT)
+    debugger.reset()
+    sys.settrace(debugger.trace_dispatch)
+    try:
+        return function()
+    except bdb.BdbQuit:
+        raise Left from None
+    finally:
+        debugger.quitting = True
+        sys.settrace(None)
+        signal.signal(signal.SIGINT, interrupt)  # once the person has typed `c`, it was pdb's
+
+
+def look_at(error: BaseException, own: Own) -> None:
+    """Opens pdb where an error was raised, having said where that is; returns when the person leaves."""
+    at = next((one for one in _chain(error) if _own_frames(one, own)), error)
+    frames = _own_frames(at, own) or list(_frames(at))[-1:]
+    if not frames:
+        return
+    print(_stands(*frames[-1], own, keys=_LOOKING), flush=True)
+    debugger = _AtOwnLine(own)
+    debugger.reset()
+    debugger.interaction(None, at.__traceback__)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _own_frames(error: BaseException, own: Own) -> list[tuple[FrameType, int]]:
+    return [(frame, line) for frame, line in _frames(error) if own.name(frame.f_code.co_filename)]
+
+
+def _stands(frame: FrameType, line: int, own: Own, *, keys: str) -> str:
+    function, name = frame.f_code.co_name, own.name(frame.f_code.co_filename)
+    lines = [
+        f"pdb stands in {function} of roost or a library: no line of the project is on the way"
+        if name is None
+        else harmless(f"pdb stands at {name}:{line} in {function}")
+    ]
+    if variables := _variables(frame):
+        lines.append(f"here: {variables}")
+    return "\n".join([*lines, keys])
+
+
+def _variables(frame: FrameType) -> str:
+    values: Mapping[str, Any] = frame.f_locals
+    named = [name for name in frame.f_code.co_varnames if name in values]
+    shown = [f"{name} ({_described(values[name])})" for name in named[:_MOST_VARIABLES]]
+    return ", ".join([*shown, *(["…"] if len(named) > _MOST_VARIABLES else [])])
+
+
+def _described(value: Any) -> str:
+    """What a variable is, in a few words; never by a ``repr`` of the project's, which may fail or be long."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if type(value) in (bool, int, float, str):
+        return harmless(shortened(repr(value), _LONGEST))
+    if type(value) in (list, tuple, dict):
+        return f"{type(value).__name__} of {len(value)}"
+    return harmless(type(value).__name__)

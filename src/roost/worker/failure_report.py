@@ -1,0 +1,203 @@
+"""How a run that failed tells it: the cause in words, the person's own lines, and where the rest is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from roost.base import durable, traceback_frames
+from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, PeerLost, RoostError
+from roost.base.exception_record import Raised, raised
+from roost.base.system.worker_protocol import OUT_OF_MEMORY
+from roost.base.text.terminal_text import harmless
+from roost.base.traceback_frames import Own, one_line, shortened
+from roost.worker.causes import cause_table
+from roost.worker.causes.cause import Cause, Scene
+from roost.worker.causes.memory_causes import is_of_the_gpu
+
+_MOST_BYTES = 16 * 2**20
+"""Of the whole traceback; what a person's code puts into an error may be of any size."""
+_ASK = "the whole traceback: add --debug to the command"
+
+
+class Failure(NamedTuple):
+    """An error, ready to be told."""
+
+    reason: str
+    """``error``: a mistake or a full disk; ``exit``: the code ended itself; ``exception``: it failed;
+    ``oom_gpu``: likewise, because a GPU had no more memory; ``peer``: another rank is gone, which tells the
+    cause itself."""
+    error: str
+    """One line: the cause where it is known, else type and message."""
+    exit_code: int
+    lines: tuple[str, ...]
+    """What is printed."""
+    whole: str
+    """The whole traceback."""
+    is_all: bool
+    """Whether the lines tell everything, so that nobody needs the whole traceback."""
+
+
+def explained(error: BaseException, *, own: Sequence[Path], package: Path | None = None) -> Failure:
+    """What to tell of an error.
+
+    Args:
+        error: Anything that was raised.
+        own: The folders with the person's code; frames of files below them are shown, the others counted.
+        package: The package that was worked on, for causes that look at its settings and records.
+    """
+    found, whose, scene = raised(error), Own(own), Scene(package)
+    whole = _whole(error)
+    if is_of_a_peer(error):
+        words = one_line(found.said) if isinstance(error, PeerLost) else _of_a_peer(error)
+        # Nothing is printed: the supervisor says it, if the rank that is gone gives no cause of its own.
+        return Failure("peer", words, 1, (), whole, is_all=True)
+    if isinstance(error, RoostError) or _is_own_file(error):
+        return _mistake(error, found, whose, scene, whole)
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        words, code = _ended_itself(error)
+        lines = (f"error: {words}", *_traceback(found, whose))
+        return Failure("exit", words, code, lines, whole, is_all=False)
+    cause = cause_table.find(found, scene)
+    lines = (*_heading(cause, found), *_traceback(found, whose, briefly=cause is not None))
+    reason = OUT_OF_MEMORY if is_of_the_gpu(found) else "exception"
+    return Failure(reason, _line(cause, found, whose), 1, lines, whole, is_all=False)
+
+
+def tell(failure: Failure, file: Path | None) -> None:
+    """Prints a failure to stderr, and keeps the whole traceback.
+
+    Args:
+        failure: What `explained` made of the error.
+        file: Takes the whole traceback. Where it cannot be written the traceback is printed instead. None:
+            nothing is kept, and it is said how to see it.
+    """
+    rest = None if failure.is_all else _ASK if file is None else _kept(failure.whole, file)
+    if os.environ.get("ROOST_DEBUG") == "1" or (rest is None and not failure.is_all):
+        print(failure.whole, file=sys.stderr)
+    for line in failure.lines:
+        print(line, file=sys.stderr)
+    if rest is not None:
+        print(rest, file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _kept(whole: str, file: Path) -> str | None:
+    try:
+        durable.write(file, whole.encode("utf-8", "backslashreplace")[:_MOST_BYTES] + b"\n")
+    except OSError:  # a full disk, most likely: it must not hide the error
+        return None
+    return f"the whole traceback: {file}"
+
+
+def _whole(error: BaseException) -> str:
+    return harmless("".join(traceback.format_exception(error)).rstrip("\n"))
+
+
+def told(error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path | None) -> Failure:
+    """Explains an error and tells it, see `explained` and `tell`. Whatever goes wrong with that must not hide
+    the error: then it is told as Python does."""
+    try:
+        failure = explained(error, own=own, package=package)
+        tell(failure, file)
+    except Exception:  # noqa: BLE001  - both errors are printed
+        traceback.print_exc()
+        code = error.exit_code if isinstance(error, RoostError) else 1
+        return Failure("exception", one_line(type(error).__name__), code, (), "", is_all=True)
+    return failure
+
+
+# --- another rank is gone: for the supervisor ---------------------------------------------------------------
+
+_OF_TORCH = ("DistBackendError", "DistNetworkError", "DistStoreError")
+_GONE = re.compile(
+    "connection (was likely )?closed|connection reset|connection refused|broken pipe|timed out|time-?out|"
+    "remote process exited|remote error|communicator was aborted|got 0 bytes|pair closure",
+    re.IGNORECASE,
+)
+
+
+def is_of_a_peer(error: BaseException) -> bool:
+    """Whether it only says that another rank does not answer any more: in gloo's words, or in those of NCCL
+    or of the store, which have classes of their own."""
+    if isinstance(error, PeerLost):
+        return True
+    of_torch = any(kind.__name__ in _OF_TORCH for kind in type(error).__mro__)
+    text = str(error)
+    is_ranks = of_torch or (isinstance(error, RuntimeError) and "gloo" in text)
+    return is_ranks and _GONE.search(text) is not None
+
+
+def _of_a_peer(error: BaseException) -> str:
+    """Without the addresses and advice that torch adds: the supervisor knows who is gone, and why."""
+    found = _GONE.search(str(error))
+    return f"another rank is gone: {found[0].lower()}" if found else "another rank is gone"
+
+
+# --- a mistake: one line ------------------------------------------------------------------------------------
+
+
+def _is_own_file(error: BaseException) -> bool:
+    """Whether roost's durable writes or files of the package raised it, and not what roost called: the last
+    of roost's modules on the way there is one of base or package."""
+    if not isinstance(error, OSError):
+        return False
+    names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [name for name in names if name.startswith("roost.")]
+    return bool(own) and own[-1].startswith(("roost.base.", "roost.package."))
+
+
+def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole: str) -> Failure:
+    text = found.said
+    code = error.exit_code if isinstance(error, RoostError) else 1
+    if isinstance(error, OSError):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = "make space" if is_full else "look at the disk and its rights"
+        text = f"a file of roost's own: {text}. To mend it: {fix}, then `roost continue`"
+    # What roost said with a fix is all that there is to say; the cause below it would say it again.
+    is_open = isinstance(error, RoostError) and error.fix is None
+    cause = cause_table.find(found, scene) if is_open else None
+    # The line of the project that made it; a plain RoostError is one that the project has raised on purpose,
+    # or that roost.download raised for it, and says everything.
+    at_fault = type(error) is not RoostError and own.last(found)
+    where = traceback_frames.own_frames(found, own) if at_fault else []
+    lines = (*where, f"error: {harmless(text)}", *([harmless(cause.words)] if cause else []))
+    return Failure("error", one_line(text), code, lines, whole, is_all=True)
+
+
+# --- an error of the project's code -------------------------------------------------------------------------
+
+
+def _ended_itself(error: SystemExit | KeyboardInterrupt) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):  # no signal makes one here, see StopSignals
+        return "the project's code raised KeyboardInterrupt before its work was done", 1
+    shown = "" if error.code is None else shortened(repr(error.code))
+    code = error.code & 0xFF if isinstance(error.code, int) else 1
+    is_taken = code in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)  # roost gives these a meaning
+    return (
+        f"the project's code called sys.exit({harmless(shown)}) before its work was done",
+        1 if is_taken else code,
+    )
+
+
+def _heading(cause: Cause | None, found: Raised) -> Iterator[str]:
+    if cause is None:
+        return
+    yield f"error: {harmless(cause.words)}" + (f" ({found.place})" if found.place else "")
+    if cause.fix:
+        yield f"to mend it: {harmless(cause.fix)}"
+
+
+def _traceback(found: Raised, own: Own, *, briefly: bool = False) -> Iterator[str]:
+    yield "Traceback of the project's own lines (most recent call last):"
+    yield from traceback_frames.lines(found, own, briefly=briefly)
+
+
+def _line(cause: Cause | None, found: Raised, own: Own) -> str:
+    return one_line(cause.words) if cause is not None else traceback_frames.in_one_line(found, own)

@@ -1,0 +1,167 @@
+"""How a worker meets the other ranks of its session."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from roost import __version__
+from roost.base.errors import ConfigError, PeerLost, RanksApart, RoostError
+from roost.base.interval import parse_duration
+from roost.base.system.worker_protocol import MEETING_VARIABLE
+from roost.config.settings import Settings
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from roost.train.distributed import ranks
+from roost.train.distributed.control_channel import in_words
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.worker.ranks import rank_locations
+from roost.worker.ranks.rank_environment import Place
+
+_MEETING_SECONDS = 300.0
+"""How long the ranks of a session may take to come up, imports and all."""
+_ANSWER_SECONDS = 1.0
+"""How long a rank may take to say that it is there; shorter than the others have, once one has failed."""
+
+
+def join(place: Place | None, settings: Settings, device: str) -> Ranks:
+    """Meets the other ranks; alone there is nobody to meet.
+
+    Args:
+        place: Among the ranks; None when alone.
+        settings: Of the run.
+        device: Where this rank computes.
+
+    Raises:
+        RoostError: Not all came, or they cannot talk to each other.
+    """
+    if place is None or place.world == 1:
+        return ALONE
+    is_cuda = torch.device(device).type == "cuda"
+    if is_cuda:
+        torch.cuda.set_device(torch.device(device))
+    try:
+        return ranks.join(
+            _store(place),
+            place.rank,
+            place.world,
+            local_rank=place.local_rank,
+            backend="nccl" if is_cuda else "gloo",
+            timeout_seconds=parse_duration(settings.rank_timeout, setting="rank_timeout"),
+        )
+    except (RuntimeError, ValueError) as error:  # torch's errors of stores and groups are such
+        said = str(error).partition("\n")[0]
+        raise RoostError(
+            f"rank {place.rank} could not meet the other {place.world - 1}: {said}",
+            fix="on several machines: are --rendezvous and --num-nodes the same, and is the port free?",
+        ) from error
+
+
+def _store(place: Place) -> Store:
+    """The place to meet: a file of this machine, else the address that a launcher has given."""
+    timeout = datetime.timedelta(seconds=_MEETING_SECONDS)
+    if (path := os.environ.get(MEETING_VARIABLE)) is not None:
+        store = FileStore(path, place.world)
+        store.set_timeout(timeout)
+        return store
+    found: Store
+    found, _, _ = next(rendezvous("env://", place.rank, place.world, timeout=timeout))
+    return PrefixStore("roost", found)
+
+
+@contextmanager
+def watching(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
+    """Where this rank hears no more of another one, finds out of which: whoever can answer does.
+
+    Args:
+        ranks: All of them.
+        settings: Of the run.
+        folder: Of the person's code.
+
+    Raises:
+        PeerLost: Some do not answer.
+        RanksApart: All do, and are at different places.
+    """
+    if not ranks.are_several:
+        yield
+        return
+    with rank_locations.Answering(ranks, folder):
+        try:
+            yield
+        except BaseException as error:
+            from roost.worker import failure_report  # costs a successful run nothing
+
+            with suppress(RuntimeError):  # the place to meet is gone, too
+                if not failure_report.is_of_a_peer(error):
+                    rank_locations.of_all(ranks, "", 0.0)
+                elif found := _what_is_wrong(error, ranks, settings, folder):
+                    raise found from error
+            raise
+
+
+def _what_is_wrong(
+    error: BaseException, ranks: Ranks, settings: Settings, folder: Path
+) -> PeerLost | RanksApart | None:
+    """What became of the rank that this one hears no more of; None where it tells that itself."""
+    own = rank_locations.place(traceback.extract_tb(error.__traceback__), folder)
+    places = rank_locations.of_all(ranks, own, _ANSWER_SECONDS)
+    if silent := [rank for rank in range(ranks.world) if rank not in places]:
+        return _lost(silent, settings)
+    if not all(places.values()) or len(set(places.values())) == 1:
+        return None
+    return RanksApart(
+        f"after {settings.rank_timeout} (rank_timeout) the ranks are at different places: "
+        f"{in_words(list(places.values()))}",
+        fix="save, evaluate and gather on every rank alike; or give a longer rank_timeout, where one only "
+        "takes that long",
+    )
+
+
+def _lost(silent: list[int], settings: Settings) -> PeerLost:
+    who = f"rank {silent[0]} does" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} do"
+    return PeerLost(f"{who} not answer: gone, or not heard of for {settings.rank_timeout} (rank_timeout)")
+
+
+def compare(package: Package, ranks: Ranks) -> None:
+    """Makes sure that every rank has the same run before it.
+
+    Raises:
+        ConfigError: They differ; on rank 0, in the first that does.
+        PeerLost: Likewise, on the others.
+    """
+    first, *others = ranks.control.gather(_seen(package), "the start")
+    for rank, other in enumerate(others, 1):
+        different = [what for what in first if other[what] != first[what]]
+        if different and not ranks.is_main:
+            raise PeerLost(f"rank {rank} has {different[0]} of its own")
+        if different:
+            what = different[0]
+            raise ConfigError(
+                f"rank {rank} has other {what} than rank 0: {other[what]} instead of {first[what]}",
+                where=package.path,
+                fix="all machines need the same package, on a disk that they share, and the same environment",
+            )
+
+
+def _seen(package: Package) -> Mapping[str, str]:
+    """What must be alike, in words that may be shown."""
+    return {
+        "settings": _digest(repr(package.settings()).encode()),
+        "code": _digest((package.path / "manifest.json").read_bytes()),
+        "checkpoints": ", ".join(map(str, checkpoint.ids(package.checkpoints))) or "none",
+        "roost": __version__,
+        "torch": str(torch.__version__),
+    }
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]

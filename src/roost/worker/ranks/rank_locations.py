@@ -1,0 +1,107 @@
+"""Where the ranks of a session are, once one of them hears no more of the others."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from traceback import FrameSummary
+from types import TracebackType
+from typing import Self
+
+from roost.base import traceback_frames
+from roost.base.exception_record import Raised
+from roost.base.traceback_frames import Own
+from roost.train.distributed.ranks import Ranks
+
+_ASKED = "asked"
+_LOOK_SECONDS = 0.02
+_LISTEN_SECONDS = 0.25
+"""How often a rank looks whether it is asked; well within the time that it has to answer."""
+_LEAVE_SECONDS = 1.0
+
+
+class Answering:
+    """Answers where this rank is, from a thread of its own: the one that trains may wait for a rank that will
+    never come there, which no other one can see.
+
+    Args:
+        ranks: All of them.
+        folder: Of the person's code.
+    """
+
+    def __init__(self, ranks: Ranks, folder: Path) -> None:
+        self._ranks, self._folder = ranks, folder
+        self._trains, self._is_over = threading.get_ident(), threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="whereabouts", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._ranks.store is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        if self._thread.ident is not None:
+            self._thread.join(_LEAVE_SECONDS)  # a machine that is gone may leave it without an answer
+
+    def _listen(self) -> None:
+        store = self._ranks.store
+        assert store is not None
+        try:
+            while not self._is_over.wait(_LISTEN_SECONDS):
+                if store.check([_ASKED]):
+                    frame = sys._current_frames().get(self._trains)
+                    store.set(f"at/{self._ranks.rank}", place(traceback.extract_stack(frame), self._folder))
+                    return
+        except RuntimeError:  # the place where they have met is gone, and with it who might ask
+            return
+
+
+def place(stack: Sequence[FrameSummary], folder: Path) -> str:
+    """The innermost line of the person's code, else the function of roost's.
+
+    Args:
+        stack: Outermost first.
+        folder: Of the person's code.
+    """
+    if own := Own([folder]).last(Raised("", frozenset(), "", frames=tuple(stack))):
+        return own
+    of_roost = [frame for frame in stack if traceback_frames.library(frame.filename) == "roost"]
+    return (
+        f"{Path(of_roost[-1].filename).stem}.{of_roost[-1].name} of roost" if of_roost else "an unknown place"
+    )
+
+
+def of_all(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
+    """By rank, where those are that answer within some seconds; where something has gone wrong, all do that
+    can. Empty for one that ends by an error of its own.
+
+    Args:
+        ranks: All of them.
+        own: Of this rank.
+        seconds: 0: only tells.
+
+    Raises:
+        RuntimeError: The place where they have met is gone.
+    """
+    store, found = ranks.store, {ranks.rank: own}
+    if store is None:
+        return found
+    store.set(f"called/{ranks.rank}", own)
+    if seconds:
+        store.set(_ASKED, "")
+    deadline = time.monotonic() + seconds
+    while True:
+        for rank in range(ranks.world):
+            for key in (f"at/{rank}", f"called/{rank}"):  # the latter counts: it is newer
+                if rank != ranks.rank and store.check([key]):
+                    found[rank] = store.get(key).decode()
+        if len(found) == ranks.world or time.monotonic() >= deadline:
+            return dict(sorted(found.items()))
+        time.sleep(_LOOK_SECONDS)

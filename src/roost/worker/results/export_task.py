@@ -1,0 +1,162 @@
+"""Writes the weights of one checkpoint, or the mean of several, into a plain file."""
+
+# Not durable: torch writes into a durable file
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from torch import Tensor
+
+from roost.analysis import analysis_folder
+from roost.base import durable, safetensors_format, state_tree
+from roost.base.durable import NewFile
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.package import sessions
+from roost.package.checkpoints import checkpoint, selection
+from roost.package.package import Package
+from roost.worker.caller_watch import end_with
+from roost.worker.results import weight_mean as stored_weights
+from roost.worker.results.weight_mean import Mean, Weights
+
+_MOST_NAMED = 5
+_PLAIN = (bool, int, float, str, bytes, type(None))
+"""What `torch.load(..., weights_only=True)` reads beside tensors and containers."""
+
+
+def export(package: Package, place: Path) -> str:
+    """Does what the request in ``place`` asks; gives "finished".
+
+    Raises:
+        NotFound: There is no such checkpoint or average, or no weight has the prefix.
+        CheckpointError: A checkpoint cannot be read, or they have no mean.
+        Refused: The file is there already.
+        UsageError: The format cannot hold these weights.
+        OSError: It cannot be written.
+    """
+    request = sessions.load(place / analysis_folder.REQUEST) or {}
+    end_with(request)
+    notes: list[str] = []
+    mean = Mean()
+    read = functools.partial(stored_weights.stored, average=request["averaged"])
+    for info, module in selection.each(package, selection.from_json(request["chosen"]), read, notes):
+        mean.add(info, module["state"])
+    weights, left_out = _without(mean.weights(), request["prefix"])
+    output = Path(request["output"])
+    is_safetensors = output.suffix == ".safetensors"
+    weights, told = _holdable(weights, tensors_only=is_safetensors)
+    notes += told
+    found = {
+        "package": package.path.name,
+        "checkpoints": [_of(info) for info in mean.infos],
+        "averaged": request["averaged"],
+        "prefix": request["prefix"],
+        "left_out": left_out,
+        "tied": stored_weights.tied(weights),
+        "tensors": sum(isinstance(value, Tensor) for value in weights.values()),
+        "numbers": sum(one.numel() for one in _once(weights)),
+        "notes": notes,
+    }
+    write = _write_safetensors if is_safetensors else _write_torch
+    found |= write(place / "weights", weights, found)
+    if not request["overwrite"] and output.exists():
+        raise _taken(output)
+    durable.rename(place / "weights", output)
+    durable.write(place / analysis_folder.RESULT, json.dumps(found).encode())
+    return "finished"
+
+
+def _taken(output: Path) -> Refused:
+    return Refused("the file is there already", setting="--weights", received=str(output), fix="--overwrite")
+
+
+def _of(info: checkpoint.Info) -> dict[str, Any]:
+    digest, _ = checkpoint.digest_of(info, "model")
+    return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
+
+
+def _once(weights: Weights) -> list[Tensor]:
+    return list({id(value): value for value in weights.values() if isinstance(value, Tensor)}.values())
+
+
+def _without(weights: Weights, prefix: str | None) -> tuple[Weights, list[str]]:
+    """The weights whose names begin with ``prefix``, without it; and the names of the others."""
+    if prefix is None:
+        return weights, []
+    found = {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
+    if not found:
+        known = sorted({name.partition(".")[0] + "." for name in weights if "." in name})
+        has = f"they begin with {', '.join(known[:_MOST_NAMED])}" if known else "their names have no parts"
+        raise NotFound("no weight's name begins so", setting="--prefix", received=prefix, fix=has)
+    return found, [name for name in weights if not name.startswith(prefix)]
+
+
+def _holdable(weights: Weights, *, tensors_only: bool) -> tuple[Weights, list[str]]:
+    """What a file can hold, and a line about what it cannot."""
+    good = {
+        name: value
+        for name, value in weights.items()
+        if isinstance(value, Tensor) or (not tensors_only and _is_plain(value))
+    }
+    if not (odd := [name for name in weights if name not in good]):
+        return good, []
+    why = "a .safetensors file holds tensors alone" if tensors_only else "torch.load would refuse it"
+    return good, [f"extra state left out, for {why}: {', '.join(odd)}"]
+
+
+def _is_plain(value: object) -> bool:
+    if type(value) in (dict, OrderedDict) and isinstance(value, Mapping):
+        return all(_is_plain(key) and _is_plain(one) for key, one in value.items())
+    if type(value) in (list, tuple, set) and isinstance(value, list | tuple | set):
+        return all(_is_plain(one) for one in value)
+    return isinstance(value, Tensor) or type(value) in _PLAIN
+
+
+class _Sink:
+    """What torch writes into: a durable file, digested on its way."""
+
+    def __init__(self, file: NewFile) -> None:
+        self._file, self.digest, self.size = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes | memoryview[Any]) -> int:
+        written = self._file.write(data)
+        self.digest.update(data)
+        self.size += written
+        return written
+
+    def flush(self) -> None:
+        return
+
+
+def _write_torch(path: Path, weights: Weights, about: Mapping[str, Any]) -> dict[str, Any]:
+    """A dict for `torch.load`. It says nothing about where it is from: every key of it would be a weight."""
+    with NewFile(path) as file:
+        sink = _Sink(file)
+        torch.save(weights, cast("IO[bytes]", sink))
+    return {"bytes": sink.size, "sha256": sink.digest.hexdigest()}
+
+
+def _write_safetensors(path: Path, weights: Weights, about: Mapping[str, Any]) -> dict[str, Any]:
+    leaves = {name: state_tree.tensor_leaf(tensor) for name, tensor in weights.items()}
+    if odd := [name for name, leaf in leaves.items() if not safetensors_format.knows(leaf.dtype)]:
+        raise UsageError(
+            f"a .safetensors file cannot hold {leaves[odd[0]].dtype}, the type of {odd[0]}",
+            setting="--weights",
+            fix="name a file that ends in .pt",
+        )
+    metadata = {
+        "format": "pt",  # what other readers look for
+        "package": str(about["package"]),
+        **{
+            key: json.dumps(about[key]) for key in ("checkpoints", "averaged", "prefix", "tied") if about[key]
+        },
+    }
+    digest = durable.write_new(path, safetensors_format.chunks(leaves, metadata=metadata))
+    return {"bytes": digest.size, "sha256": digest.sha256}

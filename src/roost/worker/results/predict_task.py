@@ -1,0 +1,173 @@
+"""Runs `Runner.predict` over a set, with the weights of one checkpoint."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roost.analysis import analysis_folder
+from roost.base import durable
+from roost.base.errors import ContractError
+from roost.config.settings import Settings
+from roost.package import sessions
+from roost.package.checkpoints import selection
+from roost.package.checkpoints.checkpoint import Info
+from roost.package.package import Package
+from roost.package.progress import PHASES, Board
+from roost.package.results import predictions
+from roost.package.setting_locations import places
+from roost.project import native_project
+from roost.project.contract import Runner
+from roost.project.device_choice import choose_device
+from roost.project.loaded_model import Loaded, load_experiment
+from roost.train.evaluation import split_evaluation
+from roost.train.model.module_state import ModuleState
+from roost.train.step import precision, seeding
+from roost.worker import torch_settings
+from roost.worker.analyze_task import began_on
+from roost.worker.caller_watch import end_with
+from roost.worker.results import prediction_source, weight_mean
+from roost.worker.results.prediction_source import Source
+from roost.worker.results.prediction_writer import Predicted
+
+_RESULT = "result"
+"""The folder that becomes the prediction."""
+
+
+def predict(package: Package, place: Path) -> str:
+    """Does what the request in ``place`` asks; gives "finished".
+
+    Raises:
+        RoostError: The package cannot be loaded, there is no such data, or `predict` gives what it must not.
+        BaseException: Whatever the project's code raises.
+    """
+    began = time.time()
+    request = sessions.load(place / analysis_folder.REQUEST) or {}
+    end_with(request)
+    project, device = request["project"], request["device"]
+    _, settings = native_project.resolved(package, project)
+    torch_settings.apply(settings, device=choose_device(device), first=began_on(package))
+    loaded = load_experiment(package, untrained=True, device=device, project=project)
+    _require_predict(loaded.runner)
+    info = _load_weights(package, loaded.runner, request)
+    found = _source(loaded, request, places(package))
+    numbers = settings.evaluation_precision or settings.precision
+    precision.require(numbers, loaded.runner.device, setting="evaluation_precision")
+    seeding.seed_all(seeding.mix(settings.seed, "predict"))
+    durable.make_folder(place / _RESULT)
+    with (
+        Predicted(place / _RESULT) as written,
+        split_evaluation.mode(loaded.runner),
+        precision.forward(numbers, loaded.runner.device),
+    ):
+        _run(loaded.runner, found, written, Board(place / "progress"), request["limit"])
+    meta = predictions.Meta(
+        package=package.path.name,
+        checkpoint=info.id,
+        step=info.step,
+        epoch=info.epoch,
+        averaged=request["averaged"],
+        source=found.name,
+        count=written.count,
+        values=written.values(),
+        device=str(loaded.runner.device),
+        precision=str(numbers),
+        seconds=round(time.time() - began, 3),
+        created=round(began, 3),
+        command=request["command"],
+    )
+    body = msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
+    durable.write_new(place / _RESULT / predictions.META, [body])
+    output = Path(request["output"]) if request["output"] else None
+    final = predictions.commit(place / _RESULT, place.parent, output)
+    durable.write(place / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())
+    return "finished"
+
+
+def _require_predict(runner: Runner) -> None:
+    if type(runner).predict is Runner.predict:
+        runner.predict(None)  # raises: it has none
+
+
+def _load_weights(package: Package, runner: Runner, request: Mapping[str, Any]) -> Info:
+    said: list[str] = []
+    read = functools.partial(weight_mean.stored, average=request["averaged"])
+    (found,) = selection.each(package, selection.from_json(request["chosen"]), read, said)
+    info, state = found
+    for line in said:
+        print(line, flush=True)
+    ModuleState(runner).load_state_dict(dict(state))
+    average = f", the average {request['averaged']}" if request["averaged"] else ""
+    print(f"weights of checkpoint {info.id}, step {info.step}{average}; {runner.device}", flush=True)
+    return info
+
+
+def _source(loaded: Loaded, request: Mapping[str, Any], where: Any) -> Source:
+    assert loaded.dataset is not None and loaded.data is not None
+    if limit := prediction_source.limited(loaded.settings.data, request["source"]):
+        print(f"{limit} is not used: every sample is predicted", flush=True)
+    return prediction_source.source_of(
+        request["source"],
+        loaded.dataset,
+        loaded.data,
+        _for_all(loaded.settings, request),
+        folder=Path(request["folder"]),
+        device=loaded.runner.device,
+        where=where,
+    )
+
+
+def _for_all(settings: Settings, request: Mapping[str, Any]) -> Settings:
+    return prediction_source.for_all(
+        settings, batch_size=request["batch_size"], num_workers=request["num_workers"]
+    )
+
+
+def _run(runner: Runner, found: Source, written: Predicted, board: Board, limit: int | None) -> None:
+    total = min([n for n in (found.num_samples, limit) if n is not None], default=0)
+    batches = found.batches
+    began, first = time.monotonic(), 0
+    try:
+        with closing(batches.once()) as passing:
+            for number, (value, num_samples, *_) in enumerate(passing):
+                if not num_samples:  # its samples are left out, and count
+                    first += len(batches.samples(0, number, 1))
+                    continue
+                last = first + num_samples - 1
+                with _noted(found.name, first, last):
+                    output = runner.predict(runner.to_device(value))
+                    most = None if limit is None else limit - written.count
+                    written.add(output, num_samples, first=first, most=most)
+                first += num_samples
+                _publish(board, number + 1, written.count, total, time.monotonic() - began)
+                if written.count == limit:
+                    break
+    finally:
+        batches.close()
+    if not written.count:
+        raise ContractError(
+            f"{found.name} has nothing to predict: it gives no sample", fix="look at what it reads"
+        )
+
+
+def _publish(board: Board, number: int, count: int, total: int, seconds: float) -> None:
+    fraction = count / total if total else 0.0
+    phase = PHASES.index("validating")
+    board.publish(number, 0, number, 0, 0, phase, count, seconds, count / max(seconds, 1e-9), fraction)
+
+
+@contextmanager
+def _noted(name: str, first: int, last: int) -> Iterator[None]:
+    """Says in an error which samples it was about."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"samples {first} to {last} of {name}")
+        raise

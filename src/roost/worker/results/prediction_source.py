@@ -1,0 +1,127 @@
+"""The data of a prediction: a set of the project, what its Dataset makes of a name, or arrays in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from roost.base.errors import ContractError, NotFound
+from roost.base.text.suggestions import proposal
+from roost.config.sections.data import DataSettings, SplitSettings
+from roost.config.settings import Settings, Where
+from roost.project import data_loaders
+from roost.project.contract import Data, Dataset
+from roost.project.yaml.yaml_project import ConfiguredDataset
+from roost.train.data.arrays import Arrays
+from roost.train.data.batches import Batches
+
+KINDS = (".npy", ".npz", ".csv")
+_OWN = "predict"
+
+
+class Source(NamedTuple):
+    """What is predicted."""
+
+    name: str
+    """The set's, or what was typed."""
+    batches: Batches
+    num_samples: int | None
+    """None where nobody knows."""
+
+
+def source_of(
+    typed: str,
+    dataset: Dataset,
+    data: Data,
+    settings: Settings,
+    *,
+    folder: Path,
+    device: torch.device,
+    where: Where,
+) -> Source:
+    """The batches of a source: each sample once, in the set's order, all of them.
+
+    Args:
+        typed: The name of a set; or anything that `Dataset.predict` understands; or a file of arrays.
+        dataset: The project's.
+        data: What it has built.
+        settings: The run's.
+        folder: Where a relative path begins.
+        device: Where the batches will go.
+        where: Where a setting was set, for messages.
+
+    Raises:
+        NotFound: It is none of these.
+        ContractError: What `Dataset.predict` gives is no set; or the file fits nothing.
+        ConfigError: A setting does not fit the set.
+    """
+    sets = data_loaders.sets(data)
+    if typed in sets:
+        made = data_loaders.loader(data, settings, typed, device=device, where=where)
+        return Source(typed, made, _length(sets[typed]))
+    found = _made(typed, dataset, folder, list(sets))
+    made = data_loaders.loader_of(found, data, settings, _OWN, device=device, where=where)
+    return Source(typed, made, _length(found))
+
+
+def _length(dataset: Any) -> int | None:
+    return len(dataset) if data_loaders.kind_of(dataset) == "indexed" else None
+
+
+def _made(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> Any:
+    path = folder / Path(typed).expanduser()
+    if type(dataset).predict is Dataset.predict:
+        if path.suffix not in KINDS:
+            raise _unknown(typed, dataset, sets)
+        if not path.is_file():
+            raise NotFound("there is no such file", setting="--data", received=str(path))
+        return Arrays(str(path))
+    found = dataset.predict(str(path) if path.exists() else typed)
+    if data_loaders.kind_of(found) is None:
+        raise ContractError(
+            f"{type(dataset).__name__}.predict() must return a set",
+            received=type(found).__name__ if found is not None else None,
+            fix="return something with len() and [index], or an iterable",
+        )
+    return found
+
+
+def _unknown(typed: str, dataset: Dataset, sets: list[str]) -> NotFound:
+    home = type(dataset).__name__
+    if isinstance(dataset, ConfiguredDataset):
+        home = "a Dataset class of your own (dataset: Dataset.py:Dataset) in place of the section"
+    return NotFound(
+        "is no set, and no file of arrays",
+        setting="--data",
+        received=typed,
+        fix=f"{proposal(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(KINDS)}; "
+        f"or write `def predict(self, source)` in {home}, which returns the set",
+    )
+
+
+def for_all(settings: Settings, *, batch_size: int | None, num_workers: int | None) -> Settings:
+    """The settings, such that every sample is predicted, in batches of that size."""
+    data = settings.data
+    changed: dict[str, Any] = {f"limit_{split}_batches": None for split in ("train", "valid", "test")}
+    for split in ("valid", "test"):
+        changed[split] = _own(getattr(data, split), batch_size, num_workers)
+    if batch_size is not None:
+        changed |= {"batch_size": batch_size, "max_tokens": None, "mix": None}
+    if num_workers is not None:
+        changed["num_workers"] = num_workers
+    return msgspec.structs.replace(settings, data=msgspec.structs.replace(data, **changed))
+
+
+def _own(split: SplitSettings, batch_size: int | None, num_workers: int | None) -> SplitSettings:
+    if batch_size is not None:
+        split = msgspec.structs.replace(split, batch_size=batch_size, max_tokens=None)
+    return split if num_workers is None else msgspec.structs.replace(split, num_workers=num_workers)
+
+
+def limited(data: DataSettings, name: str) -> str | None:
+    """The setting that would leave out samples of a set; None where none does."""
+    key = f"limit_{name.partition('/')[0]}_batches"
+    return f"data.{key}" if getattr(data, key, None) is not None else None

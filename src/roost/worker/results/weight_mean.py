@@ -1,0 +1,149 @@
+"""The weights in a checkpoint's files, and the mean of several. It needs no code of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roost.base.errors import CheckpointError, NotFound
+from roost.package.checkpoints import checkpoint
+from roost.package.checkpoints.checkpoint import Info
+from roost.train.optim import weight_average as averages
+
+_PART = "model"
+"""The part of a trainer's checkpoint that holds the Runner."""
+
+Weights = dict[str, Any]
+"""A state_dict of the Runner: tensors by name, tied ones the same object; extra state as it is."""
+
+
+def stored(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str, Any]]:
+    """What a checkpoint says of the Runner: ``state``, its state_dict, and whatever else `ModuleState` keeps.
+
+    Args:
+        path: The checkpoint's folder.
+        average: The weights that this average had reached, instead of those that were trained.
+
+    Raises:
+        NotFound: There is no such checkpoint, or it holds no such average.
+        Damaged: Its bytes are not those that were written.
+        CheckpointError: It was written by a newer roost, or by a program of its own.
+    """
+    if average is None:
+        info, states = checkpoint.read(path, only=[_PART])
+        return info, states[_PART]
+    info, states = checkpoint.read(path, only=[_PART, "trainer"])
+    module = states[_PART]
+    return info, {
+        **module,
+        "state": _averaged(module["state"], states["trainer"]["hooks"], average, path.name),
+    }
+
+
+def _averaged(weights: Weights, hooks: Mapping[str, Any], name: str, where: str) -> Weights:
+    found = averages.stored(hooks, name, where=where, setting="--averaged")
+    if not found:
+        raise NotFound(
+            f"the average {name} has not begun at this checkpoint", where=where, fix="take a later one"
+        )
+    averaged = dict(weights)
+    cast: dict[tuple[int, torch.dtype], Tensor] = {}
+    for key, average in found.items():
+        # Of less than 32 bits they are kept in float32.
+        of = (id(average), weights[key].dtype)
+        averaged[key] = cast.setdefault(of, average.to(weights[key].dtype))
+    return averaged
+
+
+class Mean:
+    """The mean of the weights of several checkpoints, in float64, in the order in which they are added.
+
+    Integers, flags and extra state are those of the first; one checkpoint alone stays as it is, bit for bit.
+    """
+
+    def __init__(self) -> None:
+        self.infos: list[Info] = []
+        self._first: Weights = {}
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, info: Info, weights: Weights) -> None:
+        """Takes in one checkpoint.
+
+        Raises:
+            CheckpointError: It has other names, shapes, types or ties than the first.
+        """
+        if not self.infos:
+            self._first = weights
+        else:
+            _require_alike(self.infos[0], self._first, info, weights)
+            if len(self.infos) == 1:
+                self._sums = {name: _wide(self._first[name]) for name in _averaged_names(self._first)}
+            for name, total in self._sums.items():
+                total += _wide(weights[name])
+        self.infos.append(info)
+
+    def weights(self) -> Weights:
+        """The mean, cast to the types that the weights have; tied ones are one tensor again."""
+        made = {
+            id(self._first[name]): torch.empty_like(self._first[name]).copy_(total / len(self.infos))
+            for name, total in self._sums.items()
+        }
+        return {name: made.get(id(value), value) for name, value in self._first.items()}
+
+
+def _averaged_names(weights: Weights) -> Iterator[str]:
+    """Each tensor with numbers that have a point, once."""
+    seen = set()
+    for name, value in weights.items():
+        is_number = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+        if is_number and id(value) not in seen:
+            seen.add(id(value))
+            yield name
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """A copy, also of what is that wide already: it is added to."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
+
+
+def tied(weights: Weights) -> dict[str, str]:
+    """Names of a tensor that stands under another name before."""
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(value), name) for name, value in weights.items() if _is_tensor(value)}
+    return {name: of for name, of in names.items() if name != of}
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _require_alike(first: Info, weights: Weights, info: Info, others: Weights) -> None:
+    if wrong := _difference(weights, others):
+        raise CheckpointError(
+            f"the checkpoints {first.id} (step {first.step}) and {info.id} (step {info.step}) hold "
+            f"other weights, which have no mean: {wrong}",
+            fix="average fewer of them, or export one: -c ID",
+        )
+
+
+def _difference(weights: Weights, others: Weights) -> str:
+    """In words; empty where names, shapes, types and ties are the same."""
+    if missing := [*(weights.keys() - others.keys()), *(others.keys() - weights.keys())]:
+        return f"{', '.join(sorted(missing)[:3])} {'is' if len(missing) == 1 else 'are'} in one alone"
+    for name, value in weights.items():
+        one, other = _form(value), _form(others[name])
+        if one != other:
+            return f"{name} is {one} in one and {other} in the other"
+    if tied(weights) != tied(others):
+        return "they tie other weights together"
+    return ""
+
+
+def _form(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return "no tensor"

@@ -1,0 +1,134 @@
+"""One session of training, from a package and a session number to its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from roost.base import durable
+from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
+from roost.base.text.timestamps import parse_moment
+from roost.config.settings import Settings
+from roost.package import environment
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from roost.package.results import initial_weights
+from roost.package.sessions import Session
+from roost.project import native_project, trainer_assembly
+from roost.project.device_choice import choose_device
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.hooks import TimeLimit
+from roost.train.trainer import Trainer
+from roost.worker import card_memory, torch_settings
+from roost.worker.initialize_task import Initialize
+from roost.worker.ranks import rank_environment, rank_join
+from roost.worker.stop_signals import StopSignals
+
+
+def train(package: Package, session: Session, stop: StopSignals) -> str:
+    """Trains; gives "finished", "early stop" or the reason of the stop.
+
+    Raises:
+        RoostError: The config, the project or a checkpoint is wrong.
+        Exception: Whatever the project's code raises.
+    """
+    request, place = session.request, rank_environment.place()
+    device = choose_device(
+        str(request.get("device", "auto")), local_rank=place.local_rank if place is not None else None
+    )
+    project = str(request.get("project", ""))
+    _, settings = native_project.resolved(package, project)
+    # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
+    first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
+    torch_settings.apply(settings, device=device, first=first)
+    card_memory.hold_to(request.get("reserved_mb"), device, is_rank=place is not None)
+    ranks = rank_join.join(place, settings, device)
+    with rank_join.watching(ranks, settings, package.path):
+        rank_join.compare(package, ranks)
+        trainer = build(package, session, project, device, ranks)
+        if ranks.is_main:
+            strategy = _strategy(session, ranks)
+            compare_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
+        for reason in [*_reasons(session), *torch_settings.inexact(device)]:
+            trainer.note_inexact(reason)
+        stop.attach(trainer)
+        reason = trainer.fit(checkpoint=session.checkpoint)
+        return EARLY_STOP if reason == "finished" and trainer.ended_early else reason
+
+
+def build(package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE) -> Trainer:
+    """The trainer of a package, built on ``device``."""
+    begins = not checkpoint.ids(package.checkpoints)
+    if not begins and package.settings().get("init_from") != package.args.get("init_from"):
+        print("init_from is not read: the run goes on from a checkpoint", flush=True)
+    experiment = native_project.load(
+        package,
+        project=project,
+        device=device,
+        begins=begins,
+        ranks=ranks,
+        strategy=_strategy(session, ranks),
+    )
+    if experiment.began_with and ranks.is_main:
+        initial_weights.write(package.path, experiment.began_with)
+    if session.request.get("initialize") and begins:
+        experiment.hooks.append(Initialize(package))
+    if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
+        begun = float((session.record or {}).get("started") or time.time())
+        experiment.hooks.append(TimeLimit(parse_moment(ends, setting=DEADLINE_VARIABLE), begun))
+    return trainer_assembly.assemble(experiment, package, session=session.number)
+
+
+def _strategy(session: Session, ranks: Ranks) -> str:
+    """How several ranks share the work; whoever was started by another launcher was not asked."""
+    asked = str(session.request.get("strategy") or "single")
+    return "ddp" if asked == "single" and ranks.are_several else asked
+
+
+def _reasons(session: Session) -> list[str]:
+    """Why the operation that asked for this session holds the rest of the run for inexact."""
+    reasons = [str(reason) for reason in session.request.get("inexact") or []]
+    if session.request.get("force") and not reasons:
+        reasons = [f"session {session.number} was forced to go on with a changed config or code"]
+    return reasons
+
+
+def compare_stack(
+    package: Package,
+    trainer: Trainer,
+    device: str,
+    settings: Settings,
+    first: dict[str, Any] | None,
+    *,
+    strategy: str = "single",
+    id: int | None = None,
+) -> None:
+    """Writes environment.json in the first session; later ones note what differs from it, and from the ranks
+    that saved what they go on from, checkpoint ``id`` or the newest."""
+    world = trainer.ranks.world
+    if first is None:
+        now = environment.capture(
+            device, seed=settings.seed, determinism=settings.determinism, ranks=world, strategy=strategy
+        )
+        body = {**now, "git": package.request.get("git")}
+        data = msgspec.json.format(msgspec.json.encode(body), indent=2)
+        durable.write(package.path / environment.NAME, data)
+    else:
+        now = environment.stack(device, ranks=world, strategy=strategy)
+        for reason in environment.differences({**first["stack"], **_ranks_before(package, id)}, now):
+            trainer.note_inexact(reason)
+
+
+def _ranks_before(package: Package, id: int | None) -> dict[str, Any]:
+    """How many ranks saved a checkpoint, or the newest, and how they shared the work, where that is known."""
+    info = next((one for one in reversed(package.store().line()) if id in (None, one.id)), None)
+    request = next((one.request for one in package.sessions() if info and one.number == info.session), None)
+    if info is None or request is None:
+        return {}
+    if info.ranks == 1:
+        return {"ranks": 1, "strategy": "single"}
+    asked = str(request.get("strategy") or "single")
+    return {"ranks": info.ranks, "strategy": "ddp" if asked == "single" else asked}

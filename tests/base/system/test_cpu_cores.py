@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from roost.base.system import cpu_cores
+
+VERSION_1 = "33 31 0:29 / {}/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
+VERSION_2 = "42 31 0:38 {} {} rw,relatime - cgroup2 cgroup2 rw\n"
+
+
+@pytest.fixture(autouse=True)
+def _sixteen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+
+
+def proc(folder: Path, mounts: str, groups: str) -> Path:
+    """A process's folder as the kernel shows it."""
+    (folder / "mountinfo").write_text("31 23 0:28 / /sys rw - tmpfs tmpfs rw,mode=755\n" + mounts)
+    (folder / "cgroup").write_text(groups)
+    return folder
+
+
+def quota(folder: Path, text: str) -> None:
+    """As a group of version 2 tells it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cpu.max").write_text(text + "\n")
+
+
+def test_this_machine() -> None:
+    assert 1 <= cpu_cores.usable() <= 16
+
+
+def test_affinity_without_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cpu_cores.usable(proc=tmp_path) == 16
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    assert cpu_cores.usable(proc=tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("max 100000", 16), ("250000 100000", 2), ("50000 100000", 1), ("", 16)]
+)
+def test_a_quota_of_version_2(tmp_path: Path, text: str, number: int) -> None:
+    quota(tmp_path / "groups", text)
+    mounts = VERSION_2.format("/", tmp_path / "groups")
+    assert cpu_cores.usable(proc=proc(tmp_path, mounts, "0::/\n")) == number
+
+
+def test_the_narrowest_of_the_groups_above_counts(tmp_path: Path) -> None:
+    root = tmp_path / "groups"
+    quota(root / "jobs", "400000 100000")
+    quota(root / "jobs" / "one", "max 100000")
+    mounts = VERSION_2.format("/", root)
+    assert cpu_cores.usable(proc=proc(tmp_path, mounts, "0::/jobs/one\n")) == 4
+    # In a container the mount shows the group's own folder, and the path may name it or not.
+    (root / "cpu.max").write_text("300000 100000\n")
+    for path in ("/jobs/one", "/", "/../elsewhere"):
+        mounts = VERSION_2.format("/jobs/one", root)
+        assert cpu_cores.usable(proc=proc(tmp_path, mounts, f"0::{path}\n")) == 3
+
+
+@pytest.mark.parametrize(("text", "number"), [("-1", 16), ("600000", 6)])
+def test_a_quota_of_version_1(tmp_path: Path, text: str, number: int) -> None:
+    folder = tmp_path / "cpu" / "job"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text(text)
+    (folder / "cpu.cfs_period_us").write_text("100000")
+    mounts = VERSION_1.format(tmp_path) + VERSION_2.format("/", tmp_path / "unified")
+    groups = "4:memory:/x\n3:cpu,cpuacct:/job\n0::/\n"
+    assert cpu_cores.usable(proc=proc(tmp_path, mounts, groups)) == number

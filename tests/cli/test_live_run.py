@@ -1,0 +1,240 @@
+"""Following a run: on a terminal, through pipes, to the end and to a stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roost.cli import live_run
+from roost.cli.live_run import Screen, _metrics
+from roost.cli.plain_output import Plain
+from roost.operations.sessions.running_session import Running, session_of
+from roost.package import progress, sessions
+from roost.package.package import Package
+from roost.package.results import skipped_steps
+from roost.package.results.skipped_steps import Skipped
+from tests.cli.programs import ROOST, Terminal, roost
+from tests.messages import Messages
+from tests.operations.packages import package, project, session
+from tests.waiting import wait_for
+
+ENDLESS = {"max_epochs": "1000000", "validate_every": "200", "log_every": "50"}
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.kill()
+
+
+def the_package(config: Path) -> Package:
+    (path,) = wait_for(lambda: list(config.parent.glob("runs/*/sessions/1.json")), 30)
+    return Package.open(path.parent.parent)
+
+
+def trains(made: Package) -> bool:
+    seen = progress.read(made.progress)
+    return seen is not None and seen.step > 3
+
+
+def test_through_pipes(tmp_path: Path) -> None:
+    config = project(tmp_path / "p", max_epochs="2")
+    said = roost("run", config, "-d", "piped", cwd=tmp_path)
+    made = the_package(config)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.encode() == made.output.read_bytes() and "epoch 2/2" in said.stdout
+    first, *_, ended, path = said.stderr.splitlines()
+    name = made.path.relative_to(tmp_path)
+    assert first.startswith(f"{name}: session 1") and "Ctrl-C" in first
+    assert re.match(r"succeeded\b.* [\d.]+s  valid/loss", ended) and path.endswith(f" {name}")
+
+
+def test_a_failed_run(tmp_path: Path) -> None:
+    config = project(tmp_path / "p")
+    runner = tmp_path / "p" / "Model" / "Runner.py"
+    runner.write_text(runner.read_text().replace("x, y = batch", "raise ValueError('no good')"))
+    said = roost("run", config)
+    assert said.returncode == 1
+    assert re.search(r"^failed\b.* 0\b.* [\d.]+s$", said.stderr, re.MULTILINE)
+    assert "no good" not in said.stderr, "it is told once, by the run itself"
+    assert said.stdout.splitlines()[-2] == "ValueError: no good"
+    assert "sessions/1.traceback.txt" in said.stdout.splitlines()[-1]
+    (row,) = json.loads(roost("ls", tmp_path / "p", "--json").stdout)
+    assert row["state"] == "failed" and row["error"] == "ValueError: no good"
+    assert "ValueError: no good" in roost("ls", tmp_path / "p").stdout
+
+
+@pytest.mark.soak
+def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path) -> None:
+    config = project(tmp_path / "p", max_epochs="2", log_every="1")
+    runner = tmp_path / "p" / "Model" / "Runner.py"
+    whole = runner.read_text()
+    bad = "if self.progress.step == 7: raise ValueError('no good')"
+    runner.write_text(whole.replace("x, y = batch", f"{bad}\n        x, y = batch"))
+    said = roost("run", config, "checkpoint.every=4", cwd=tmp_path)
+    (made,) = (tmp_path / "p" / "runs").iterdir()
+    last, shown = said.stderr.splitlines()[-1], made.relative_to(tmp_path)
+    assert f"{shown}/Model/Runner.py" in last and f"roost continue {shown} --force" in last
+    assert re.search(r"step 8\b.*epoch 1\b.*batch 8\b", said.stdout)
+    assert re.search(r"^failed\b.* 7\b", said.stderr, re.MULTILINE)
+    runner.write_text(whole)
+    again = roost("continue", made)
+    assert again.returncode == 1 and "Model/Runner.py" in again.stderr
+    (made / "Model" / "Runner.py").write_text(whole)
+    assert roost("continue", made, "--force").returncode == 0
+    told = roost("verify", made)
+    assert told.returncode == 0 and "inexact" in told.stdout
+
+
+def test_what_is_mended_is_what_the_failed_rank_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = "rank 2 failed: ValueError: x"
+    made = package(tmp_path / "runs", state="failed", reason="exception", error=error, exit_code=1)
+    for rank, name in ((0, "Dataset/Dataset.py"), (2, "Model/Runner.py")):
+        sessions.traceback_file(made.path, 1, rank).write_text(f'  File "{made.path / name}", line 3, in f\n')
+    assert live_run.watch(session_of(made, 1), live_run.stop_or_end, "") == 1
+    assert "roost continue" in (said := capsys.readouterr().err)
+    assert "Model/Runner.py" in said and "Dataset.py" not in said
+
+
+def test_ctrl_c_counts_anew_in_a_restarted_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = package(tmp_path / "runs", state="failed", restarted_as=2)
+    session(made, "succeeded")
+    made.output.write_bytes(b"x")  # something to show of the first
+    asked = []
+
+    def screen(running: Running) -> Plain:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Plain()
+
+    def note(running: Running, screen: Screen, number: int) -> bool:
+        asked.append((running.number, number))
+        return True
+
+    monkeypatch.setattr(live_run, "_screen", screen)
+    assert live_run.watch(session_of(made, 1), note, "") == 0
+    assert asked == [(1, 1), (2, 1)]
+
+
+def test_the_output_that_is_named_is_that_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = package(tmp_path / "runs", state="failed", error="ValueError: no good", exit_code=1)
+    output = made.path / "_output_node_1.txt"
+    output.touch()
+    assert live_run.watch(replace(session_of(made, 1), output=output), live_run.stop_or_end, "") == 1
+    assert f" {output}\n" in capsys.readouterr().err
+
+
+def test_the_end_of_a_run_with_many_metrics_is_one_short_line(tmp_path: Path) -> None:
+    row = {"step": 1, "epoch": 0, "valid/loss": 1.0, **{f"test/m{n}": 1.0 for n in range(14)}}
+    said = _metrics(package(tmp_path / "runs", rows=[row]))
+    assert said.startswith("test/m0 1  ") and said.rpartition("  ")[0].endswith("test/m11 1")
+    assert said.rpartition("  ")[2].startswith("… 3 ")
+
+
+@pytest.mark.parametrize("newest", [2.0, 0.0])
+def test_skipped_steps_are_counted_over_the_whole_run(
+    newest: float, tmp_path: Path, messages: Messages
+) -> None:
+    rows = [{"step": 1, "epoch": 0, "valid/loss": 1.0, "train/skipped": newest}]
+    made = package(tmp_path / "runs", rows=rows, checkpoints=False)
+    assert _metrics(made) == "valid/loss 1" + ("  train/skipped 2" if newest else "")
+    for step in (1, 4, 7):
+        skipped_steps.append(
+            made.path / skipped_steps.NAME,
+            Skipped(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
+        )
+    told = _metrics(made)
+    assert told.startswith("valid/loss 1  3 ")
+    messages.check(told)
+
+
+def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
+    config = project(tmp_path / "p", **ENDLESS)
+    terminal = Terminal("run", config, cwd=tmp_path)
+    terminals.append(terminal)
+    terminal.wait_for("samples/s")
+    terminal.wait_for("valid/loss")
+    terminal.press_ctrl_c()
+    terminal.wait_for("saving")
+    code, shown = terminal.end()
+    made = the_package(config)
+    assert code == 75, shown
+    assert f"roost continue {made.path.relative_to(tmp_path)}" in shown
+    assert made.state() == "stopped" and made.store().line()[-1].step > 0
+    assert "\x1b[?25h" in shown  # the cursor is back
+    assert "\x1b[31m" not in shown  # NO_COLOR, which every test sets
+
+
+def test_a_second_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
+    config = project(tmp_path / "p", **ENDLESS)
+    # A hook that hangs in its stop: the first Ctrl-C would wait for ever.
+    (tmp_path / "p" / "Hooks.py").write_text(
+        "import time, roost\n"
+        "class Hang(roost.Hook):\n"
+        "    phase = roost.Phase.REPORT\n"
+        "    def on_stop(self, trainer, reason): time.sleep(1000)\n"
+    )
+    with config.open("a") as file:
+        file.write("hooks: [Hooks.py:Hang]\n")
+    terminal = Terminal("run", config, cwd=tmp_path)
+    terminals.append(terminal)
+    wait_for(lambda: trains(the_package(config)), 60)
+    terminal.press_ctrl_c()
+    terminal.wait_for("saving")
+    terminal.press_ctrl_c()
+    code, shown = terminal.end()
+    assert code == 130, shown
+    assert the_package(config).state() == "stopped"
+
+
+@pytest.mark.parametrize("how", ["SIGKILL to the program", "the terminal is gone"])
+def test_a_run_survives_whoever_watches_it(tmp_path: Path, how: str, terminals: list[Terminal]) -> None:
+    config = project(tmp_path / "p", max_epochs="2")
+    terminal = Terminal("run", config, cwd=tmp_path)
+    terminals.append(terminal)
+    made = the_package(config)
+    if how.startswith("SIGKILL"):
+        os.kill(terminal.process.pid, signal.SIGKILL)
+    else:
+        terminal.hang_up()
+    assert terminal.process.wait(10) != 0
+    assert made.state() == "running"
+    wait_for(lambda: made.state() != "running", 60)
+    assert made.state() == "succeeded", made.output.read_text()
+
+
+def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
+    config = project(tmp_path / "p", **ENDLESS)
+    child = subprocess.Popen([*ROOST, "run", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    made = the_package(config)
+    wait_for(lambda: trains(made), 60)
+    again = roost("run", config, "--name", made.path.name)
+    assert again.returncode == 5 and "session 1" in again.stderr
+    second = roost("continue", made.path)
+    assert second.returncode == 5 and "session 1" in second.stderr
+    child.terminate()
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == 75 and b"roost continue" in said
+    assert made.state() == "stopped"
+
+
+def test_whoever_reads_the_output_may_go(tmp_path: Path) -> None:
+    config = project(tmp_path / "p", max_epochs="1")
+    command = f"{' '.join(ROOST)} run {config} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1 and "succeeded" in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -1,0 +1,225 @@
+"""Tasks under supervisors of their own, without a daemon: what is seen of them, whatever is killed or
+removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.base.errors import NotFound, Refused, RoostError
+from roost.devices import inventory, lease_files
+from roost.devices.lease import Busy
+from roost.lab.executors.executor import NEVER_BEGAN, Seen
+from roost.lab.executors.local_executor import Local
+from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Need, Task
+from roost.package.package import Package
+from tests.lab.labs import Lab, kill_watchers, record_of
+from tests.messages import Messages
+from tests.processes import living_in
+from tests.waiting import wait_for
+
+FOREVER = "exec sleep 600"
+
+
+@pytest.fixture
+def local(lab: Lab) -> Iterator[Local]:
+    with lab.here():
+        yield Local()
+
+
+def begun(lab: Lab, local: Local, script: str, *, number_of_cards: int = 0) -> Task:
+    """A task as the scheduler starts it."""
+    cards = inventory.look()[:number_of_cards]
+    task = lab.task(script, need=Need(cards=number_of_cards))
+    task = msgspec.structs.replace(task, attempt=1, state=STARTING, cards=tuple(card.id for card in cards))
+    local.start(task, cards)()
+    return msgspec.structs.replace(task, state=RUNNING, session=newest(task))
+
+
+def newest(task: Task) -> int:
+    """The number of the session that its package has begun last."""
+    return Package.open(task.package).sessions()[-1].number
+
+
+def end_of(local: Local, task: Task) -> Seen:
+    wait_for(lambda: local.poll(task).state not in (RUNNING, STARTING))
+    return local.poll(task)
+
+
+def test_a_command_ends_as_its_exit_code_says(lab: Lab, local: Local) -> None:
+    seen = end_of(local, begun(lab, local, "exit 5"))
+    assert (seen.state, seen.exit_code, seen.session, seen.is_accident) == (FAILED, 5, 1, False)
+    assert seen.started is not None and seen.ended is not None and seen.started <= seen.ended
+
+
+def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: Local) -> None:
+    task = begun(lab, local, f"echo $CUDA_VISIBLE_DEVICES >> seen; {FOREVER}", number_of_cards=2)
+    wait_for(lambda: lab.lines("seen"))
+    assert lab.lines("seen") == [[",".join(task.cards)]]
+    assert [lease_files.live_leases(card)[0].said.task for card in task.cards] == [task.id] * 2
+    with pytest.raises(Busy):
+        begun(lab, local, FOREVER, number_of_cards=1)
+    local.ask(task, now=True)
+    assert end_of(local, task).state == STOPPED
+    assert not any(lease_files.live_leases(card) for card in task.cards), (
+        "seen as ended when its cards are free"
+    )
+
+
+def test_a_package_that_somebody_writes_to_is_left_alone(lab: Lab, local: Local) -> None:
+    task = lab.task("exit 0")
+    lock_fd = Package.open(task.package).lock()
+    with pytest.raises(Refused):
+        local.start(task, ())
+    os.close(lock_fd)
+    assert local.poll(task) == NEVER_BEGAN
+
+
+def test_what_is_being_started_is_not_taken_for_what_never_began(lab: Lab, local: Local) -> None:
+    task = lab.task("exit 0")
+    lock_fd = Package.open(task.package).lock()
+    assert local.poll(task).state == STARTING
+    os.close(lock_fd)
+    assert local.poll(task) == NEVER_BEGAN
+
+
+def test_a_descriptor_tells_of_the_end(lab: Lab, local: Local) -> None:
+    task = begun(lab, local, "until [ -e go ]; do sleep 0.01; done")
+    local.poll(task)
+    fd = local.watch(task)
+    assert fd is not None and not select.select([fd], [], [], 0)[0]
+    (lab.folder / "go").touch()
+    assert select.select([fd], [], [], 10)[0]
+    os.close(fd)
+    assert local.poll(task).state == SUCCEEDED
+
+
+def test_a_supervisor_whose_guard_was_killed_is_watched_itself(lab: Lab, local: Local) -> None:
+    task = begun(lab, local, FOREVER)
+    record = record_of(task)
+    os.kill(record["guard_pid"], signal.SIGKILL)
+    assert local.poll(task).state == RUNNING
+    wait_for(lambda: local.poll(task).state == RUNNING and local._guards == {})
+    fd = local.watch(task)
+    assert fd is not None and not select.select([fd], [], [], 0)[0]
+    os.kill(record["worker_pid"], signal.SIGKILL)
+    assert select.select([fd], [], [], 10)[0]
+    os.close(fd)
+    assert local.poll(task).state == CRASHED
+
+
+def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, local: Local) -> None:
+    task = begun(lab, local, "(trap '' HUP TERM; exec sleep 600) & wait", number_of_cards=1)
+    kill_watchers(task)
+    seen = end_of(local, task)
+    assert seen.is_accident
+    wait_for(lambda: set(living_in(lab.folder)) <= {os.getpid()})
+    again = msgspec.structs.replace(task, attempt=2)
+    local.start(again, ())()
+    assert newest(task) == 2
+    local.ask(again, now=True)
+    assert end_of(local, again).session == 2
+
+
+def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: Local) -> None:
+    """F31."""
+    task = begun(lab, local, "exit 0")
+    end_of(local, task)
+    path = Path(task.package) / "sessions" / "1.json"
+    body = {**json.loads(path.read_text()), "state": "running", "boot_id": "another"}
+    del body["ended"]
+    path.write_text(json.dumps(body))
+    assert local.poll(task).is_accident
+
+
+def test_without_its_package_it_goes_on_and_then_has_failed(
+    lab: Lab, local: Local, messages: Messages
+) -> None:
+    """F25."""
+    task = begun(lab, local, FOREVER)
+    local.poll(task)
+    shutil.rmtree(task.package)
+    assert local.poll(task).state == RUNNING
+    local.ask(task, now=True)
+    seen = end_of(local, task)
+    assert seen.state == FAILED
+    messages.check(seen.reason)
+
+
+def test_in_the_place_of_its_package_it_runs_nowhere(lab: Lab, local: Local, messages: Messages) -> None:
+    task, other = lab.task("echo ran >> ran"), lab.task("exit 0")
+    shutil.rmtree(task.package)
+    Path(task.package).symlink_to(other.package)
+    with pytest.raises(NotFound) as refused:
+        local.start(task, ())
+    messages.check(refused.value)
+    seen = local.poll(task)
+    assert seen.state == FAILED
+    messages.check(seen.reason)
+    local.start(other, ())()
+    assert end_of(local, other).state == SUCCEEDED
+
+
+def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(
+    lab: Lab, local: Local, messages: Messages
+) -> None:
+    """Its queue was lost, and made anew under its feet."""
+    task = begun(lab, local, "echo ran >> ran; until [ -e go ]; do sleep 0.01; done")
+    starting = msgspec.structs.replace(task, state=STARTING, session=None)
+    Local().start(starting, ())()
+    (lab.folder / "go").touch()
+    assert end_of(local, task).state == SUCCEEDED
+    Local().start(starting, ())()
+    assert (Local().poll(starting).state, Local().poll(starting).session) == (SUCCEEDED, 1)
+    with pytest.raises(RoostError, match=r"attempt 1\b") as refused:
+        local.start(msgspec.structs.replace(task, attempt=0), ())
+    messages.check(refused.value)
+    assert lab.lines("ran") == [["ran"]] and len(Package.open(task.package).sessions()) == 1
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("args.json")])
+def test_a_lock_that_is_none_keeps_nobody_waiting(
+    lab: Lab, local: Local, put: Callable[[Path], None], messages: Messages
+) -> None:
+    task = lab.task("exit 0")
+    (lock := Path(task.package) / "lock").unlink()
+    put(lock)
+    assert local.poll(task) == NEVER_BEGAN
+    with pytest.raises(RoostError, match="lock") as caught:
+        local.start(task, ())
+    messages.check(caught.value)
+    assert not isinstance(caught.value, Refused), "else it would be tried for ever"
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "reason"),
+    [
+        ({"exit_code": 2**80}, SUCCEEDED, "done"),
+        ({"exit_code": {}, "ended": "late", "started": 1e300}, SUCCEEDED, "done"),
+        ({"exit_code": True, "reason": {"a": 1}}, SUCCEEDED, "{'a': 1}"),
+        ({"state": "foo", "exit_code": -1}, CRASHED, None),
+        ({"state": "pending", "exit_code": None}, CRASHED, None),
+    ],
+)
+def test_a_record_that_no_supervisor_has_written_is_read_all_the_same(
+    lab: Lab, local: Local, said: dict[str, object], state: str, reason: str | None, messages: Messages
+) -> None:
+    task = begun(lab, local, "exit 0")
+    end_of(local, task)
+    path = Path(task.package) / "sessions" / "1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
+    seen = local.poll(task)
+    assert (seen.state, seen.exit_code) == (state, None)
+    if reason is None:
+        messages.check(seen.reason)
+    else:
+        assert seen.reason == reason
+    assert seen.ended is not None and (seen.started is None) == ("started" in said)

@@ -1,0 +1,130 @@
+"""How much memory a task is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roost.lab.memory.memory_prediction import (
+    Again,
+    OutOfMemory,
+    after_out_of_memory,
+    percentile,
+    profile,
+    reserve,
+)
+from roost.lab.queue.history import Peak
+from tests.messages import Messages
+
+
+def peaks(*found: tuple[float | None, float], device: str = "H100", ranks: int = 1) -> list[Peak]:
+    """One row for each scale and peak; the driver takes 400 MB."""
+    return [Peak("key", scale, mb, 400.0, ranks, device, at) for at, (scale, mb) in enumerate(found)]
+
+
+def given(
+    rows: list[Peak], *, scale: float | None = 32.0, declared_mb: int | None = None, **other: Any
+) -> int | None:
+    known = {"device": "H100", "ranks": 1, **other}
+    return reserve(rows, scale=scale, declared_mb=declared_mb, **known).mb
+
+
+def test_nothing_known_is_a_whole_card_or_what_was_asked(messages: Messages) -> None:
+    assert given([]) is None and given([], declared_mb=9000) == 9000
+    messages.check(reserve([], scale=None, device="H100", ranks=1, declared_mb=None).why)
+
+
+def test_the_margin_shrinks_with_each_run(messages: Messages) -> None:
+    same = (32.0, 10_000.0)
+    assert [given(peaks(*[same] * count)) for count in (1, 2, 3, 9)] == [11_900, 11_400, 10_900, 10_900]
+    assert given(peaks(same), declared_mb=20_000) == 11_900  # measured goes before guessed
+    why = reserve(peaks(same, same), scale=32.0, device="H100", ranks=1, declared_mb=None).why
+    assert "2" in why
+    messages.check(why)
+
+
+def test_only_the_newest_runs_of_this_model_and_these_ranks_count() -> None:
+    old = [(32.0, 11_000.0)] * 5 + [(32.0, 10_000.0)] * 8
+    assert given(peaks(*old)) == 10_900
+    assert given(peaks((32.0, 10_000.0)), device="A100") is None
+    assert given(peaks((32.0, 10_000.0)), ranks=2) is None
+    assert given(peaks((None, 10_000.0)), scale=None) == 11_900
+
+
+def test_runs_that_differ_much_say_nothing() -> None:
+    assert given(peaks((32.0, 5_000.0), (32.0, 10_000.0))) is None
+    assert given(peaks((32.0, 5_000.0), (32.0, 10_000.0)), declared_mb=12_000) == 12_000
+
+
+def test_other_scales_are_a_line() -> None:
+    two = peaks((16.0, 3_000.0), (64.0, 9_000.0))
+    assert given(two, scale=32.0) == 5_900  # (1000 + 125 * 32) * 1.10 + 400
+    assert given(two, scale=128.0) == 19_100
+    assert given(two, scale=129.0) is None  # too far to be believed
+    assert given(two, scale=1.0) == 2_050  # half of what the smallest took
+    assert given(two, scale=None) is None
+    assert given(two[:1], scale=32.0) is None
+    assert given(peaks((16.0, 9_000.0), (64.0, 3_000.0))) is None
+    assert given(peaks((1.0, 100.0), (2.0, 9_000.0), (3.0, 300.0)), scale=4.0) is None
+
+
+def test_a_profile_leaves_out_what_does_not_matter() -> None:
+    settings = {
+        "seed": 0,
+        "data": {"batch_size": 64, "num_workers": 2},
+        "optimizers": {"main": {"class": "torch.optim.AdamW", "lr": 1e-3}},
+        "precision": "bf16",
+        "model": {"width": 8},
+    }
+
+    def key(code: str = "digest", **changed: Any) -> tuple[str, float | None]:
+        return profile(code, {**settings, **changed})
+
+    same, scale = key()
+    assert scale == 64.0 and len(same) == 32
+    assert key(data={"num_workers": 2, "batch_size": 128}) == (same, 128.0)
+    assert key(seed=1, optimizers={"main": {"class": "torch.optim.AdamW", "lr": 1.0}})[0] == same
+    others = [
+        key("other"),
+        key(precision=32),
+        key(model={"width": 9}),
+        key(optimizers={"main": {"class": "torch.optim.SGD", "lr": 1e-3}}),
+        key(data={"max_tokens": 64, "num_workers": 2}),
+    ]
+    assert len({same, *(other for other, _ in others)}) == 6
+    assert key(data={"batch_size": "${size}"})[1] is None and key(data=None, optimizers=[1])[1] is None
+
+
+def test_percentile() -> None:
+    assert [percentile([1.0, 2.0, 3.0, 4.0], share) for share in (0.0, 0.5, 0.75, 0.95)] == [1, 2, 3, 4]
+
+
+def again(
+    reserved: int | None, peak: float, *, count: int = 0, largest: int = 24_000, **other: Any
+) -> Again | None:
+    failed = OutOfMemory(reserved, 24_000, largest, peak, **other)
+    return after_out_of_memory(failed, count=count)
+
+
+def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
+    assert again(8_000, 7_900.0) == Again(12_000, False, 1)
+    assert again(8_000, 11_000.0) == Again(13_200, False, 1)
+    assert again(12_000, 11_900.0, count=1) == Again(12_000, True, 2)
+    assert again(20_000, 19_900.0) == Again(20_000, True, 1)
+    assert again(None, 23_000.0, count=2, largest=80_000) == Again(24_001, True, 3)
+    assert again(None, 23_000.0, count=2) is None
+    assert again(None, 23_000.0, count=3, largest=80_000) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "alone", "charged"), [(100.0, False, False), (100.0, True, True), (5_000.0, False, True)]
+)
+def test_a_neighbours_fault_is_not_charged(asked: float, alone: bool, charged: bool) -> None:
+    found = again(8_000, 4_000.0, count=3, asked_mb=asked, alone=alone)
+    assert found == (None if charged else Again(8_000, False, 3))
+
+
+def test_who_has_the_whole_card_is_not_charged_for_what_somebody_else_has_taken_of_it() -> None:
+    assert again(None, 4_000.0, count=3, asked_mb=100.0, alone=False) == Again(None, False, 3)
+    assert again(None, 23_500.0, asked_mb=1_000.0, alone=False) is None

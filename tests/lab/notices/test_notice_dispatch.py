@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.lab.notices.notice_dispatch import Errand
+from roost.lab.notices.notice_events import path
+from roost.lab.queue.task import FAILED, RUNNING
+from tests import processes
+from tests.lab.labs import Lab
+from tests.lab.notices.ends import end
+from tests.lab.notices.lost import GONE, leave
+from tests.lab.notices.receivers import Web
+from tests.lab.queued import task
+from tests.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    path().parent.mkdir(parents=True)
+    yield
+    processes.kill_all_in(tmp_path)
+
+
+def set_up(web: Web) -> None:
+    path().touch(mode=0o600)
+    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+
+
+def told(web: Web) -> list[tuple[str, str]]:
+    return [(one["id"], one["state"]) for asked in web.asked for one in asked.body["tasks"]]
+
+
+def test_what_ended_before_and_after_a_kill_of_the_daemon_is_told_once(lab: Lab, web: Web) -> None:
+    """The first task ends while no daemon lives; the second one's end stands in the queue, and nobody was
+    sent."""
+    lab.start()
+    set_up(web)
+    unseen = lab.submit("until [ -e go ]; do sleep 0.01; done; exit 7")
+    lab.wait_for(unseen, RUNNING)
+    lab.kill_daemon()
+    (lab.folder / "go").touch()
+    with lab.store() as store:
+        one = task()
+        store.submit([one])
+        running = store.move(store.start(one, [], None), RUNNING, session=1, started=1.0)
+        store.move(running, FAILED, reason="exit code 1", started=1.0, ended=2.0)
+    lab.start()
+    assert lab.wait_for(unseen).state == FAILED
+    wait_for(lambda: len(web.asked) == 2, 20.0)
+    last = lab.submit("exit 0")
+    wait_for(lambda: len(web.asked) == 3, 20.0)
+    assert sorted(told(web)[:2]) == sorted([(unseen, "failed"), (one.id, "failed")])
+    assert told(web)[2] == (last, "succeeded")
+    with lab.store() as store:
+        everything = repr(store.events()) + lab.log()
+    packages = "".join(file.read_text(errors="replace") for file in lab.folder.glob("runs/*/**/*.json"))
+    assert "s3cret" not in everything + packages
+
+
+def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, web: Web) -> None:
+    with lab.store() as store:
+        errand = Errand(store)
+        errand.run()
+        assert not errand.fds
+        set_up(web)
+        errand.run()
+        wait_for(lambda: _ended(errand), 20.0)
+        assert (lab.state / "notices.json").exists()
+        errand.run()
+        assert not errand.fds, "nothing has happened"
+        store.note("set", "what nobody is told of")
+        errand.run()
+        assert not errand.fds
+        path().unlink()
+        errand.run()
+        assert not (lab.state / "notices.json").exists() and not errand.fds
+        errand.close()
+    assert not web.asked
+
+
+def test_settings_that_will_not_do_are_looked_at_again_when_they_are_others(lab: Lab, web: Web) -> None:
+    set_up(web)
+    path().chmod(0o644)
+    with lab.store() as store:
+        errand = Errand(store)
+        errand.run()
+        wait_for(lambda: _ended(errand), 20.0)
+        one = end(store)
+        errand.run()
+        assert not errand.fds, "they are as they were"
+        path().chmod(0o600)
+        errand.run()
+        assert errand.fds
+        errand.close()
+    wait_for(lambda: bool(web.asked), 20.0)
+    assert told(web) == [(one, "failed")]
+
+
+def _ended(errand: Errand) -> bool:
+    """Whether the one who was sent has ended, as the daemon sees it."""
+    (fd,) = errand.fds
+    return bool(os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+
+
+def test_the_daemon_sends_for_a_run_that_was_killed_with_its_guard(
+    lab: Lab, web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
+    set_up(web)
+    path().write_text(path().read_text() + "\nleast_minutes: 0")
+    entry = Path(leave(tmp_path / "run", os.environ, **GONE))
+    with lab.store() as store:
+        errand = Errand(store)
+        errand.run()
+        wait_for(lambda: not entry.exists(), 20.0)
+        (asked,) = web.asked
+        assert asked.body["tasks"][0]["state"] == "crashed"
+        errand.run()
+        errand.close()

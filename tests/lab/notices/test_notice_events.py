@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.lab.notices import notice_events
+from roost.supervisor.notices import notice_folders
+
+
+@pytest.mark.parametrize(
+    ("env", "file"),
+    [
+        ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/roost/notices.yaml"),
+        ({"XDG_CONFIG_HOME": "x", "HOME": "/h"}, "/h/.config/roost/notices.yaml"),
+        ({"HOME": "/h"}, "/h/.config/roost/notices.yaml"),
+    ],
+)
+def test_where_the_settings_are(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], file: str) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert notice_folders.file(os.environ) == file and notice_events.path() == Path(file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody whom the system does not know")
+def test_who_has_no_home_has_no_settings() -> None:
+    """As in a container: the daemon of his lab must run all the same."""
+    program = "import os, pwd; from roost.supervisor.notices import notice_folders as place;os.setuid(54321); print(place.file(os.environ))"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={}, cwd="/")
+    assert done.stdout == "~/.config/roost/notices.yaml\n", done.stderr

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base import durable
+from roost.lab.notices.event_cursor import Cursor
+from roost.lab.notices.notice_events import WRONG_SETTINGS, path
+from roost.lab.notices.queue_notices import NOT_TOLD, main, tell
+from roost.lab.notices.receivers import Receiver, Settings
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import SUCCEEDED
+from tests.lab.notices.ends import end
+from tests.lab.notices.receivers import Web
+from tests.lab.queued import task
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "lab") as store:
+        yield store
+
+
+def wait_for_the_clock_of_files(folder: Path) -> None:
+    """It is a few milliseconds behind the other one."""
+    now, file = time.time(), folder / "clock"
+
+    def is_later() -> bool:
+        file.touch()
+        return file.stat().st_ctime > now
+
+    wait_for(is_later, 5.0)
+
+
+def told(web: Web) -> list[str]:
+    return [asked.body["title"] for asked in web.asked]
+
+
+def run(store: Store, *receivers: Receiver, **asked: object) -> None:
+    named = {f"r{n}": one for n, one in enumerate(receivers)}
+    cursor = Cursor.load(store) or Cursor.begin(store, 0.0)
+    tell(store, Settings(receivers=named, **asked), cursor, pauses=(0,))  # type: ignore[arg-type]
+
+
+def test_each_event_is_told_once_to_each(store: Store, web: Web) -> None:
+    other = Web()
+    end(store, "one")
+    run(store, web.receiver(), other.receiver("slack"))
+    run(store, web.receiver(), other.receiver("slack"))
+    end(store, "two", SUCCEEDED)
+    run(store, web.receiver(), other.receiver("slack"))
+    other.close()
+    assert told(web) == ["roost: one failed", "roost: two succeeded"]
+    assert len(other.asked) == 2 and other.asked[0].body["text"].startswith("roost: one failed\n")
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 6), pytest.param(6, 2, marks=pytest.mark.soak)])
+def test_after_a_kill_at_any_moment_each_is_told_and_twice_only_where_no_note_could_be(
+    tmp_path: Path, web: Web, before: int, after: int
+) -> None:
+    """More happens meanwhile, so that what is left would be cut otherwise: one alone, then seven together."""
+    program = Path(__file__).with_name("kill_program.py")
+    given = [str(tmp_path), web.url, str(before), str(after)]
+    done = subprocess.run([sys.executable, program, *given], check=True, capture_output=True, text=True)
+    steps = done.stdout.split()
+    assert {"asking", "asked", "answered", "writing", "written"} == set(steps) and len(steps) > 10
+    twice = []
+    for number, step in enumerate(steps):
+        told = Counter(
+            (name, task["id"])
+            for asked in web.asked
+            if (name := asked.path.removeprefix(f"/hook/s3cret-path/{number}/")) in ("a", "b")
+            for task in asked.body["tasks"]
+        )
+        assert len(told) == 2 * (before + after), f"killed at {step} ({number})"
+        twice += [step] * any(count > 1 for count in told.values())
+        assert max(told.values()) <= 2
+    assert set(twice) == {"asked", "answered", "writing"} and twice.count("writing") == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"events": ("fail",)}, ["long failed", "short failed"]),
+        ({"events": ("end",)}, ["good succeeded"]),
+        ({"events": ("stall",)}, ["long stalled"]),
+        ({"least_minutes": 2}, ["long failed", "long stalled"]),
+    ],
+)
+def test_what_is_not_asked_for_is_not_told(
+    store: Store, web: Web, asked: dict[str, object], expected: list[str]
+) -> None:
+    stalled = end(store, "long", seconds=600.0)
+    store.note("stalled", "no step", task=stalled)
+    end(store, "short")
+    end(store, "good", SUCCEEDED)
+    waits = task(name="waits")
+    store.submit([waits])
+    store.ask(waits.id, "stop")
+    run(store, web.receiver(), **asked)
+    assert sorted(told(web)) == sorted(f"roost: {one}" for one in expected)
+
+
+def test_a_sweep_that_ends_at_once_is_one_notice(store: Store, web: Web) -> None:
+    for number in range(110):
+        end(store, f"n{number}")
+    run(store, web.receiver())
+    (asked,) = web.asked
+    assert asked.body["title"].startswith("roost: 110 ") and len(asked.body["tasks"]) == 30
+
+
+def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: Store, web: Web) -> None:
+    bad = Web(500)
+    first, second = end(store, "one"), end(store, "two")
+    run(store, bad.receiver(), web.receiver())
+    bad.close()
+    assert told(web) == ["roost: one failed", "roost: two failed"]
+    assert len(bad.asked) == 3, "two tries of the first, one of the next"
+    noted = store.events(kind=NOT_TOLD)
+    assert [event.task for event in noted] == [first, second]
+    assert "r0 (webhook)" in noted[0].text and "500" in noted[0].text and "s3cret" not in noted[0].text
+    run(store, bad.receiver(), web.receiver())
+    assert len(store.events(kind=NOT_TOLD)) == 2, "what was given up is not begun again"
+
+
+def test_settings_that_will_not_do_are_told_once_and_what_happens_meanwhile_is_told_later(
+    store: Store, web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
+    path().parent.mkdir()
+    end(store, "before")
+    wait_for_the_clock_of_files(tmp_path)
+    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    path().chmod(0o644)
+    assert (main(), main()) == (WRONG_SETTINGS, WRONG_SETTINGS)
+    end(store, "meanwhile")
+    assert main() == WRONG_SETTINGS
+    (noted,) = store.events(kind=NOT_TOLD)
+    assert "chmod 600" in noted.text and not web.asked
+    wait_for_the_clock_of_files(tmp_path)
+    path().chmod(0o600)
+    assert main() == 0 and told(web) == ["roost: meanwhile failed"]
+    end(store, "later")
+    assert main() == 0 and told(web)[1:] == ["roost: later failed"]
+
+
+def test_nobody_is_told_of_what_cannot_be_noted(
+    store: Store,
+    web: Web,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Else he would be told of it each minute, as long as the disk is full."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
+    path().parent.mkdir()
+    path().touch(mode=0o600)
+    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    assert main() == 0
+    end(store)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(durable, "write", full)
+        assert (main(), main()) == (1, 1)
+    assert not web.asked and capsys.readouterr().err.count("No space left") == 2
+    assert main() == 0 and len(web.asked) == 1

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused
+from roost.lab.notices import receivers
+from roost.lab.notices.receivers import Receiver
+from tests.messages import Messages
+
+MAIL = "kind: mail, host: mail.org, sender: me@mail.org, to: [you@mail.org]"
+
+
+def written(folder: Path, text: str, rights: int = 0o600) -> Path:
+    file = folder / "notices.yaml"
+    file.write_text(text)
+    file.chmod(rights)
+    return file
+
+
+def test_what_it_says(tmp_path: Path) -> None:
+    text = f"""
+        events: [fail, stall]
+        least_minutes: 10
+        receivers:
+          phone: {{kind: ntfy, url: "https://ntfy.sh/a-topic", token: tk_1}}
+          mail: {{{MAIL}, user: me, password: p, tls: tls}}
+    """
+    found = receivers.read(written(tmp_path, text))
+    assert (found.events, found.least_minutes) == (("fail", "stall"), 10)
+    assert found.receivers["phone"] == Receiver(kind="ntfy", url="https://ntfy.sh/a-topic", token="tk_1")
+    assert [one.place for one in found.receivers.values()] == [
+        "https://ntfy.sh/***",
+        "mail.org:465 (tls) for you@mail.org",
+    ]
+
+
+@pytest.mark.parametrize("rights", [0o644, 0o640, 0o606, 0o620])
+def test_others_may_not_read_it(tmp_path: Path, rights: int, messages: Messages) -> None:
+    file = written(tmp_path, "receivers: {}", rights)
+    with pytest.raises(Refused) as refused:
+        receivers.read(file)
+    assert f"`chmod 600 {file}`" in str(refused.value)
+    messages.check(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
+def test_a_file_of_somebody_else_is_not_read(tmp_path: Path, messages: Messages) -> None:
+    file = written(tmp_path, "receivers: {}")
+    os.chown(file, 4711, -1)
+    with pytest.raises(Refused, match="4711") as refused:
+        receivers.read(file)
+    messages.check(refused.value)
+
+
+def test_without_a_file_nobody_is_told(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound, match="`roost notices --help`") as refused:
+        receivers.read(tmp_path / "notices.yaml")
+    messages.check(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("receivers: [", "notices.yaml"),
+        ("receivers: {a: {kind: slack, url: s3cret, urk: 1}}", "receivers.a.urk"),
+        ("receivers: {a: {kind: slack, ulr: s3cret}}", "'url'"),
+        ("recievers: {}", "recievers"),
+        ("receivers: {a: {kind: slack, url: 1}}", "receivers.a.url: Expected `str`, got `int`"),
+        ("receivers:\n  a: 7\n", "notices.yaml:2"),
+        ("receivers: {}\nleast_minutes: s3cret", "least_minutes: Expected"),
+        ("events: [ends]\nreceivers: {}", "events"),
+        ("receivers: {a: {kind: slac, url: s3cret}}", "'slack'"),
+        ("receivers: {a: {kind: slack}}", "receivers.a.url"),
+        ("receivers: {a: {kind: slack, url: s3cret}}", "receivers.a.url"),
+        ("receivers: {a: {kind: slack, url: 'file:///s3cret'}}", "receivers.a"),
+        ("receivers: {a: {kind: slack, url: 'https://x:y/s3cret'}}", "receivers.a"),
+        ("receivers: {a: {kind: slack, url: 'https://x/s3cret\\nHost: y'}}", "receivers.a"),
+        ("receivers: {a: {kind: slack, url: 'http://x.org/s3cret'}}", "receivers.a"),
+        ("receivers: {a: {kind: slack, url: 'http://127.evil.org/s3cret'}}", "receivers.a"),
+        ("receivers: {a: {kind: slack, url: 'https://u:s3cret@x.org/'}}", "receivers.a"),
+        (
+            "receivers:\n  a:\n    kind: ntfy\n    url: https://x/y\n    token: |\n      s3cret\n",
+            "a.token",
+        ),
+        ("receivers: {a: {kind: slack, url: 'https://x.org/s3cretä'}}", "receivers.a.url"),
+        ("receivers: {a: {kind: ntfy, url: 'https://x/y', token: s3cret–}}", "ASCII"),
+        ("receivers: {a: {kind: mail, password: s3cret}}", "receivers.a.host"),
+        (f"receivers: {{a: {{{MAIL}, tls: no, password: s3cret}}}}", "receivers.a"),
+        (f"receivers: {{a: {{{MAIL}, port: 70000}}}}", "receivers.a"),
+        ("receivers: {a: {kind: mail, host: h, sender: me, to: [a@b]}}", "receivers.a.sender"),
+    ],
+)
+def test_what_does_not_make_sense_is_told_without_a_secret(
+    tmp_path: Path, text: str, wrong: str, messages: Messages
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        receivers.read(written(tmp_path, text))
+    assert wrong in str(raised.value) and "s3cret" not in str(raised.value)
+    messages.check(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("at https://x.org/hook/s3cret-1?key=s3cret-2", "at ***"),
+        ("s3cret-1 and s3cret-2", "*** and ***"),
+        ("https: x.org said no", "https: x.org said no"),
+        ("t0ken-of-mine", "***"),
+    ],
+)
+def test_what_is_secret_is_hidden(text: str, hidden: str) -> None:
+    url = "https://x.org/hook/s3cret-1?key=s3cret-2"
+    assert Receiver(kind="webhook", url=url, token="t0ken-of-mine").hide(text) == hidden

@@ -1,0 +1,71 @@
+"""What tasks wait for beside room."""
+
+from __future__ import annotations
+
+from roost.base.text.timestamps import clock
+from roost.lab.policy.policy_state import State
+from roost.lab.policy.start_conditions import Conditions, is_conditional
+from roost.lab.queue.task import FAILED, RUNNING, SUCCEEDED
+from tests.lab.policy.made import NOW, says, task
+from tests.messages import Messages
+
+
+def state(now: float = NOW, **states: str) -> State:
+    return State(now=now, pending=(), states=states)
+
+
+def test_who_may_have_to_wait() -> None:
+    assert not is_conditional(task("a"))
+    for one in (
+        task("a", held=True),
+        task("a", begin=1.0),
+        task("a", after=("x",)),
+        task("a", after_any=("x",)),
+    ):
+        assert is_conditional(one)
+
+
+def test_it_is_told_anew_when_the_others_have_changed(messages: Messages) -> None:
+    one, conditions = [task("a", after=("x",))], Conditions()
+    for x in (RUNNING, FAILED):
+        (reason,) = conditions.reasons(one, state(x=x)).values()
+        assert says(reason, "dependency", "x", x)
+        messages.check(reason)
+    assert conditions.reasons(one, state(x=SUCCEEDED)) == {}
+
+
+def test_it_is_told_anew_when_what_they_wait_for_has_changed(messages: Messages) -> None:
+    chain, conditions = [task("a", after=("x",)), task("b", after=("a",))], Conditions()
+    running = conditions.reasons(chain, state(x=RUNNING, a="pending"))
+    assert says(running["b"], "dependency", "a", "pending")
+    failed = conditions.reasons(chain, state(x=FAILED, a="pending"))
+    assert says(failed["b"], "dependency", "x", "failed", "a")
+    for found in (running, failed):
+        messages.check(found["b"])
+
+
+def test_a_time_and_a_hold_are_looked_at_each_time() -> None:
+    conditions = Conditions()
+    assert conditions.reasons([task("a", begin=NOW + 5)], state())["a"].startswith("begin: ")
+    assert conditions.reasons([task("a", begin=NOW + 5)], state(NOW + 5)) == {}
+    assert conditions.reasons([task("a", held=True)], state())["a"].startswith("held: ")
+    assert conditions.reasons([task("a", after=("x",), held=True)], state(x=SUCCEEDED)) != {}
+    assert conditions.reasons([task("a", after=("x",))], state(x=SUCCEEDED)) == {}
+
+
+def test_a_time_and_what_else_is_waited_for_are_both_told(messages: Messages) -> None:
+    one, conditions = [task("a", begin=NOW + 5, after=("x",))], Conditions()
+    both = conditions.reasons(one, state(x=RUNNING))["a"]
+    alone = conditions.reasons(one, state(x=SUCCEEDED))["a"]
+    assert says(both, "begin", clock(NOW + 5), "x", "running") and says(alone, "begin", clock(NOW + 5))
+    for reason in (both, alone):
+        messages.check(reason.replace(clock(NOW + 5), "<time>"))
+    assert says(conditions.reasons(one, state(x=FAILED))["a"], "dependency", "x", "failed")
+
+
+def test_another_dependency_of_the_same_task_is_another_one(messages: Messages) -> None:
+    conditions = Conditions()
+    assert conditions.reasons([task("a", after=("x",))], state(x=RUNNING, y=RUNNING))
+    after_any = conditions.reasons([task("a", after_any=("x",))], state(x=RUNNING, y=RUNNING))
+    assert says(after_any["a"], "dependency", "x", "running")
+    messages.check(after_any["a"])

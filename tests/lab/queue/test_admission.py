@@ -1,0 +1,87 @@
+"""What makes new tasks fit to be queued."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from roost.base.errors import NotFound, Refused
+from roost.lab.queue import admission
+from roost.lab.queue.task import CRASHED, FAILED, PENDING, RUNNING, STOPPED, SUCCEEDED, Task
+from tests.lab.queued import task
+from tests.messages import Messages
+
+
+def chain(**after: tuple[str, ...]) -> list[Task]:
+    return [task(id=id, after=others) for id, others in after.items()]
+
+
+def test_those_that_wait_for_each_other_in_any_order_are_sound() -> None:
+    admission.require_sound(chain(c=("a", "b"), b=("a",), a=()), {})
+    admission.require_sound(chain(a=("x", "y", "z")), {"x": PENDING, "y": RUNNING, "z": SUCCEEDED})
+    admission.require_sound([], {})
+
+
+@pytest.mark.parametrize(
+    ("after", "circle"),
+    [
+        ({"a": ("a",)}, "a → a"),
+        ({"a": ("b",), "b": ("a",)}, "a → b → a|b → a → b"),
+        ({"a": ("b",), "b": ("c",), "c": ("a",), "d": ("a",)}, "(a → b → c → a|b → c → a → b|c → a → b → c)"),
+    ],
+)
+def test_a_circle_is_refused_and_named(
+    after: dict[str, tuple[str, ...]], circle: str, messages: Messages
+) -> None:
+    with pytest.raises(Refused, match=f"({circle})") as refused:
+        admission.require_sound(chain(**after), {})
+    assert refused.value.setting == "--after"
+    messages.check(re.sub(circle, "<circle>", str(refused.value)))
+
+
+def test_one_that_is_not_there_is_not_waited_for(messages: Messages) -> None:
+    with pytest.raises(NotFound, match="'x'") as refused:
+        admission.require_sound(chain(a=("b",), b=("x",)), {})
+    assert refused.value.setting == "--after"
+    messages.check(refused.value)
+
+
+@pytest.mark.parametrize("state", [FAILED, STOPPED, CRASHED])
+def test_one_that_did_not_succeed_is_not_waited_for(state: str, messages: Messages) -> None:
+    with pytest.raises(Refused) as refused:
+        admission.require_sound(chain(a=("x",)), {"x": state})
+    assert all(fact in str(refused.value) for fact in (state, "'x'"))
+    messages.check(refused.value)
+
+
+def test_one_is_queued_once(messages: Messages) -> None:
+    with pytest.raises(Refused, match="'a'") as refused:
+        admission.require_sound(chain(a=()), {"a": PENDING})
+    messages.check(refused.value)
+    with pytest.raises(Refused, match="'a'"):
+        admission.require_sound([task(id="a"), task(id="a")], {})
+
+
+def test_a_path_that_is_no_utf8_is_refused(messages: Messages) -> None:
+    with pytest.raises(Refused, match="udcff") as refused:
+        admission.require_sound([task(package="/runs/\udcff")], {})
+    messages.check(refused.value)
+
+
+def test_a_new_one_waits() -> None:
+    with pytest.raises(ValueError, match=r"\ba\b.* running"):
+        admission.require_sound([task(id="a", state=RUNNING)], {})
+
+
+def test_the_end_of_another_one_may_be_waited_for_however_it_came() -> None:
+    first, second = task(), task()
+    later = task(after_any=(first.id, second.id))
+    admission.require_sound([later], {first.id: "failed", second.id: "running"})
+    with pytest.raises(NotFound) as refused:
+        admission.require_sound([later], {first.id: "failed"})
+    assert refused.value.setting == "--after-any"
+    circle = msgspec.structs.replace(first, after_any=(later.id,))
+    with pytest.raises(Refused, match=f"{first.id}.*{later.id}|{later.id}.*{first.id}"):
+        admission.require_sound([circle, later], {second.id: "running"})

@@ -1,0 +1,200 @@
+"""One connection to the queue, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import resource
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused, RoostError
+from roost.lab.queue import database, package_roots
+from roost.lab.queue.queue_store import Store
+from tests.lab.queued import task
+from tests.lab.racing import together
+from tests.messages import Messages
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With 200 queued tasks, all of them in the file itself."""
+    with Store.open(tmp_path / "lab") as store:
+        store.submit([task(plan={"random": os.urandom(200).hex()}) for _ in range(200)])
+    return tmp_path / "lab"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for start in range(4096, len(data), 4096):  # the first page tells what it is
+        data[start : start + 64] = bytes(byte ^ 0xFF for byte in data[start : start + 64])
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def replace(path: Path) -> None:
+    path.write_bytes(b"something else " * 1000)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, replace])
+def test_a_damaged_queue_is_refused_with_the_command(folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(folder / "lab.db")
+    with (
+        pytest.raises(Refused) as refused,
+        Store.open(folder) as store,
+    ):
+        store.check()
+    assert refused.value.where == folder / "lab.db" and "`roost lab rebuild`" in str(refused.value)
+
+
+def test_damage_that_opening_does_not_see_is_told_by_whoever_meets_it(folder: Path) -> None:
+    flip(folder / "lab.db")
+    with Store.open(folder) as store:
+        with pytest.raises(Refused, match="roost lab rebuild"):
+            store.tasks()
+        with pytest.raises(Refused, match="roost lab rebuild"):
+            store.submit([task()])
+
+
+def test_a_row_that_no_roost_has_written_is_damage(folder: Path, messages: Messages) -> None:
+    with Store.open(folder) as store:
+        found = store.tasks()[0]
+    connection = sqlite3.connect(folder / "lab.db")
+    connection.execute("UPDATE task SET need = '{' WHERE id = ?", (found.id,))
+    connection.commit()
+    connection.close()
+    with Store.open(folder) as store, pytest.raises(Refused, match="roost lab rebuild") as refused:
+        store.tasks()
+    messages.check(refused.value)
+
+
+def test_a_sound_one_passes(folder: Path) -> None:
+    with Store.open(folder) as store:
+        store.check()
+
+
+def test_files_are_the_owners_alone_and_other_rights_refused(folder: Path, messages: Messages) -> None:
+    with Store.open(folder) as store:
+        store.submit([task()])
+        assert {path.stat().st_mode & 0o777 for path in folder.glob("lab.db*")} == {0o600}
+    (folder / "lab.db").chmod(0o640)
+    with pytest.raises(Refused) as refused:
+        Store.open(folder)
+    assert all(fact in str(refused.value) for fact in ("640", f"`chmod 600 {folder}/lab.db`"))
+    messages.check(refused.value)
+
+
+def test_it_is_as_durable_as_it_can_be(folder: Path) -> None:
+    connection = database.open_(folder)
+    asked = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in (
+        "journal_mode", "synchronous", "foreign_keys", "busy_timeout")}  # fmt: skip
+    connection.close()
+    assert asked == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
+
+
+def test_a_full_disk_changes_nothing_and_says_so(folder: Path, messages: Messages) -> None:
+    """Fault F7: the file may not grow any more."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Store.open(folder) as store:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+            with pytest.raises(RoostError) as refused:
+                store.submit([task() for _ in range(50)])
+            assert refused.value.where == folder / "lab.db"
+            said = str(refused.value)
+            messages.check(re.sub("disk I/O error|database or disk is full", "<of sqlite>", said))
+            assert len(store.tasks()) == 200
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        store.submit([task()])
+        assert len(store.tasks()) == 201
+        store.check()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody who may not write")
+def test_a_file_that_may_not_be_written_is_told(folder: Path) -> None:
+    for path in (folder, *folder.parents):
+        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own folders, which are for nobody else
+            path.chmod(0o755)
+
+    def look(_folder: Path, _number: int) -> None:
+        os.setgid(65534)
+        os.setuid(65534)
+        with pytest.raises(Refused, match=r"\b0\b"):
+            Store.open(folder)
+        connection = sqlite3.connect(folder / "lab.db")
+        with pytest.raises(Refused, match=r"lab\.db"), database.told(folder / "lab.db"):
+            connection.execute("BEGIN IMMEDIATE")
+
+    (folder / "lab.db").chmod(0o444)
+    together(1, look, folder)
+
+
+def test_one_that_stays_locked_is_told_and_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.1)
+    with Store.open(folder) as store:
+        other = sqlite3.connect(folder / "lab.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Refused, match=r"0\.1 s.*fuser"):
+            store.submit([task()])
+        assert len(store.tasks()) == 200, "readers do not wait"
+        other.execute("ROLLBACK")
+        other.close()
+        store.submit([task()])
+
+
+def test_it_waits_for_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = sqlite3.connect(folder / "lab.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    def commit(*_: float) -> float:
+        other.execute("COMMIT")
+        return 0.0
+
+    monkeypatch.setattr(random, "uniform", commit)  # asked for how long to wait
+    with Store.open(folder) as store:
+        store.submit([new := task()])
+        assert store.task(new.id) == new
+    other.close()
+
+
+def test_an_error_inside_takes_all_back(folder: Path) -> None:
+    connection = database.open_(folder)
+    with pytest.raises(KeyError), database.writing(connection):
+        connection.execute("DELETE FROM task")
+        raise KeyError
+    assert connection.execute("SELECT count(*) FROM task").fetchone() == (200,)
+    connection.close()
+
+
+def test_a_reader_sees_one_state(folder: Path) -> None:
+    reader, writer = database.open_(folder), database.open_(folder)
+    with database.reading(reader), database.reading(reader):
+        before = reader.execute("SELECT count(*) FROM task").fetchone()
+        with database.writing(writer):
+            writer.execute("DELETE FROM task")
+        assert reader.execute("SELECT count(*) FROM task").fetchone() == before
+    assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
+    reader.close()
+    writer.close()
+
+
+def test_one_that_is_gone_is_not_begun_anew_in_silence(tmp_path: Path, messages: Messages) -> None:
+    folder = tmp_path / "lab"
+    Store.open(folder).close()
+    (folder / "lab.db").unlink()
+    Store.open(folder).close()  # nobody has ever submitted anything
+    package_roots.note(folder, [tmp_path / "runs" / "a"])
+    (folder / "lab.db").unlink()
+    with pytest.raises(Refused, match="roost lab rebuild") as refused:
+        Store.open(folder)
+    assert refused.value.where == folder / "lab.db"
+    messages.check(refused.value)
+    assert not (folder / "lab.db").exists()

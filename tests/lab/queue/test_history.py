@@ -1,0 +1,73 @@
+"""What the queue keeps beside its tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.lab.queue import history
+from roost.lab.queue.history import Peak
+from roost.lab.queue.queue_store import Store
+from tests.lab.queued import task
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "lab") as store:
+        yield store
+
+
+def test_events_come_in_order_from_where_one_had_read(store: Store) -> None:
+    before = time.time()
+    store.note("begun", "the daemon")
+    store.submit([task(id="a")])
+    store.note("trouble", "no \udcff UTF-8", task="a")
+    first, *rest = store.events()
+    assert (first.task, first.kind, first.text) == (None, "begun", "the daemon")
+    assert before - 1 <= first.at <= time.time() + 1
+    assert [(event.kind, event.text) for event in rest] == [("pending", ""), ("trouble", "no ? UTF-8")]
+    assert store.events(after=first.seq) == rest
+    assert store.events(task="a") == rest
+    assert store.events(task="a", after=rest[0].seq) == rest[1:]
+
+
+def test_the_oldest_events_are_forgotten_and_numbers_never_come_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_EVENTS", 5)
+    for number in range(8):
+        store.note("n", str(number))
+    assert [event.text for event in store.events()] == ["3", "4", "5", "6", "7"]
+    assert [event.seq for event in store.events()] == [4, 5, 6, 7, 8]
+
+
+def test_peaks_are_kept_by_key_the_newest_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_PEAKS", 3)
+    peaks = [Peak("k", None if n % 2 else 8.0, 100.0 + n, 300.5, 1, "H200", float(n)) for n in range(5)]
+    other = Peak("other", 1.0, 5.0, 0.0, 2, "H200", 9.0)
+    for peak in [other, *peaks]:
+        store.learn(peak)
+    assert store.learned() == [other, *peaks[-3:]]
+
+
+def test_settings_are_plain_data_and_can_be_taken_back(store: Store) -> None:
+    assert store.settings() == {}
+    store.set("drained", ["GPU-0"])
+    store.set("delay", 1.5)
+    store.set("drained", ["GPU-1"])
+    with Store.open(store.folder) as other:
+        assert other.settings() == {"drained": ["GPU-1"], "delay": 1.5}
+    store.set("drained", None)
+    assert store.settings() == {"delay": 1.5}
+    assert [event.text for event in store.events()][-1] == "drained = null"
+
+
+def test_tasks_are_counted_by_state(store: Store) -> None:
+    tasks = [task(), task(), task(user="bob")]
+    store.submit(tasks)
+    store.start(tasks[0], [], None)
+    assert store.counts() == {"pending": 2, "starting": 1}
+    assert store.counts(user="bob") == {"pending": 1} and store.counts(user="nobody") == {}

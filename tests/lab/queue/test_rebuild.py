@@ -1,0 +1,380 @@
+"""A queue made anew from its packages."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.base import durable
+from roost.base.errors import Refused
+from roost.lab.queue import package_roots, task_file
+from roost.lab.queue.history import Peak
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.rebuild import rebuild
+from roost.lab.queue.task import (
+    EVICT,
+    FAILED,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOP,
+    STOPPED,
+    SUCCEEDED,
+    Need,
+    Task,
+)
+from roost.package import sessions
+from tests.lab.queued import PLAN, card, package, task
+from tests.messages import Messages
+
+read = task_file.read_all
+PEAK = Peak("k", 8.0, 1000.0, 300.0, 1, "H200", 5.0)
+
+
+class Lab:
+    """A queue whose tasks have packages, and sessions as an executor would begin them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder / "lab", folder / "runs"
+        self.store = Store.open(self.folder)
+
+    def submit(self, name: str, **given: Any) -> Task:
+        new = task(id=name, name=name, package=str(package(self.runs / name)), **given)
+        task_file.write(new, self.folder)
+        package_roots.note(self.folder, [Path(new.package)])
+        self.store.submit([new])
+        return new
+
+    def begin(self, task: Task, *numbers: int, mb: int | None = None) -> Task:
+        begun = self.store.start(task, [card(number) for number in numbers], mb)
+        asked = {"task": task.id, "attempt": begun.attempt, "cards": list(begun.cards), "reserved_mb": mb}
+        sessions.write_request(Path(task.package) / "sessions", asked)
+        return begun
+
+    def run(self, task: Task, *numbers: int, mb: int | None = None) -> Task:
+        begun = self.begin(task, *numbers, mb=mb)
+        folder = Path(task.package) / "sessions"
+        number = sessions.read_all(folder)[-1].number
+        own = sessions.OwnRecord(folder / f"{number}.json", number)
+        started = (sessions.load(folder / f"{own.number}.json") or {})["started"]
+        return self.store.move(begun, RUNNING, session=number, started=started)
+
+    def succeed(self, task: Task) -> None:
+        """What its supervisor writes down then is all that tells of it beside the queue."""
+        path = Path(task.package) / "sessions" / f"{task.session}.json"
+        record = {**(sessions.load(path) or {}), "state": SUCCEEDED, "ended": 9.0, "exit_code": 0}
+        path.write_bytes(sessions.to_json(record))
+        self.store.move(task, SUCCEEDED, ended=9.0, exit_code=0)
+
+    def lose(self, damage: Callable[[Path], None]) -> list[Task]:
+        """Damages the queue; gives what it held."""
+        listed = [self.store.task(task.id) for task in self.store.tasks()]
+        self.store.close()
+        damage(self.folder / "lab.db")
+        return listed
+
+    def rebuilt(self) -> list[Task]:
+        done = rebuild(self.folder)
+        self.store = Store.open(self.folder)
+        self.store.check()
+        found = [self.store.task(task.id) for task in self.store.tasks()]
+        assert done.tasks == len(found)
+        return found
+
+
+def alike(task: Task) -> Task:
+    """But for what only the lost queue counted, or is not kept: how often it changed, the environment, and
+    the plan of one that has ended."""
+    ended = task.state in (SUCCEEDED, FAILED, STOPPED)
+    plan = {} if ended else {**task.plan, "env": None}
+    return msgspec.structs.replace(task, version=0, plan=plan)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.store.close()
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"garbage" * 1000)
+
+
+@pytest.mark.parametrize("damage", [garbage, Path.unlink])
+def test_the_listing_is_as_it_was(lab: Lab, damage: Callable[[Path], None]) -> None:
+    """Fault F21."""
+    store = lab.store
+    lab.submit("first", need=Need(cards=2, memory_mb=5), priority=1)
+    lab.submit("after", after=("first",), sweep="sweep")
+    store.change(lab.submit("held").id, held=True)
+    store.change(lab.submit("urgent").id, priority=9)
+    store.ask(lab.submit("stopped").id, STOP)
+    lab.begin(lab.submit("starting"), 0, mb=1000)
+    lab.run(lab.submit("running"), 1, 2)
+    lab.run(lab.submit("sharing"), 0, mb=2000)
+    lab.succeed(lab.run(lab.submit("done")))
+    failed = lab.run(lab.submit("failed", retries=1))
+    store.move(failed, FAILED, reason="out of memory", ended=9.0, exit_code=1)
+    retried = lab.run(lab.submit("retried", retries=1))
+    store.move(retried, PENDING, reason="again", retries=0)
+    evicted = lab.run(lab.submit("evicted"))
+    store.move(store.ask(evicted.id, EVICT), PENDING)
+    lab.run(store.task("evicted"), 3)
+    before = lab.lose(damage)
+    assert [alike(task) for task in lab.rebuilt()] == [alike(task) for task in before]
+
+
+def test_what_waits_has_the_environment_of_whoever_rebuilds(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.submit("waits")
+    store = lab.store
+    store.ask(lab.submit("stopped").id, STOP)
+    lab.lose(garbage)
+    monkeypatch.setenv("MINE", "1")
+    waits, stopped = lab.rebuilt()
+    assert waits.plan == {**PLAN, "env": dict(os.environ)} and stopped.plan == {}
+
+
+def test_the_damaged_queue_is_kept_aside(lab: Lab) -> None:
+    lab.submit("a")
+    lab.lose(garbage)
+    done = rebuild(lab.folder)
+    assert done.aside is not None
+    assert done.aside.parent == lab.folder
+    assert done.aside.read_bytes().startswith(b"garbage")
+    assert not [path for path in lab.folder.iterdir() if ".tmp-" in path.name]
+    assert (lab.folder / "lab.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for_the_new_ones(
+    lab: Lab,
+) -> None:
+    lab.submit("a")
+    stale = (lab.folder / "lab.db-wal").read_bytes()
+    assert stale
+    lab.lose(garbage)
+    (lab.folder / "lab.db-wal").write_bytes(stale)
+    done = rebuild(lab.folder)
+    assert done.aside is not None
+    assert done.aside.with_name(done.aside.name + "-wal").read_bytes() == stale
+    with Store.open(lab.folder) as store:
+        store.check()
+        assert [task.id for task in store.tasks()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("what", "times"), [("link", 1), ("link", 2), ("rename", 1), ("unlink", 1), ("unlink", 2), ("rename", 2)]
+)
+def test_wherever_it_is_cut_off_the_old_one_is_whole_or_gone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, what: str, times: int
+) -> None:
+    """What was written last stands beside the queue, as long as somebody has it open. Where the packages lie
+    only the caller knows."""
+    lab.submit("a")
+    (lab.folder / "roots.jsonl").unlink()
+    lab.store.set("drained", ["GPU-0"])
+    assert (lab.folder / "lab.db-wal").read_bytes()
+    left = itertools.count(times, -1)
+
+    def cut(whole: Callable[..., None]) -> Callable[..., None]:
+        def instead(*given: Any, **named: Any) -> None:
+            if "lab.db" in str(given[0]) and next(left) == 1:
+                raise KeyboardInterrupt
+            whole(*given, **named)
+
+        return instead
+
+    with monkeypatch.context() as patch:
+        where: Any = {"link": os, "rename": durable, "unlink": Path}[what]
+        patch.setattr(where, what, cut(getattr(where, what)))
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(lab.folder, [lab.runs])
+    if (lab.folder / "lab.db").exists():
+        with Store.open(lab.folder) as store:
+            assert [task.id for task in store.tasks()] == ["a"]
+    else:
+        with pytest.raises(Refused, match="roost lab rebuild"):
+            Store.open(lab.folder)
+    lab.store.close()
+    assert [task.id for task in lab.rebuilt()] == ["a"]
+    assert lab.store.settings() == {"drained": ["GPU-0"]}
+
+
+def test_settings_and_measured_memory_are_taken_over_if_they_can_be_read(lab: Lab) -> None:
+    lab.store.set("drained", ["GPU-0"])
+    lab.store.learn(PEAK)
+    lab.submit("a")
+    lab.lose(lambda path: None)
+    lab.rebuilt()
+    assert lab.store.settings() == {"drained": ["GPU-0"]}
+    assert lab.store.learned() == [PEAK]
+
+
+def test_an_attempt_that_ended_since_is_left_to_the_daemon_to_find(lab: Lab) -> None:
+    run = lab.run(lab.submit("a"), 0)
+    folder = Path(run.package) / "sessions"
+    sessions.OwnRecord(folder / "1.json", 1).end("failed", "exception")
+    lab.lose(garbage)
+    (found,) = lab.rebuilt()
+    assert (found.state, found.session, found.cards) == (RUNNING, 1, ("GPU-0",))
+
+
+def test_what_is_said_of_a_start_that_nothing_came_of_is_forgotten(lab: Lab) -> None:
+    begun = lab.store.start(lab.submit("a"), [], None)
+    assert begun.state == STARTING
+    task_file.write(begun, lab.folder)  # as one that was overtaken while it was written
+    lab.lose(garbage)
+    assert [task.state for task in lab.rebuilt()] == [PENDING]
+
+
+def test_a_copy_of_a_package_is_no_second_task(lab: Lab, tmp_path: Path) -> None:
+    given = lab.submit("b")
+    shutil.copytree(given.package, lab.runs / "a")
+    shutil.copytree(given.package, lab.runs / "c")
+    lab.lose(garbage)
+    assert [task.package for task in lab.rebuilt()] == [given.package]
+
+
+def test_packages_that_were_moved_are_found_where_one_says(lab: Lab, tmp_path: Path) -> None:
+    lab.submit("a")
+    lab.lose(garbage)
+    (tmp_path / "project").mkdir()
+    lab.runs.rename(tmp_path / "project" / "runs")
+    assert rebuild(lab.folder).tasks == 0
+    for more in (tmp_path / "project", tmp_path / "project" / "runs", tmp_path / "project" / "runs" / "a"):
+        assert rebuild(lab.folder, [more]).tasks == 1
+    with Store.open(lab.folder) as store:
+        assert store.task("a").package == str(tmp_path / "project" / "runs" / "a")
+    assert rebuild(lab.folder).tasks == 1, "and is known from then on"
+
+
+def test_other_folders_and_packages_without_a_task_are_passed_over(lab: Lab) -> None:
+    lab.submit("a")
+    package(lab.runs / "plain")
+    (lab.runs / "file").touch()
+    lab.lose(garbage)
+    assert [task.id for task in lab.rebuilt()] == ["a"]
+
+
+def notes(lab: Lab) -> list[str]:
+    done = rebuild(lab.folder)
+    lab.store = Store.open(lab.folder)
+    return [note.replace(str(lab.runs), "runs") for note in done.notes]
+
+
+def test_one_bad_package_is_passed_over_and_told(lab: Lab, messages: Messages) -> None:
+    for name in ("good", "late", "twice"):
+        lab.submit(name)
+    (path,) = (lab.runs / "late" / "sessions").iterdir()
+    path.write_text(path.read_text().replace('"begin": null', '"begin": 1e308'))
+    sessions.write_request(lab.runs / "twice" / "sessions", {"task": "twice", "attempt": {}})
+    lab.lose(garbage)
+    late, twice = notes(lab)
+    assert all(fact in late for fact in ("runs/late/sessions/task-late.json", "begin", "1e+308"))
+    assert all(fact in twice for fact in ("twice", "runs/twice", "int() argument must be a string"))
+    messages.check(late)
+    assert [task.id for task in lab.store.tasks()] == ["good"]
+
+
+def test_what_a_submit_that_was_killed_has_left_is_told_and_does_not_run(
+    lab: Lab, messages: Messages
+) -> None:
+    task_file.announce(task(id="cut", package=str(package(lab.runs / "cut"))), lab.folder)
+    lab.submit("good")
+    lab.lose(garbage)
+    (cut,) = notes(lab)
+    assert "runs/cut/sessions/task-cut.coming" in cut
+    messages.check(cut)
+    assert [task.id for task in lab.store.tasks()] == ["good"]
+
+
+def test_the_task_of_another_user_stays_his(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    lab.submit("a")
+    lab.lose(garbage)
+    monkeypatch.setattr(
+        task_file, "read_all", lambda *given: [one._replace(uid=12345) for one in read(*given)]
+    )
+    (other,) = notes(lab)
+    assert "runs/a" in other
+    messages.check(other)
+    assert lab.store.tasks() == []
+
+
+def test_those_that_can_never_start_are_told(lab: Lab, messages: Messages) -> None:
+    for one, other in (("a", "gone"), ("b", "c"), ("c", "b")):
+        path = package(lab.runs / one)
+        task_file.write(task(id=one, name=one, package=str(path), after=(other,)), lab.folder)
+    package_roots.note(lab.folder, [path])
+    lab.lose(garbage)
+    first, second = notes(lab)
+    assert "task a" in first and "gone" in first
+    (circle,) = (circle for circle in ("b → c → b", "c → b → c") if circle in second)
+    for note in (first, second.replace(circle, "<circle>")):
+        messages.check(note)
+    assert [task.id for task in lab.store.tasks()] == ["a", "b", "c"]
+
+
+def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(
+    lab: Lab, tmp_path: Path, messages: Messages
+) -> None:
+    older = Path(lab.submit("unsaid").package) / "sessions" / "task-unsaid.json"
+    said = json.loads(older.read_bytes())
+    del said["lab"]
+    older.write_text(json.dumps(said))
+    lost = tmp_path / "lost state" / "lab"
+    for name, whose in (("own", lab.folder), ("a", lost), ("b", lost)):
+        task_file.write(task(id=name, name=name, package=str(package(lab.runs / name))), whose)
+    (path,) = (lab.runs / "b" / "sessions").iterdir()
+    path.write_text(path.read_text().replace(f'"lab": "{os.uname().nodename}:', '"lab": "elsewhere:'))
+    lab.lose(garbage)
+    fix = f"roost lab rebuild --take-over '{lost}'"
+    told, hosts = notes(lab), sorted(["elsewhere", os.uname().nodename])
+    for note, host in zip(told, hosts, strict=True):
+        assert all(fact in note for fact in (str(lost), host, fix))
+        messages.check(note.replace(host, "<host>"))
+    assert sorted(one.id for one in lab.store.tasks()) == ["own", "unsaid"]
+    lab.store.close()
+    assert rebuild(lab.folder, lost=lost).notes == ()
+    assert rebuild(lab.folder).notes == (), "they are ours from then on"
+    lab.store = Store.open(lab.folder)
+    assert sorted(one.id for one in lab.store.tasks()) == ["a", "b", "own", "unsaid"]
+
+
+def test_what_is_taken_over_is_ours_though_its_package_cannot_be_written(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    lost = tmp_path / "lost" / "lab"
+    path = package(lab.runs / "a")
+    task_file.write(task(id="a", name="a", package=str(path)), lost)
+    package_roots.note(lab.folder, [path])
+
+    def full(task: Task, lab: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    lab.lose(garbage)
+    monkeypatch.setattr(task_file, "write", full)
+    found = rebuild(lab.folder, lost=lost)
+    assert found.tasks == 1
+    (note,) = found.notes
+    assert str(path) in note and f"[Errno {errno.EROFS}] Read-only file system" in note
+    messages.check(note)
+
+
+def test_what_the_queue_writes_says_whose_it_is(lab: Lab) -> None:
+    one = lab.submit("one")
+    lab.store.change(one.id, held=True)
+    (found,) = read(Path(one.package))
+    assert found.lab == task_file.name_of_lab(lab.folder)

@@ -1,0 +1,178 @@
+"""What a package tells of its tasks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from roost.base import durable
+from roost.lab.queue import task_file
+from roost.lab.queue.task import FAILED, Need, Task
+from tests.lab.queued import PLAN, package, task
+from tests.messages import Messages
+
+LAB = Path("/nowhere/lab")
+
+
+def without_environment(task: Task) -> Task:
+    return msgspec.structs.replace(task, plan={"argv": PLAN["argv"]})
+
+
+def of(folder: Path) -> list[Task]:
+    return [one.task for one in task_file.read_all(folder)]
+
+
+def test_all_but_what_it_holds_is_read_again(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    need = Need(cards=2, memory_mb=4000, time_limit=60.0)
+    given = task(package=str(folder), need=need, after=("a",), begin=5.0, held=True, sweep="s", scale=2.0)
+    task_file.write(msgspec.structs.replace(given, cards=("GPU-0",), reserved_mb=9), LAB)
+    assert of(folder) == [without_environment(given)]
+
+
+def test_the_sweep_of_one_of_the_first_queue_has_another_name(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    task_file.write(task(package=str(folder), sweep="s"), LAB)
+    (path,) = (folder / "sessions").glob("task-*")
+    path.write_text(path.read_text().replace('"sweep"', '"array"'))
+    assert [one.sweep for one in of(folder)] == ["s"]
+
+
+def test_it_is_its_owners_alone_never_holds_the_environment_and_no_plan_in_the_end(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    task_file.write(given, LAB)
+    (path,) = (folder / "sessions").glob("task-*")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert of(folder)[0].plan == {"argv": PLAN["argv"]}
+    assert b"PATH" not in path.read_bytes()
+    task_file.write(msgspec.structs.replace(given, state=FAILED), LAB)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert of(folder)[0].plan == {}
+
+
+def test_what_somebody_who_was_killed_has_left_of_it_is_removed(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    final = folder / "sessions" / f"task-{given.id}.json"
+    left, other = durable.staging_name(final), durable.staging_name(final.with_name("2.json"))
+    for path in (left, other):
+        path.write_text("half of i")
+    task_file.write(given, LAB)
+    assert of(folder) == [without_environment(given)]
+    assert not left.exists() and other.exists(), "somebody may be writing that one"
+
+
+def test_it_is_removed_where_the_task_was_not_queued(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    task_file.write(given, LAB)
+    task_file.remove(given)
+    assert not any((folder / "sessions").iterdir())
+    task_file.remove(given)
+
+
+def test_a_package_has_several_and_a_copy_says_so(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = [task(package=str(folder)) for _ in range(2)]
+    for one in given:
+        task_file.write(one, LAB)
+    assert sorted(of(folder), key=lambda task: task.id) == sorted(
+        map(without_environment, given), key=lambda task: task.id
+    )
+    assert all(one.at_home for one in task_file.read_all(folder))
+    shutil.copytree(folder, tmp_path / "copy")
+    copies = task_file.read_all(tmp_path / "copy")
+    assert [one.at_home for one in copies] == [False, False]
+    assert {one.task.package for one in copies} == {str(tmp_path / "copy")}
+
+
+def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    assert not task_file.stands(given)
+    task_file.announce(given, LAB)
+    assert task_file.stands(given) and of(folder) == []
+    assert [path.name for path in task_file.unconfirmed(folder)] == [f"task-{given.id}.coming"]
+    task_file.confirm(given)
+    task_file.confirm(given)
+    assert task_file.stands(given) and of(folder) == [without_environment(given)]
+    assert not list(task_file.unconfirmed(folder)) and len(list((folder / "sessions").iterdir())) == 1
+    task_file.remove(given)
+    assert not task_file.stands(given)
+
+
+def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    given = task(package=str(folder))
+    task_file.announce(given, LAB)
+    task_file.write(msgspec.structs.replace(given, state=FAILED), LAB)
+    task_file.confirm(given)
+    assert [one.state for one in of(folder)] == [FAILED]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fact"),
+    [
+        ({"begin": 1e308}, "1e+308"),
+        ({"priority": 2**80}, "120892"),
+        ({"attempt": 2**70}, "118059"),
+        ({"attempt": -1}, "-1"),
+        ({"need": {"cards": 2**70}}, "118059"),
+        ({"need": {"time_limit": 1e400}}, "inf"),
+        ({"name": "\udcff"}, "surrogates not allowed"),
+        ({"after": ["\udcff"]}, "surrogates not allowed"),
+        ({"id": ""}, "''"),
+        ({"id": "../../x"}, "'../../x'"),
+        ({"state": "foo"}, "'foo'"),
+        ({"stop_asked": "foo"}, "'foo'"),
+        ({"cards": ["a", "a"]}, "cards"),
+        ({"format": 2}, "roost"),
+    ],
+)
+def test_one_that_no_roost_has_written_is_passed_over_and_told(
+    tmp_path: Path, changed: dict[str, Any], fact: str, messages: Messages
+) -> None:
+    folder = package(tmp_path / "p")
+    task_file.write(task(package=str(folder)), LAB)
+    (path,) = (folder / "sessions").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    told: list[str] = []
+    assert task_file.read_all(folder, told.append) == []
+    (said,) = told
+    assert said.startswith(f"{path}: ") and fact in said
+    messages.check(said.removeprefix(f"{path}: "))
+
+
+@pytest.mark.parametrize("id", ["", "../x", "A" * 26, "0" * 27])
+def test_no_task_has_such_an_id(id: str, messages: Messages) -> None:
+    with pytest.raises(ValueError) as refused:
+        task_file.require_sense(task(id=id))
+    messages.check(refused.value)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"format": 2}', '{"format": "x"}'])
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path, damage: str) -> None:
+    folder = package(tmp_path / "p")
+    task_file.write(given := task(package=str(folder)), LAB)
+    (folder / "sessions" / "task-x.json").write_text(damage)
+    assert of(folder) == [without_environment(given)]
+
+
+def test_one_of_a_newer_roost_is_passed_over(tmp_path: Path) -> None:
+    folder = package(tmp_path / "p")
+    task_file.write(task(package=str(folder)), LAB)
+    (path,) = (folder / "sessions").glob("task-*")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+    assert of(folder) == []
+
+
+def test_a_package_that_is_gone_is_an_error_for_the_writer_alone(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        task_file.write(task(package=str(tmp_path / "gone")), LAB)
+    assert of(tmp_path / "gone") == []

@@ -1,0 +1,172 @@
+"""Which task a person means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, UsageError
+from roost.lab.queue.queue_store import Store
+from roost.lab.queue.task import STOP
+from tests.lab.queued import task
+from tests.messages import Messages
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "lab") as store:
+        yield store
+
+
+def test_by_id_prefix_name_or_package(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = task(id="01abcd", name="resnet", package=str(tmp_path / "runs" / "resnet"))
+    store.submit([one, task(id="01abxx", name="vit")])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    texts = ["01abcd", "01ABCD", "01abc", "01ABC", " resnet ", "runs/resnet", "./runs/resnet/", "link/resnet"]
+    for text in [*texts, str(tmp_path / "runs" / "resnet")]:
+        assert store.find(text) == one, text
+    command = task(id="02", name="sh -c true", package=str(tmp_path / "runs" / "2026-11-22"))
+    store.submit([command])
+    assert store.find("2026-11-22") == command, "by its folder, which is not its name"
+    with pytest.raises(NotFound):
+        store.find("11-22")
+
+
+def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Store) -> None:
+    store.submit([task(id="01a", name="x"), task(id="01ab", name="01a"), task(id="07", name="01ab")])
+    assert store.find("01a").id == "01a"
+    assert store.find("x").id == "01a"
+    assert store.find("01ab").id == "01ab"
+    store.submit([task(id="0"), task(id="z9", name="07x"), task(id="07xx")])
+    assert store.find("07x").id == "z9"
+
+
+def test_nothing_like_it_is_told_with_what_is_near(store: Store, messages: Messages) -> None:
+    store.submit([task(name="resnet")])
+    with pytest.raises(NotFound) as refused:
+        store.find("resnte")
+    assert all(fact in str(refused.value) for fact in ("'resnte'", "'resnet'", "roost tasks"))
+    messages.check(refused.value)
+    for text in ("", " ", "%", "_", "\udcff", "'; DROP TABLE task", "~nobody", "a\0b"):
+        with pytest.raises(NotFound):
+            store.find(text)
+
+
+def test_several_are_listed_but_not_all(store: Store, messages: Messages) -> None:
+    store.submit([task(id=f"01{n:02d}", name="same") for n in range(12)])
+    with pytest.raises(UsageError, match=r"12 .* 0111 .*pending.* 2 ") as refused:
+        store.find("same")
+    messages.check(refused.value)
+    with pytest.raises(UsageError, match=r"10 .*0100 .same, pending."):
+        store.find("010")
+
+
+def test_one_that_has_not_ended_goes_before_those_that_have(store: Store) -> None:
+    store.submit([task(id=id, name="same") for id in "abc"])
+    store.ask("a", STOP)
+    store.ask("c", STOP)
+    assert store.find("same").id == "b"
+    store.ask("b", STOP)
+    with pytest.raises(UsageError, match=r"^3 "):
+        store.find("same")
+
+
+def test_of_one_packages_ended_tasks_it_is_the_newest(store: Store) -> None:
+    store.submit([task(id=id, name="run", package="/runs/run") for id in "ab"])
+    with pytest.raises(UsageError, match=r"^2 "):
+        store.find("/runs/run")
+    for id in "ab":
+        store.ask(id, STOP)
+    assert store.find("/runs/run").id == "b"
+
+
+def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
+    tasks = [task(id=f"01ab{number}", name=f"s{number}", sweep="01aa") for number in range(3)]
+    store.submit([*tasks, task(id="02cd", name="alone")])
+    for text in ("01aa", "01AA", " 01aa "):
+        assert [one.id for one in store.find_all(text)] == [one.id for one in tasks], text
+    for text in ("01ab2", "s2"):
+        assert [one.id for one in store.find_all(text)] == ["01ab2"], text
+    assert [one.id for one in store.find_all("02")] == ["02cd"]
+    with pytest.raises(NotFound):
+        store.find_all("")
+
+
+def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store, messages: Messages) -> None:
+    store.submit([task(id="01ab", sweep="01aa"), task(id="03", name="n", sweep="04a"), task(sweep="04b")])
+    with pytest.raises(UsageError, match=r"^2 .*01aa.*, 01ab") as refused:
+        store.find_all("01a")
+    messages.check(refused.value)
+    with pytest.raises(UsageError, match=r"04a.*04b"):
+        store.find_all("04")
+    store.submit([task(id="05", name="01aa")])
+    assert [one.id for one in store.find_all("01aa")] == ["05"]  # what is typed in full goes before
+
+
+def test_as_much_of_an_id_as_tells_it_from_the_others(store: Store) -> None:
+    ids = ["0123456789", "012345678a", "0123456xyz", "7"]
+    store.submit([task(id=id, sweep="0123456789ab") for id in ids])
+    expected = dict(zip(ids, ["0123456789", "012345678a", "0123456x", "7"], strict=True))
+    assert store.beginnings(ids) == expected
+    assert store.beginnings(["0123456789ab"]) == {"0123456789ab": "0123456789a"}
+    for id in ids:
+        assert store.find(expected[id]).id == id
+
+
+def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
+    def sweep(id: str, *names: str) -> None:
+        store.submit([task(name=name, sweep=id) for name in names])
+
+    sweep("7one", *(f"try_lr-{lr}_seed-{seed}" for lr in ("1e-3", "2") for seed in (10, 11)))
+    sweep("7two", "seed-0", "seed-1")
+    store.submit([task(name="tr")])
+    for text in ("try", "try_lr", "try_lr-…", "try_lr-"):
+        assert len(store.find_all(text)) == 4, text
+    for text in ("seed", "seed-", "seed-…"):
+        assert len(store.find_all(text)) == 2, text
+    assert [one.name for one in store.find_all("tr")] == ["tr"]
+    for text in ("t", "try_lr-1e-3", "try_seed", "lr", "…", "s"):  # none, or a part of one
+        with pytest.raises(NotFound):
+            store.find_all(text)
+    sweep("8two", "seed-0", "seed-2")
+    with pytest.raises(UsageError, match=r"7two.*8two"):
+        store.find_all("seed")
+    for one in store.tasks(sweeps=["7two"]):
+        store.ask(one.id, STOP)
+    assert {one.sweep for one in store.find_all("seed")} == {"8two"}
+
+
+def test_a_sweep_by_its_name(store: Store) -> None:
+    def sweep(id: str, name: str) -> list[str]:
+        tasks = [task(name=f"{name}_lr-{number}", sweep=id, sweep_name=name) for number in range(2)]
+        store.submit(tasks)
+        return [one.id for one in tasks]
+
+    grid, large = sweep("7one", "grid"), sweep("7two", "grid_large")
+    for text, ids in (("grid", grid), (" grid ", grid), ("grid_large", large), ("grid_large_lr", large)):
+        assert [one.id for one in store.find_all(text)] == ids, text
+    assert [one.id for one in store.find_all("grid_lr-1")] == grid[1:]
+    again = sweep("7three", "grid")
+    with pytest.raises(UsageError, match=r"7one.*7three"):
+        store.find_all("grid")
+    for id in grid:
+        store.ask(id, STOP)
+    assert [one.id for one in store.find_all("grid")] == again, "of one name what goes on"
+
+
+def test_a_sweep_and_a_task_of_one_name(store: Store) -> None:
+    alone = task(name="grid", package="/runs/grid")
+    tasks = [task(name=f"grid_lr-{number}", sweep="7one", sweep_name="grid") for number in range(2)]
+    store.submit([alone, *tasks])
+    with pytest.raises(UsageError, match=f"7one.*{alone.id}"):
+        store.find_all("grid")
+    assert [one.id for one in store.find_all("/runs/grid")] == [alone.id]
+    store.ask(alone.id, STOP)
+    assert [one.id for one in store.find_all("grid")] == [one.id for one in tasks]
+    for one in tasks:
+        store.ask(one.id, STOP)
+    store.submit([again := task(name="grid")])
+    assert [one.id for one in store.find_all("grid")] == [again.id]

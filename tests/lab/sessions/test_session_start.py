@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.base.errors import RoostError
+from roost.devices import inventory, lease
+from roost.devices.lease import Holder
+from roost.lab.sessions import session_start
+from roost.lab.sessions.session_plan import Plan
+from roost.package.package import Package
+from roost.supervisor.session_spec import Spec
+from tests.lab.labs import Lab
+
+SHOW = "import json, os, sys; json.dump([dict(os.environ), os.getcwd(), sys.argv[1:]], open('shown', 'w'))"
+
+
+def begin(folder: Path, plan: Plan, **given: object) -> Package:
+    """Begins a session in a package of its own, and waits for its end."""
+    package = Package.create(folder / "runs", name="one", values={}, request={"kind": "command"})
+    lock_fd = package.lock()
+    try:
+        begun = session_start.begin(package, lock_fd, plan, **given)  # type: ignore[arg-type]
+    finally:
+        os.close(lock_fd)
+    begun.supervised.process.wait(20)
+    return package
+
+
+def command(code: str, **env: str) -> Plan:
+    argv = [sys.executable, "-I", "-S", "-c", code, "own"]
+    return Plan(request={"kind": "command"}, argv=argv, is_command=True, env={**os.environ, **env})
+
+
+def test_a_command_sees_its_cards_and_its_leases_alone(lab: Lab) -> None:
+    with lab.here():
+        cards = inventory.look()[:2]
+        held = lease.take(cards, 1_000, Holder.own("t", ""))
+        with closing(held):
+            package = begin(
+                lab.folder,
+                command(SHOW, ROOST_LEASE="of another", CUDA_VISIBLE_DEVICES="7"),
+                cards=[card.id for card in cards],
+                leases=held,
+                deadline=12345.6,
+            )
+    env, cwd, argv = json.loads((package.path / "shown").read_text())
+    assert env["CUDA_VISIBLE_DEVICES"] == ",".join(card.id for card in cards)
+    assert env["ROOST_LEASE"] != "of another" and env["ROOST_DEADLINE"] == "12345.600"
+    assert (cwd, argv) == (str(package.path), ["own"]), "and is told nothing that it was not given"
+    found = package.sessions()[0]
+    assert found.state == "succeeded"
+
+
+def test_without_cards_of_its_own_it_sees_what_it_was_left(lab: Lab) -> None:
+    package = begin(lab.folder, command(SHOW, CUDA_VISIBLE_DEVICES="7", ROOST_LEASE="of another"))
+    env, _, _ = json.loads((package.path / "shown").read_text())
+    assert env["CUDA_VISIBLE_DEVICES"] == "7" and "ROOST_LEASE" not in env
+
+
+def test_what_is_set_for_it_goes_above_the_callers_environment(lab: Lab) -> None:
+    plan = msgspec.structs.replace(
+        command(SHOW, MINE="1", PYTHONHASHSEED="9"), own_env={"PYTHONHASHSEED": "7"}
+    )
+    package = begin(lab.folder, plan)
+    env, _, _ = json.loads((package.path / "shown").read_text())
+    assert (env["MINE"], env["PYTHONHASHSEED"]) == ("1", "7")
+
+
+def test_a_program_that_is_not_there_leaves_a_free_package(lab: Lab) -> None:
+    plan = Plan(request={}, argv=["/nowhere/program"], is_command=True, env={}, cwd="/nowhere")
+    try:
+        package = begin(lab.folder, plan)
+        assert package.sessions()[0].state == "failed"
+    except RoostError as error:
+        assert "session 1 " in str(error)
+    os.close(Package.open(lab.folder / "runs" / "one").lock())
+
+
+@pytest.mark.parametrize("is_command", [True, False])
+def test_a_worker_is_told_its_package_and_session(lab: Lab, is_command: bool) -> None:
+    argv = [sys.executable, "-I", "-S", "-c", SHOW]
+    plan = Plan(request={}, argv=argv, is_command=is_command, env=dict(os.environ))
+    package = begin(lab.folder, plan)
+    _, _, told = json.loads((package.path / "shown").read_text())
+    assert told == ([] if is_command else [str(package.path), "1"])
+
+
+@pytest.mark.parametrize(
+    ("env", "terminal", "is_noticed"),
+    [({}, "", True), ({"ROOST_REPORT_FD": "5"}, "", False), ({}, "/dev/pts/7", False)],
+)
+def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], terminal: str, is_noticed: bool
+) -> None:
+    asked: list[Spec] = []
+    monkeypatch.setattr("roost.supervisor.guard_start.start", lambda spec, lock_fd: asked.append(spec))
+    package = Package.create(tmp_path, values={}, request={})
+    plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
+    session_start.begin(package, -1, plan)
+    assert [spec.is_noticed for spec in asked] == [is_noticed]
+    assert not session_start.add(package, plan).is_noticed, "the lab tells of its own tasks"

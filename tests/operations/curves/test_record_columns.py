@@ -1,0 +1,114 @@
+"""Lines as columns: those that look alike together, the others one by one, and both the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roost.operations.curves import record_columns
+from roost.operations.curves.record_columns import Lines, Part, joined, part_of, repeated, whole
+from roost.package import records
+
+
+def taken(data: bytes, pieces: int) -> tuple[list[Part], Lines]:
+    """All rows of some lines, given in several pieces."""
+    lines = Lines()
+    found: list[Part] = []
+    rows = data.splitlines(keepends=True)
+    size = max(1, len(rows) // pieces)
+    for at in range(0, len(rows), size):
+        for one in lines.parts(b"".join(rows[at : at + size])):
+            if isinstance(one, Part):
+                found.append(one)
+            else:
+                for part in found:
+                    part.go_back(one)
+    return found, lines
+
+
+def content(parts: list[Part]) -> Any:
+    part = joined(parts)
+    rows = {}
+    for name in part.names:
+        column = part.column(name)
+        at = range(len(part.steps)) if column.rows is None else column.rows.tolist()
+        rows[name] = list(zip(at, map(repr, column.values.tolist()), strict=True))
+    shape = [part.shapes[0]] * len(part.steps)
+    if part.shape is not None:
+        shape = [part.shapes[one] for one in part.shape.tolist()]
+    return part.steps.tolist(), shape, rows
+
+
+BODIES = [
+    '{"step":%d,"epoch":0,"time":1.5,"a":%r,"b":1}',
+    '{"step":%d,"epoch":0,"time":1.5,"a":%r,"b":null,"nonfinite":{"b":"nan"}}',
+    '{"step":%d,"a":%r}',
+    '{"step":%d,"a":%r,"b":null,"\\u006eonfinite":{"b":"inf"}}',
+    '{"step":%d,"a":%r,"perf/x_ms":3.0,"stats/n":2}',
+]
+STRANGE = [
+    '{"step":%d,"a":%r,"b":null,"nonfinite":{"c":"-inf"}}', '{"step":%d,"a":%r,"b":true}',
+    '{"step":%d,"a":%r,"b":"text"}', '{"step":%d.0,"a":%r}', '{"step":%d,"a":%r,"b":36893488147419103232}',
+    '{"step":%d,"a":%r,"b":null,"nonfinite":{"b":"odd"}}', '{"step":%d,"a":%r,"b":1e999}',
+    '{"step":%d,"a":%r,"b":null}', '{"step":%d,"a":%r,"a":7}', '{"step":%d,"a":%r,', '', '[%d,%r]',
+    '{"step":%d,"a":%r,"nonfinite":null}', '{"step":%d,"a":%r,"nonfinite":{"step":"1"}}',
+    '{"step":%d,"a":%r,"time":"x","epoch":{}}', '{"step":%d,"a":%r,"c":{"d":1}}', '{"a":%d,"b":%r}',
+    '{"start_step":%d,"session":1,"a":%r}', '{"step":%d,"a":%r,"b":1e300}',
+    '{"step":99999%d999999999999,"a":%r}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_as_one_by_one(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    draw = random.Random(seed)
+    lines, step = [], 0
+    for _ in range(120):
+        step += draw.choice([0, 1, 1, 1, 5])
+        body = draw.choice(STRANGE) if draw.random() < 0.05 else draw.choice(BODIES[: 1 + seed % 5])
+        line = body % (step, draw.random()) if "%" in body else body
+        lines += [line] * draw.choice([1] * 20 + [2])
+    data = ("\n".join(lines) + "\n").encode()
+    monkeypatch.setattr(record_columns, "_FIRST_BYTES", len(data))
+    expected, slow = taken(data, 1)
+    monkeypatch.setattr(record_columns, "_FIRST_BYTES", 1000)
+    for pieces in (1, 2, 7, 40):
+        found, quick = taken(data, pieces)
+        assert content(found) == content(expected)
+        assert (quick.torn, quick.before) == (slow.torn, slow.before)
+
+
+def test_lines_that_look_alike_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first ones, however much is read at once, and whatever some of the others lack."""
+    one_by_one = []
+    decode_row = records.decode_row
+    monkeypatch.setattr(records, "decode_row", lambda line: one_by_one.append(line) or decode_row(line))
+    rows = [BODIES[step % 4 != 0] % (step, float(step)) for step in range(2000)]
+    (part,) = (joined(found) for found, _ in [taken("".join(f"{row}\n" for row in rows).encode(), 1)])
+    assert len(part.steps) == 2000 and part.column("b").rows is None
+    assert 0 < len(one_by_one) < 200
+
+
+def test_the_first_way_is_that_of_records() -> None:
+    rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0, "b": 3}, {"step": 2, "perf/x": 1.0}]
+    part = part_of(rows)
+    assert part.steps.tolist() == [1, 2, 2] and part.names == {"a": 0, "b": 1, "perf/x": 2}
+    assert part.shapes == [("a",), ("a", "b"), ()]
+    assert [records.decode_row(json.dumps(row).encode()) for row in rows] == rows
+
+
+def test_parts_as_one() -> None:
+    one, two = part_of([{"step": 1, "a": 1.0}, {"step": 5, "a": 2.0}]), part_of([{"step": 2, "b": 3.0}])
+    one.go_back(3)
+    assert whole([one, two], "a").rows.tolist() == [0] and whole([one, two], "b").rows.tolist() == [1]  # type: ignore[union-attr]
+    assert whole([one], "a").rows is None and whole([one], "c").values.tolist() == []
+    one.go_back(0)
+    assert joined([one]).steps.tolist() == [] and joined([one, two]).names == {"b": 0}
+
+
+def test_where_steps_are_repeated() -> None:
+    assert repeated(np.array([1, 2, 2, 2, 3, 4, 4])) == [(1, 4), (5, 7)]
+    assert repeated(np.zeros(0, np.int64)) == []

@@ -1,0 +1,215 @@
+"""Another session of a package that stands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
+from roost.operations.reading.package_schema import DamagedPackage
+from roost.operations.sessions.rank_layout import Asked
+from roost.operations.sessions.session_request import Started
+from roost.package.package import Package
+from tests.messages import Messages
+from tests.operations.packages import package, session
+
+
+def begun(made: Package, **asked: Any) -> Started:
+    """Starts a session and kills it before it does anything: its request is what counts here."""
+    started = continue_(ContinueRequest(package=made.path, **asked))
+    assert started.process is not None
+    started.process.send_signal(signal.SIGQUIT)
+    started.process.wait()
+    return started
+
+
+def test_goes_further_than_planned(finished: Package) -> None:
+    before = finished.records()
+    started = continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
+    assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
+    after = finished.records()
+    (note,) = started.notes
+    assert started.session == 2 and note.endswith("max_epochs: 2 -> 3")
+    assert finished.settings()["max_epochs"] == 3 and finished.args["max_epochs"] == 2
+    assert after.rows[: len(before.rows)] == before.rows and after.rows[-1]["epoch"] == 3
+    assert finished.state() == "succeeded"
+    os.close(finished.lock())
+
+
+def test_a_finished_run_has_nothing_to_do(finished: Package, messages: Messages) -> None:
+    for overrides in ([], ["max_epochs=2"]):
+        started = continue_(ContinueRequest(package=finished.path, overrides=overrides))
+        assert started.session is None and "max_epochs=4" in started.notes[0]
+    messages.check(started.notes[0])
+    assert len(finished.sessions()) == 1
+    os.close(finished.lock())
+
+
+def test_what_is_written_down(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    started = begun(made, overrides=["max_epochs=9"], description="on", checkpoint=1, command=["roost"])
+    request = made.sessions()[1].request
+    assert started.session == 2
+    assert request["overrides"] == ["max_epochs=9"] and request["checkpoint"] == 1
+    assert request["force"] is False and request["inexact"] == [] and request["kind"] == "train"
+    assert request["project"] == str(tmp_path / "runs-source") and request["command"] == ["roost"]
+    assert (made.path / "_desc: on").is_file()
+
+
+def test_what_needs_force(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):
+        continue_(ContinueRequest(package=made.path, overrides=["model.features=9"]))
+    assert len(made.sessions()) == 1
+    started = begun(made, overrides=["model.features=9"], force=True)
+    request = made.sessions()[1].request
+    assert request["force"] is True and request["inexact"] == ["model.features: 8 -> 9"]
+    assert started.notes == [], "the run says itself what is inexact"
+    # Forced once, it is how the run is now.
+    assert begun(made).notes == []
+
+
+def test_force_that_was_not_needed_is_not_recorded(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    begun(made, force=True)
+    assert made.sessions()[1].request["force"] is False
+
+
+def test_changed_code(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    with (made.path / "Model" / "Runner.py").open("a") as file:
+        file.write("# harmless?\n")
+    with pytest.raises(Refused, match=r"Model/Runner\.py"):
+        continue_(ContinueRequest(package=made.path))
+    started = begun(made, force=True)
+    (inexact,) = made.sessions()[-1].request["inexact"]
+    (note,) = started.notes
+    assert inexact.startswith("Model/Runner.py ") and "Model/Runner.py" in note
+    messages.check(inexact)
+    messages.check(note)
+    begun(made)  # forced once, it is how the run is now
+    assert made.sessions()[-1].request["inexact"] == []
+    (made.path / "Model" / "Runner.py").unlink()
+    with pytest.raises(Refused, match=r"Model/Runner\.py"):
+        continue_(ContinueRequest(package=made.path))
+
+
+def test_code_that_was_mended_in_the_project_only(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="failed")
+    mended = tmp_path / "runs-source" / "Model" / "Runner.py"
+    mended.write_text(mended.read_text() + "# mended\n")
+    (note,) = begun(made).notes
+    assert "Model/Runner.py" in note
+    (made.path / "Model" / "Runner.py").write_text(mended.read_text())
+    assert begun(made, force=True).notes == []
+
+
+def test_the_device_is_that_of_the_session_before(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    for device in ("cpu", None, "auto", None):
+        begun(made, device=device)
+    assert [one.request["device"] for one in made.sessions()] == ["auto", "cpu", "cpu", "auto", "auto"]
+
+
+def test_the_ranks_are_those_of_the_session_before(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    made.new_session({"overrides": [], "device": "cpu", "devices": 3, "strategy": "fsdp", "ranks": 3})
+    begun(made)
+    begun(made, ranks=Asked(devices=2))
+    found = [(one.request["ranks"], one.request["strategy"]) for one in made.sessions()[2:]]
+    assert found == [(3, "fsdp"), (2, "fsdp")]
+
+
+def test_a_checkpoint_that_does_not_exist_names_those_that_do(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with pytest.raises(NotFound) as refused:
+        continue_(ContinueRequest(package=made.path, checkpoint=7))
+    assert all(fact in str(refused.value) for fact in (" 7", "0, 1, 2"))
+    assert refused.value.where == made.path
+    os.close(made.lock())
+
+
+def test_a_running_package(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs", state="running")
+    lock_fd = made.lock()
+    with pytest.raises(Refused) as refused:
+        continue_(ContinueRequest(package=made.path))
+    assert "session 1" in str(refused.value)
+    assert refused.value.where == made.path
+    messages.check(refused.value.fix)
+    os.close(lock_fd)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "max_epochs=soon",
+        "max_epoch=3",
+        "runner",
+        "runner=Model/No.py:Runner",
+        "optimizers.main.class=os.system",
+        "+mirrors.csv.file=../x.csv",
+        "+mirrors.csv.file=Model/Runner.py/x.csv",
+    ],
+)
+def test_a_wrong_override(tmp_path: Path, override: str, messages: Messages) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    with pytest.raises(ConfigError) as refused:
+        continue_(ContinueRequest(package=made.path, overrides=[override], force=True))
+    key, _, value = override.removeprefix("+").partition("=")
+    if value:
+        assert refused.value.where == "command line" and key in str(refused.value)
+    messages.check(refused.value)
+    assert len(made.sessions()) == 1
+    os.close(made.lock())
+
+
+def test_a_session_that_never_started_can_be_followed(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    assert begun(made).session == 1
+
+
+def test_links_are_renewed(tmp_path: Path) -> None:
+    source = tmp_path / "runs-source"
+    package(tmp_path / "runs", "first")  # makes the project
+    (source / "big.bin").write_bytes(bytes(11 * 2**20))
+    made = package(tmp_path / "runs", state="stopped")
+    assert (made.path / "big.bin").is_symlink()
+    source.rename(tmp_path / "moved")
+    assert any("big.bin" in note and "--project" in note for note in begun(made).notes)
+    assert begun(made, project=tmp_path / "moved").notes == []
+    assert (made.path / "big.bin").stat().st_size == 11 * 2**20
+    assert made.sessions()[-1].request["project"] == str(tmp_path / "moved")
+    with pytest.raises(NotFound) as refused:
+        continue_(ContinueRequest(package=made.path, project=tmp_path / "nowhere"))
+    assert refused.value.setting == "--project"
+
+
+def test_a_package_that_was_moved(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    session(made, "crashed")
+    shutil.move(made.path, tmp_path / "elsewhere")
+    assert begun(Package.open(tmp_path / "elsewhere")).session == 3
+
+
+def test_a_damaged_package(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    (made.path / "manifest.json").write_text("[]")
+    with pytest.raises(DamagedPackage) as refused:
+        continue_(ContinueRequest(package=made.path))
+    assert "manifest.json" in str(refused.value)
+    assert refused.value.where == made.path
+    os.close(made.lock())
+
+
+def test_no_package(tmp_path: Path, messages: Messages) -> None:
+    with pytest.raises(NotFound) as refused:
+        continue_(ContinueRequest(package=tmp_path))
+    assert str(tmp_path) in str(refused.value)
+    messages.check(refused.value)

@@ -1,0 +1,315 @@
+"""Packages that are made and queued; a real daemon runs them where a test waits for their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.base.system import state_folder
+from roost.config import layers
+from roost.lab.background import daemon_presence
+from roost.lab.queue import task_file
+from roost.lab.queue.task import PENDING, STOP, SUCCEEDED, Need
+from roost.operations.lifecycle.continue_ import ContinueRequest
+from roost.operations.queue.resources import Wanted
+from roost.operations.queue.submit import SubmitRequest, check_requests, submit, submit_continue
+from roost.package import snapshot
+from roost.package.package import Package
+from tests.lab.labs import Lab
+from tests.messages import Messages
+from tests.operations.packages import package, project
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[Lab]:
+    """A lab of two simulated cards, which ends with the test."""
+    here = Lab(tmp_path, "sim:2x24GB")
+    with here.here():
+        yield here
+    here.close()
+
+
+def later(**given: object) -> Wanted:
+    """It waits for longer than any test."""
+    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+
+
+def stopped(tmp_path: Path) -> Package:
+    return package(tmp_path / "runs", state="stopped")
+
+
+def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_secret_behind(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    config = project(tmp_path / "project", max_epochs="1")
+    request = SubmitRequest(
+        config=config,
+        overrides=["limits.wall_time=10min"],
+        description="a try",
+        wanted=Wanted(cards_as_usual=True, priority=3),
+        command=["roost", "submit"],
+    )
+    (task,) = submit(request).tasks
+    assert (task.need.cards, task.need.time_limit, task.priority, task.sweep) == (1, 600.0, 3, None)
+    assert len(task.profile) == 32 and task.scale == 32.0
+    made = Package.open(task.package)
+    assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
+    assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()
+    going_on = ContinueRequest(package=made.path, overrides=["max_epochs=2"])
+    (further,) = submit_continue(going_on, Wanted(cards_as_usual=True)).tasks
+    assert (further.profile, further.scale) == (task.profile, task.scale)
+    assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
+    assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
+    session = made.sessions()[0]
+    assert session.request["cards"] == ["SIM-0"] and session.request["task"] == task.id
+    files = [path for path in made.path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]
+
+
+def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    request = SubmitRequest(
+        config=config,
+        overrides=["optimizers.main.lr=0.1,0.01", "max_epochs=1", "seed=0..1"],
+        name="try",
+        wanted=later(most_parallel=2),
+    )
+    found = submit(request).tasks
+    names = [f"try_lr-{lr}_seed-{seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
+    assert [task.name for task in found] == names
+    assert len({task.sweep for task in found}) == 1 and found[0].sweep is not None
+    assert {task.sweep_name for task in found} == {"try"} and len(here.store().find_all("try")) == 4
+    assert {task.most_parallel for task in found} == {2} and {task.state for task in found} == {PENDING}
+    assert [task.id for task in here.tasks()] == [task.id for task in found]
+    assert [Package.open(task.package).args["seed"] for task in found] == [0, 1, 0, 1]
+    assert {task.plan["own_env"]["PYTHONHASHSEED"] for task in found} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted", "error", "setting", "fact"),
+    [
+        (
+            ["optimizers.main.lr=[0.1,0.01]"],
+            later(),
+            ConfigError,
+            "optimizers.main.lr",
+            "optimizers.main.lr=0.1,0.01",
+        ),
+        (["max_epochs=1,-3"], later(), ConfigError, "max_epochs", " -3 "),
+        (["seed=2..1"], later(), UsageError, "seed", "'2..1'"),
+        ([], later(most_parallel=2), UsageError, None, "--max-parallel"),
+        (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "optimizers.main.lr", "'abc'"),
+        (["devices=1,3"], later(), Refused, None, "3 cards"),
+        ([], Wanted(need=Need(cards=99)), Refused, None, "99 cards"),
+        ([], Wanted(need=Need(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
+        ([], Wanted(priority=10**7), UsageError, "--priority", "10000000"),
+        ([], Wanted(begin=1.0), UsageError, "--begin", "'1970-01-01 "),
+        ([], Wanted(after=["0000"]), NotFound, "--after", "'0000'"),
+        (["step_mode=dry"], later(), Refused, "step_mode", "'dry'"),
+        ([], later(strategy="ddp"), UsageError, None, "--gpus 2"),
+        (["strategy=ddp"], later(), UsageError, None, "--gpus 2"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_made(
+    here: Lab,
+    tmp_path: Path,
+    overrides: list[str],
+    wanted: Wanted,
+    error: type[RoostError],
+    setting: str | None,
+    fact: str,
+    messages: Messages,
+) -> None:
+    config = project(tmp_path / "project")
+    with pytest.raises(error) as refused:
+        submit(SubmitRequest(config=config, overrides=overrides, wanted=wanted))
+    assert refused.value.setting == setting and fact in str(refused.value)
+    messages.check(refused.value.fix if setting == "--begin" else refused.value)  # which says how long ago
+    assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
+    assert daemon_presence.about(state_folder.folder()) is None
+
+
+def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:
+    request = SubmitRequest(config=project(tmp_path / "project"), name="one", wanted=later())
+    submit(request)
+    with pytest.raises(Refused, match=r"roost submit continue .*/runs/one"):
+        submit(request)
+    assert len(here.tasks()) == 1 and len(list((tmp_path / "project" / "runs").iterdir())) == 1
+
+
+def test_of_a_sweep_that_cannot_be_made_whole_nothing_stays(here: Lab, tmp_path: Path) -> None:
+    config = project(tmp_path / "project")
+    (tmp_path / "project" / "full").write_text("no folder can be made here")
+    request = SubmitRequest(config=config, overrides=["save_root=runs,full/runs"], wanted=later())
+    with pytest.raises(OSError, match="full"):
+        submit(request)
+    assert list((tmp_path / "project" / "runs").iterdir()) == [] and here.tasks() == []
+
+
+def test_a_sweep_looks_at_its_files_once_and_tells_how_far_it_is(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    looks: list[str] = []
+    for module, name in ((snapshot, "select"), (layers, "load_files")):
+        whole = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *a, whole=whole, name=name, **k: looks.append(name) or whole(*a, **k)
+        )
+    heard: list[str] = []
+    request = SubmitRequest(config=project(tmp_path / "project"), overrides=["seed=0..2"], wanted=later())
+    submit(request, tell=heard.append)
+    assert looks == ["load_files", "select"]
+    assert [re.findall(r"\d+", text) for text in heard] == [[str(n), "3"] for n in (1, 2, 3, 2, 3)]
+    messages.check("; ".join(heard))
+
+
+def test_the_next_session_of_a_package_is_queued_once(here: Lab, tmp_path: Path) -> None:
+    made = stopped(tmp_path)
+    request = ContinueRequest(package=made.path, overrides=["max_epochs=9"], description="further")
+    found = submit_continue(request, later(priority=1))
+    (task,) = found.tasks
+    assert task.package == str(made.path) and len(made.sessions()) == 1
+    assert task.plan["request"]["overrides"] == ["max_epochs=9"] and task.need.cards == 1
+    assert any(note.endswith("max_epochs: 3 -> 9") for note in found.notes)
+    assert (made.path / "_desc: further").is_file()
+    with pytest.raises(Refused, match=task.id):
+        submit_continue(request, later())
+    assert len(here.tasks()) == 1 and len(task_file.read_all(made.path)) == 1
+
+
+def test_of_two_who_queue_the_same_package_at_once_one_is_refused(here: Lab, tmp_path: Path) -> None:
+    request = ContinueRequest(package=stopped(tmp_path).path)
+
+    def one() -> bool:
+        try:
+            submit_continue(request, later())
+        except Refused:
+            return False
+        return True
+
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(one) for _ in range(4)]
+    assert sorted(future.result() for future in done) == [False, False, False, True]
+    assert len(here.tasks()) == 1
+
+
+def test_a_daemon_of_another_version_is_told_before_anything_is_made(here: Lab, tmp_path: Path) -> None:
+    here.start()
+    about = here.state / "daemon.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "version": "0.0.0"}))
+    with pytest.raises(Refused, match=r"0\.0\.0"):
+        submit(SubmitRequest(config=project(tmp_path / "project"), wanted=later()))
+    assert here.tasks() == [] and not (tmp_path / "project" / "runs").exists()
+
+
+def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path, messages: Messages) -> None:
+    made = stopped(tmp_path)
+    request = ContinueRequest(package=made.path, overrides=["model.features=9"])
+    with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):
+        submit_continue(request, later())
+    with pytest.raises(UsageError, match="--max-parallel"):
+        submit_continue(request, later(most_parallel=1))
+    done = package(tmp_path / "other", state="succeeded")
+    with pytest.raises(Refused) as refused:
+        submit_continue(ContinueRequest(package=done.path), later())
+    assert "max_epochs=" in str(refused.value)
+    assert refused.value.where == done.path
+    messages.check(refused.value)
+    lock_fd = made.lock()
+    try:
+        running = ContinueRequest(package=made.path)
+        made.new_session({"kind": "train", "overrides": [], "device": "auto"})
+        with pytest.raises(Refused, match="session 2") as refused:
+            submit_continue(running, later())
+        assert refused.value.where == made.path
+    finally:
+        os.close(lock_fd)
+    assert here.tasks() == [] and task_file.read_all(made.path) == []
+
+
+def test_a_ticket_of_what_could_not_be_queued_is_removed(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "r\udcff", state="stopped")
+    with pytest.raises(Refused) as refused:
+        submit_continue(ContinueRequest(package=made.path), later())
+    messages.check(refused.value)
+    assert made.path.is_dir() and not list((made.path / "sessions").glob("task-*"))
+
+
+def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
+    made = stopped(tmp_path)
+    computing = {"device": "cpu", "devices": 2, "strategy": "ddp", "ranks": 2}
+    made.new_session({"kind": "train", "overrides": [], **computing, "cards": ["SIM-0", "SIM-1"]})
+    (task,) = submit_continue(ContinueRequest(package=made.path), later()).tasks
+    assert task.need.cards == 2 and task.plan["request"]["ranks"] == 2
+    other = package(tmp_path / "cpu", state="stopped")
+    other.new_session({"kind": "train", "overrides": [], **computing})
+    (task,) = submit_continue(ContinueRequest(package=other.path), later()).tasks
+    assert task.need.cards == 0 and task.plan["request"]["ranks"] == 2
+
+
+def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path: Path) -> None:
+    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], wanted=Wanted())
+    found = check_requests(asked)
+    assert [one.overrides for one in found] == [("seed=3", "x=1"), ("seed=3", "x=2")]
+    assert {one.device for one in found} == {"cpu"}
+    real = Wanted(cards_as_usual=True, simulated=False)
+    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml", wanted=real))
+    assert one.device == "auto"
+
+
+def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
+    here: Lab, tmp_path: Path, messages: Messages
+) -> None:
+    asked = ContinueRequest(package=stopped(tmp_path).path)
+
+    def need(**given: object) -> tuple[int | None, bool, list[str]]:
+        wanted = later(need=Need(cards=1, **given))  # type: ignore[arg-type]
+        found = submit_continue(asked, replace(wanted, cards_as_usual=False))
+        (task,) = found.tasks
+        with here.store() as store:
+            store.ask(task.id, STOP)
+        return task.need.memory_mb, task.need.whole, list(found.notes)
+
+    assert need() == (None, False, [])
+    assert need(memory_mb=4000) == (4000, False, [])
+    memory_mb, whole, (note,) = need()
+    assert (memory_mb, whole) == (4000, False) and all(fact in note for fact in ("3.9 GB", "-m", "--whole"))
+    messages.check(note)
+    assert need(whole=True) == (None, True, [])
+    memory_mb, whole, (note,) = need()
+    assert (memory_mb, whole) == (None, True) and "-m" in note
+    messages.check(note)
+    assert need(memory_mb=5000) == (5000, False, [])
+
+
+def test_what_goes_on_has_the_cores_of_the_task_before_unless_told_otherwise(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    asked = ContinueRequest(package=stopped(tmp_path).path)
+
+    def cores(*, cards: int = 0, given: int | None = None) -> tuple[int | None, str | None, list[str]]:
+        wanted = later(need=Need(cards=cards, cores=given))
+        found = submit_continue(asked, replace(wanted, cards_as_usual=False))
+        (task,) = found.tasks
+        with here.store() as store:
+            store.ask(task.id, STOP)
+        return task.need.cores, task.plan["own_env"].get("OMP_NUM_THREADS"), list(found.notes)
+
+    assert cores() == (None, None, [])
+    assert cores(given=1) == (1, "1", [])
+    found, threads, (note,) = cores()
+    assert (found, threads) == (1, "1") and "1 core" in note and "--cpus" in note
+    messages.check(note)
+    assert cores(cards=1) == (None, None, []), "it has cards, and no cores of its own"
+    assert cores() == (None, None, [])

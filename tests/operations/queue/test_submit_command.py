@@ -1,0 +1,102 @@
+"""Commands that are queued; a real daemon runs them where a test waits for their end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.operations.lifecycle.continue_ import ContinueRequest
+from roost.operations.queue.resources import Wanted
+from roost.operations.queue.submit import submit_continue
+from roost.operations.queue.submit_command import plan_of, submit_command
+from roost.package.package import Package
+from tests.lab.labs import Lab
+from tests.messages import Messages
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Iterator[Lab]:
+    """A lab of two simulated cards, which ends with the test."""
+    here = Lab(tmp_path, "sim:2x24GB")
+    with here.here():
+        yield here
+    here.close()
+
+
+def later(**given: object) -> Wanted:
+    """It waits for longer than any test."""
+    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+
+
+def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINE", "1")
+    monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
+    made = plan_of(["sh", "-c", "true"], time_limit=5.0, folder=Path.cwd())
+    assert (made.argv, made.cwd, made.is_command) == (["sh", "-c", "true"], str(tmp_path), True)
+    assert made.env["MINE"] == "1" and "ROOST_DEADLINE" not in made.env and made.own_env == {}
+    assert made.limits["wall_seconds"] == 5.0
+
+
+def test_a_command_runs_where_and_as_it_was_typed(
+    here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setenv("MINE", "yes")
+    typed = ["sh", "-c", 'echo "$PWD $MINE $CUDA_VISIBLE_DEVICES"; exit 3']
+    (task,) = submit_command(typed, Wanted(cards_as_usual=True), name="cmd", description="a try").tasks
+    done = here.wait_for(task.id)
+    made = Package.open(tmp_path / "runs" / "cmd")
+    assert (done.state, done.exit_code, done.need.cards) == ("failed", 3, 1)
+    assert made.output.read_text() == f"{tmp_path} yes SIM-0\n"
+    assert made.request["command"] == typed and made.request["description"] == "a try"
+    with pytest.raises(Refused) as refused:
+        submit_command(typed, Wanted(), name="cmd")
+    assert refused.value.setting == "--name" and "'cmd'" in str(refused.value)
+    with pytest.raises(Refused) as refused:
+        submit_continue(ContinueRequest(package=made.path), Wanted())
+    assert refused.value.where == made.path
+    messages.check(refused.value)
+    with pytest.raises(UsageError) as refused:
+        submit_command(typed, Wanted(strategy="ddp"))
+    messages.check(refused.value)
+
+
+def test_a_command_that_is_not_there_is_not_queued(here: Lab, tmp_path: Path, messages: Messages) -> None:
+    (tmp_path / "plain.py").write_text("")
+    errors: tuple[tuple[str, type[RoostError], str], ...] = (
+        ("no-such-program", NotFound, ""),
+        ("./nothing", NotFound, ""),
+        (str(tmp_path), NotFound, ""),
+        ("", NotFound, ""),
+        ("./plain.py", Refused, "-- python ./plain.py"),
+        ("plain.py", Refused, "-- python plain.py"),
+    )
+    for program, error, fix in errors:
+        with pytest.raises(error) as refused:
+            submit_command([program, "x"], later(), folder=tmp_path)
+        assert refused.value.setting == "--" and repr(program) in str(refused.value)
+        assert fix in str(refused.value.fix)
+        messages.check(refused.value)
+    assert not (tmp_path / "runs").exists() and here.tasks() == []
+    (tmp_path / "plain.py").chmod(0o700)
+    submit_command(["./plain.py"], later(), folder=tmp_path)
+
+
+def test_a_command_is_queued_without_what_trainings_need() -> None:
+    """Each of these takes longer to load than all the rest of a submit."""
+    code = "import sys; import roost.operations.queue.submit_command; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    heavy = {
+        "yaml",
+        "roost.config.settings",
+        "roost.config.layers",
+        "roost.lab.scheduling.scheduler",
+        "concurrent.futures",
+    }
+    assert not heavy & set(found.split())

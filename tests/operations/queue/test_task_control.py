@@ -1,0 +1,186 @@
+"""Orders to tasks, carried out by a real daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost import __version__
+from roost.base.errors import NotFound, Refused
+from roost.lab.background import daemon_presence
+from roost.lab.queue import task_file
+from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, Need, Task
+from roost.operations.lifecycle.stop import Ended, Waiting
+from roost.operations.queue import task_control
+from roost.operations.queue.task_control import Told, ask_to_end, change, end
+from tests.lab.labs import Lab
+from tests.messages import Messages
+from tests.operations.packages import package
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path, "sim:1x24GB")
+    with lab.here():
+        yield lab
+    lab.close()
+
+
+def ended(told: list[Told]) -> dict[str, Ended]:
+    return {one.task.id: one.event for one in told if one.task is not None and isinstance(one.event, Ended)}
+
+
+def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
+    """One that a new queue would know, too."""
+    task = msgspec.structs.replace(lab.task(script, need=Need(cards=1)), **changes)
+    task_file.write(task, lab.state)
+    with lab.store() as store:
+        store.submit([task])
+    return task
+
+
+def test_what_waits_never_begins_and_needs_no_daemon(lab: Lab) -> None:
+    tasks = [queued(lab), queued(lab)]
+    told = list(end([tasks[0].id, tasks[1].package]))
+    assert ended(told) == {task.id: Ended(None, STOPPED, None, False) for task in tasks}
+    assert daemon_presence.about(lab.state) is None
+
+
+@pytest.mark.parametrize(("now", "code"), [(False, 75), (True, 130)])
+def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: int) -> None:
+    id = lab.submit("exec sleep 1000", need=Need(cards=1))
+    lab.wait_for(id, RUNNING)
+    lab.kill_daemon()
+    told = list(end([id], now=now))
+    assert isinstance(told[0].event, Waiting)
+    assert ended(told)[id] == Ended(1, STOPPED, None, True) and lab.one(id).exit_code == code
+    assert not told[-1].can_go_on  # it is a command
+
+
+def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
+    id = lab.submit("trap '' TERM; echo x > deaf; while :; do sleep 0.05; done", need=Need(cards=1))
+    lab.wait_for(id, RUNNING)
+    deaf = lab.folder / "deaf"
+    events = end([id])
+    for told in events:
+        if deaf.exists() and isinstance(told.event, Waiting):
+            break
+    lab.kill_daemon()
+    lab.ask(id, KILL)
+    assert list(ended(list(events))) == [id]
+
+
+def test_a_sweep_ends_as_one_and_what_has_ended_is_left(lab: Lab, messages: Messages) -> None:
+    first, *others = [queued(lab, sweep="7sweep") for _ in range(3)]
+    list(end([first.id]))
+    version = lab.one(first.id).version
+    assert list(ended(list(end(["7sweep"])))) == [task.id for task in others]
+    assert lab.one(first.id).version == version
+    with pytest.raises(Refused) as refused:
+        list(end(["7sweep"]))
+    assert "'7sweep'" in str(refused.value)
+    messages.check(refused.value)
+
+
+def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab, messages: Messages) -> None:
+    over, waits = queued(lab, name="over"), queued(lab)
+    list(end([over.id]))
+    with pytest.raises(Refused) as refused:
+        change(["over"], priority=3)
+    assert all(fact in str(refused.value) for fact in ("stopped", "'over'", "`roost why over`"))
+    messages.check(refused.value)
+    for wrong, error in ((over.id, Refused), ("nothing", NotFound), ("runs/nothing", NotFound)):
+        with pytest.raises(error):
+            list(end([waits.id, wrong]))
+        with pytest.raises(error):
+            change([waits.id, wrong], priority=3)
+    assert lab.one(waits.id).state == PENDING and lab.one(waits.id).priority == 0
+
+
+def test_one_that_ends_meanwhile_leaves_all_as_they_were(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, other = queued(lab), queued(lab)
+    monkeypatch.setattr(task_control, "_require_fitting_daemon", lambda: lab.ask(other.id, KILL))
+    with pytest.raises(Refused) as refused:
+        change([waits.id, other.id], priority=3)
+    assert all(fact in str(refused.value) for fact in ("stopped", repr(other.id)))
+    assert lab.one(waits.id).priority == 0
+    monkeypatch.setattr(task_control, "_require_fitting_daemon", lambda: lab.ask(waits.id, KILL))
+    assert list(ended(list(end([waits.id])))) == [waits.id]
+
+
+def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
+    over = queued(lab)
+    list(end([over.id]))
+    made = package(lab.folder / "alone", state="succeeded").path
+    told = list(end([made, over.package]))
+    assert [(one.package, one.task) for one in told] == [(made, None), (Path(over.package), None)]
+    assert told[0].event == Ended(1, "succeeded", 30, False)
+    named = package(lab.folder / "runs", "cc").path  # as `ls` shows it
+    assert [one.package.resolve() for one in end(["cc"])] == [named]
+
+
+def test_held_back_until_it_is_released(lab: Lab) -> None:
+    task = queued(lab, "true")
+    (held,) = change([task.id], held=True)  # which wakes the daemon, or starts it
+    assert held.task.held and not held.was_so and daemon_presence.about(lab.state) is not None
+    other = lab.submit("true", need=Need(cards=1))
+    lab.wait_for(other)
+    assert lab.one(task.id).attempt == 0
+    change([task.id], held=False)
+    assert lab.wait_for(task.id).state == "succeeded"
+
+
+def test_what_is_so_already_is_no_event(lab: Lab, messages: Messages) -> None:
+    task = queued(lab)
+    with lab.store() as store:
+        store.change(task.id, held=True, priority=2)
+        before = store.events(task=task.id)
+        assert before[-1].text.endswith(", priority 2")
+        messages.check(before[-1].text)
+    for asked in ({"held": True}, {"priority": 2}):
+        (found,) = change([task.id], **asked)
+        assert found.was_so and found.task.held
+    with lab.store() as store:
+        assert store.events(task=task.id) == before
+
+
+def test_the_higher_priority_comes_first(lab: Lab) -> None:
+    blocker = queued(lab, "while [ ! -e go ]; do sleep 0.02; done")
+    lab.start()
+    lab.wait_for(blocker.id, RUNNING)
+    low, high = queued(lab, "echo low >> order"), queued(lab, "echo high >> order")
+    change([high.id], priority=5)
+    (lab.folder / "go").touch()
+    for one in (low, high):
+        lab.wait_for(one.id)
+    assert lab.lines("order") == [["high"], ["low"]]
+
+
+def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab) -> None:
+    lab.start()
+    blocker = lab.submit("exec sleep 1000", need=Need(cards=1))
+    lab.wait_for(blocker, RUNNING)
+    about = lab.state / "daemon.json"
+    own = about.read_bytes()
+    about.write_bytes(own.replace(__version__.encode(), b"0.0.0"))
+    for ordered in (lambda: change([blocker], priority=9), lambda: list(end([blocker]))):
+        with pytest.raises(Refused, match=r"0\.0\.0"):
+            ordered()
+    assert lab.one(blocker).priority == 0 and not lab.one(blocker).stop_asked
+    about.write_bytes(own)
+
+
+def test_who_does_not_wait_asks_tasks_alone(lab: Lab) -> None:
+    first, *others = [queued(lab, sweep="7sweep", name=f"a/{n}") for n in range(3)]
+    assert [task.id for task in ask_to_end("a/0")] == [first.id]
+    assert [task.id for task in ask_to_end("7sweep")] == [task.id for task in others]
+    assert {task.state for task in lab.tasks()} == {STOPPED}
+    for text in (first.id, first.package, "7sweep"):
+        with pytest.raises(Refused) as refused:
+            ask_to_end(text)
+        assert repr(str(text)) in refused.value.said
+    with pytest.raises(NotFound):
+        ask_to_end(str(package(lab.folder / "other")))

@@ -1,0 +1,157 @@
+"""Why a task waits, or how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import NotFound
+from roost.lab.queue.task import (
+    CRASHED,
+    ENDED,
+    FAILED,
+    KILL,
+    LIVE,
+    PENDING,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    SUCCEEDED,
+    Need,
+)
+from roost.operations.queue.why import _line, why
+from roost.package.package import Package
+from tests.lab.labs import Lab
+from tests.lab.queued import task
+from tests.messages import Messages
+from tests.operations.packages import package, session
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    with lab.here():
+        yield lab
+
+
+@pytest.mark.parametrize("state", [PENDING, *LIVE, *ENDED])
+def test_it_is_never_empty(state: str) -> None:
+    assert _line(task(state=state), {})
+
+
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        ({"state": PENDING, "reason": "memory: too little"}, ["memory: too little"]),
+        ({"state": PENDING}, []),
+        ({"state": RUNNING, "cards": ("A", "B"), "attempt": 2}, ["running", "GPU 1, B", "attempt 2"]),
+        ({"state": RUNNING, "stop_asked": KILL}, ["running"]),
+        ({"state": RUNNING, "need": Need(cores=2)}, ["running", "2 cores", "attempt 0"]),
+        (
+            {"state": STARTING, "cards": ("G1",), "reserved_mb": 7300},
+            ["starting", "7.1 GB", "G1", "attempt 0"],
+        ),
+        ({"state": FAILED, "reason": "no luck", "exit_code": 1}, ["failed", "no luck"]),
+        ({"state": CRASHED, "exit_code": -9}, ["crashed", "-9"]),
+        ({"state": STOPPED}, ["stopped"]),
+        ({"state": SUCCEEDED, "exit_code": 0, "started": 10.0, "ended": 15.0}, ["succeeded", "5.0s"]),
+        (
+            {"id": "7a", "state": PENDING, "reason": "dependency: x has failed, so it never starts"},
+            ["dependency: x has failed, so it never starts", "`roost stop 7a`"],
+        ),
+    ],
+)
+def test_what_is_said(given: dict[str, Any], facts: list[str], messages: Messages) -> None:
+    line = _line(task(**given), {"A": 1})
+    assert all(fact in line for fact in facts)
+    messages.check(line)
+
+
+def test_a_command_and_what_it_waits_for_by_short_ids(lab: Lab) -> None:
+    first = lab.queue("exit 0")
+    second = lab.queue("echo 'a b'", after=(first.id,))
+    with lab.store() as store:
+        store.explain({second.id: f"dependency: waits until {first.id} has succeeded (pending)"})
+        short = store.beginnings([first.id])[first.id]
+    (found,) = why(second.id)
+    assert found.why.startswith(f"dependency: waits until {short} has succeeded")
+    assert found.command == ["/bin/sh", "-c", "echo 'a b'"]
+    assert found.name == "/bin/sh -c 'echo '\"'\"'a b'\"'\"''"
+
+
+def test_what_happened_and_that_nobody_looks_after_it(lab: Lab, messages: Messages) -> None:
+    one = task(name="one")
+    with lab.store() as store:
+        store.submit([one])
+        store.change(one.id, held=True)
+        store.explain({one.id: "held: back"})
+    (found,) = why("one")
+    assert found.reason == "held: back"
+    assert found.why.startswith("held: back; ") and "`roost lab start`" in found.why
+    messages.check(found.why)
+    assert [event.kind for event in found.events] == ["pending", "changed"]
+    messages.check(found.events[1].text)
+    with lab.store() as store:
+        store.ask(one.id, "stop")
+    (found,) = why("one")
+    assert found.state == STOPPED and found.why.endswith(f": {found.reason}")
+    messages.check(found.reason)
+
+
+def test_a_task_that_is_named_is_called_by_its_name(lab: Lab) -> None:
+    first = task(name="k1", package="/nowhere/k1")
+    second = task(after=(first.id,), reason=f"dependency: waits until {first.id} has succeeded (pending)")
+    with lab.store() as store:
+        store.submit([first, second])
+    assert why(second.id)[0].why.startswith("dependency: waits until k1 has succeeded (pending)")
+
+
+def test_that_it_makes_room_for_others(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task(name="opp", need=Need(cards=1, opportunistic=True)), task(name="other")])
+    assert "opportunistic" in why("opp")[0].why
+    assert "opportunistic" not in why("other")[0].why
+
+
+def ended(lab: Lab, path: Path, state: str, **record: Any) -> str:
+    """A task whose package has one session; gives its id."""
+    made = package(path.parent, path.name, state=state, **record)
+    one = task(package=str(made.path))
+    with lab.store() as store:
+        store.submit([one])
+        begun = store.move(store.start(store.task(one.id), [], None), RUNNING, session=1)
+        store.move(begun, state, reason="killed by SIGKILL")
+    return one.id
+
+
+def test_how_to_go_on_with_a_training_that_did_not_succeed(lab: Lab, tmp_path: Path) -> None:
+    crashed = ended(lab, tmp_path / "runs" / "k1", CRASHED)
+    assert why(crashed)[0].can_go_on
+    session(Package.open(tmp_path / "runs" / "k1"), "succeeded")
+    assert not why(crashed)[0].can_go_on, "somebody has"
+    assert not why(ended(lab, tmp_path / "runs" / "k2", SUCCEEDED))[0].can_go_on
+    command = lab.queue("exit 1")
+    with lab.store() as store:
+        begun = store.move(store.start(store.task(command.id), [], None), RUNNING, session=1)
+        store.move(begun, FAILED)
+    assert not why(command.id)[0].can_go_on, "of a command only who wrote it knows"
+
+
+def test_that_its_guard_was_killed(lab: Lab, tmp_path: Path) -> None:
+    lost = ended(lab, tmp_path / "runs" / "k1", FAILED, guard_lost=1_700_000_000.0)
+    assert "guard" in why(lost)[0].why
+    assert "guard" not in why(ended(lab, tmp_path / "runs" / "k2", FAILED))[0].why
+
+
+def test_each_of_a_sweep(lab: Lab) -> None:
+    with lab.store() as store:
+        store.submit([task(name="a", sweep="7sweep"), task(name="b", sweep="7sweep")])
+    assert [one.name for one in why("7sweep")] == ["a", "b"]
+
+
+def test_no_such_task(lab: Lab) -> None:
+    with pytest.raises(NotFound):
+        why("nothing")

@@ -1,0 +1,132 @@
+"""Whether the JSON of a package has the shape that roost writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roost.analysis import analysis_folder
+from roost.base.errors import NotFound
+from roost.operations.reading import package_schema
+from roost.operations.reading.package_schema import DamagedPackage
+from roost.operations.reading.show import show
+from roost.package.package import Package
+from tests.lab import queued
+from tests.lab.labs import Lab
+from tests.messages import Messages
+from tests.operations.packages import package, session
+
+
+def damages(made: Package) -> dict[str, str]:
+    return {damage.name: damage.cause for damage in package_schema.damages(made)}
+
+
+def test_what_roost_writes_is_intact(finished: Package) -> None:
+    assert damages(finished) == {}
+    assert package_schema.opened(finished.path).path == finished.path
+    assert [one.number for one in package_schema.sessions(finished.path)] == [1]
+
+
+@pytest.mark.parametrize("state", ["new", "running", "failed"])
+def test_in_every_state(tmp_path: Path, state: str) -> None:
+    assert damages(package(tmp_path / "runs", state=state)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("request.json", "git", "main"),
+        ("provenance.json", "[...]", 3),
+        ("manifest.json", "files", [3]),
+        ("manifest.json", "links", []),
+        ("_package.json", "ckpt_fast", [-1]),
+        ("sessions/1.json", "pid", "12"),
+        ("sessions/1.json", "started", float("nan")),
+        ("sessions/1.json", "seconds", 1e300),
+        ("sessions/1.request.json", "overrides", "a=b"),
+        ("sessions/1.request.json", "checkpoint", "newest"),
+    ],
+)
+def test_the_file_and_the_key_are_named(tmp_path: Path, name: str, place: str, value: object) -> None:
+    made = package(tmp_path / "runs")
+    body = json.loads((made.path / name).read_text())
+    (made.path / name).write_text(json.dumps({**body, place: value}))
+    (found,) = damages(made).items()
+    assert found[0] == name and found[1].rstrip("`").removesuffix("[0]").endswith(place)
+    with pytest.raises(DamagedPackage, match=name):
+        package_schema.opened(made.path)
+
+
+def test_a_file_that_is_missing(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "manifest.json").unlink()
+    (made.path / "_package.json").unlink()  # the worker writes it later
+    assert list(damages(made)) == ["manifest.json"]
+    messages.check(damages(made)["manifest.json"])
+
+
+def test_a_last_record_that_was_torn_counts_as_none(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    session(made, "running")
+    record = made.path / "sessions" / "2.json"
+    record.write_bytes(record.read_bytes()[:40])
+    assert damages(made) == {}
+    assert package_schema.sessions(made.path)[1].record is None
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("request.json", "{"),
+        ("request.json", '{"script": "look.py", "host": "a", "boot_id": "b", "pid": 1}'),
+        ("session.json", '{"state": "running"}'),
+        ("session.json", '{"state": "failed", "seconds": "long"}'),
+    ],
+)
+def test_an_analysis_that_was_edited(file: str, text: str, tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    place = analysis_folder.make(made.path / analysis_folder.NAME)
+    analysis_folder.write_request(place, {"script": {"path": "look.py"}})
+    assert [one.state for one in package_schema.analyses(made.path)] == ["starting"]
+    (place / file).write_text(text)
+    with pytest.raises(DamagedPackage, match=f"analysis/1/{file}"):
+        package_schema.analyses(made.path)
+
+
+def test_overrides_that_do_not_fit_to_the_settings(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    assert package_schema.settings(made)["max_epochs"] == 3
+    made.new_session({"overrides": ["max_epochs"]})
+    with pytest.raises(DamagedPackage, match=r"args\.json"):
+        package_schema.settings(made)
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        package_schema.opened(tmp_path)
+
+
+def test_texts_that_are_no_utf8_are_shown_by_number() -> None:
+    found = package_schema.printable({"a\udcff": ["b\udcff", 3, None, "ü"]})
+    assert found == {"a\\udcff": ["b\\udcff", 3, None, "ü"]}
+
+
+def test_a_package_is_opened_by_its_task(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs", "one")
+    lab = Lab(tmp_path)
+    with lab.here():
+        with lab.store() as store:
+            store.submit([task := queued.task(name="called", package=str(made.path))])
+        for text in (task.id, "called", made.path):
+            assert package_schema.opened(text).path == made.path
+            assert show(text).path == str(made.path)
+        with pytest.raises(NotFound) as refused:
+            package_schema.opened("nothing")
+        assert "'nothing'" in str(refused.value)
+        messages.check(refused.value)
+        with pytest.raises(NotFound) as refused:
+            package_schema.opened(tmp_path)
+        assert str(tmp_path) in str(refused.value)
+        messages.check(refused.value)

@@ -1,0 +1,81 @@
+"""What a run can be found by."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from roost.operations.reading import search_fields
+from roost.package import records
+from roost.package.records import Writer
+from tests.operations.packages import package, record_rows
+
+
+def test_settings_are_flat() -> None:
+    nest = {"a": {"b": [1, {"c": None}], "d": {}}, "e": True}
+    assert list(search_fields.flat(nest)) == [("a.b", 1), ("a.b.c", None), ("e", True)]
+
+
+def test_of_a_package(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", checkpoints=False)
+    found = search_fields.facts(made.path)
+    assert found.settings["optimizers.main.lr"] == [0.1] and found.settings["max_epochs"] == [3]
+    assert found.metrics == {"train/loss": 0.5, "valid/loss": 0.75, "lr": 0.1, "test/loss": 0.7}
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", checkpoints=False)
+    (made.path / "args.json").write_text("[")
+    (made.path / "records" / "1.jsonl").write_bytes(b"\xff\n{")
+    assert search_fields.facts(made.path) == ({}, {})
+    assert search_fields.facts(tmp_path) == ({}, {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_newest_values_of_a_long_run_are_those_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(search_fields, "_WHOLE_BYTES", 600)
+    monkeypatch.setattr(search_fields, "_HALF_BYTES", 300)
+    draw = random.Random(seed)
+    folder = tmp_path / "records"
+    folder.mkdir()
+    step = 0
+    for number in range(1, draw.randint(2, 4)):
+        start = draw.randint(0, step)
+        writer = Writer(folder / f"{number}.jsonl", session=number, start_step=start)
+        step = start
+        writer.row(step, 0, {'od"d': 0.5, "rare": 1.0, "lr": 3.0})
+        for _ in range(draw.randint(0, 60)):
+            step += draw.randint(0, 3)
+            values = {"loss": draw.random()}
+            if draw.random() < 0.05:
+                values |= {'od"d': draw.choice([math.nan, 1.5]), "rare": draw.random()}
+            writer.row(step, 0, values)
+            if draw.random() < 0.03:
+                step = draw.randint(0, step)
+                writer.go_back(step)
+        writer.close()
+    assert repr(search_fields.newest(tmp_path)) == repr(search_fields.newest(tmp_path))
+    whole = records.fold(folder).last()
+    assert json.dumps(search_fields.newest(tmp_path), sort_keys=True) == json.dumps(whole, sort_keys=True)
+
+
+def test_what_was_validated_long_ago_is_found_by_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_fields, "_WHOLE_BYTES", 600)
+    monkeypatch.setattr(search_fields, "_HALF_BYTES", 300)
+    made = package(tmp_path / "runs", state="new")
+    losses = [{"step": step, "epoch": 0, "loss": float(step)} for step in range(1, 90)]
+    losses[40]["valid/loss"] = 0.25
+    record_rows(made, 1, 0, losses)
+    assert "valid/loss" not in search_fields.newest(made.path)
+    from tests.operations.packages import add_checkpoint
+
+    add_checkpoint(made, 0, losses[40])
+    assert search_fields.newest(made.path) == {"loss": 89.0, "valid/loss": 0.25}

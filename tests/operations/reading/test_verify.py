@@ -1,0 +1,123 @@
+"""Every byte against what was written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roost.base import durable
+from roost.base.errors import NotFound
+from roost.operations.reading.verify import Finding, verify
+from roost.package import snapshot
+from roost.package.checkpoints import checkpoint
+from roost.package.package import Package
+from tests.messages import Messages
+from tests.operations.packages import package, session
+
+
+def bad(made: Package) -> list[Finding]:
+    return [finding for finding in verify(made.path) if not finding.good]
+
+
+def test_all_is_good(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    found = list(verify(made.path))
+    assert all(finding.good for finding in found)
+    assert [finding.name for finding in found if finding.what == "checkpoint"] == [
+        "state_0.ckpt",
+        "state_1.ckpt",
+        "state_2.ckpt",
+    ]
+
+
+@pytest.mark.parametrize("file", ["model.json", "MANIFEST.json"])
+def test_one_flipped_bit(tmp_path: Path, file: str) -> None:
+    made = package(tmp_path / "runs")
+    path = made.checkpoints / "state_1.ckpt" / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert [(finding.what, finding.name) for finding in bad(made)] == [("checkpoint", "state_1.ckpt")]
+    assert path.exists()  # nothing is set aside by looking
+
+
+def test_a_lost_file(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.checkpoints / "state_2.ckpt" / "MANIFEST.json").unlink()
+    assert [finding.name for finding in bad(made)] == ["state_2.ckpt"]
+
+
+def test_changed_and_lost_code(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "Model" / "Runner.py").write_text("pass")
+    (made.path / "config.yaml").unlink()
+    found = sorted(bad(made), key=lambda finding: finding.name)
+    assert [finding.name for finding in found] == ["Model/Runner.py", "config.yaml"]
+    for finding in found:
+        messages.check(finding.detail)
+
+
+def test_changed_code_that_a_session_was_forced_to_go_on_with(tmp_path: Path, messages: Messages) -> None:
+    made = package(tmp_path / "runs", state="stopped")
+    file = made.path / "Model" / "Runner.py"
+    file.write_text("pass")
+    request = made.path / "sessions" / f"{session(made, 'stopped')}.request.json"
+    changed = {"Model/Runner.py": snapshot.digest(file)}
+    request.write_text(json.dumps({**json.loads(request.read_text()), "changed": changed}))
+    (found,) = [finding for finding in verify(made.path) if finding.what == "code"]
+    assert found.good and "inexact" in found.detail
+    messages.check(found.detail)
+    file.write_text("pass  # once more")
+    assert [finding.name for finding in bad(made)] == ["Model/Runner.py"]
+
+
+def test_a_session_that_was_killed_may_leave_half_a_line(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with (made.path / "records" / "1.jsonl").open("a") as file:
+        file.write('{"step": 31, "ep')
+    assert bad(made) == []
+    with (made.path / "records" / "1.jsonl").open("a") as file:
+        file.write('\n{"step": 32, "ep\n')
+    assert [finding.what for finding in bad(made)] == ["records"]
+
+
+@pytest.mark.parametrize("when", ["before its manifest is read", "while its files are read"])
+def test_a_checkpoint_that_its_run_removes_meanwhile_is_not_bad(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    made = package(tmp_path / "runs")
+    name = "read_info" if when.startswith("before") else "_checked"
+    read = getattr(checkpoint, name)
+
+    def reads(path: Path, *rest: object) -> object:
+        if path.name == "state_1.ckpt":
+            durable.remove_folder(path)
+        return read(path, *rest)
+
+    monkeypatch.setattr(checkpoint, name, reads)
+    (gone,) = [finding for finding in verify(made.path) if finding.name == "state_1.ckpt"]
+    assert gone.good
+    messages.check(gone.detail)
+
+
+def test_what_tells_of_the_package_is_damaged(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    (made.path / "sessions" / "1.json").write_text("{}")
+    (made.path / "manifest.json").write_text('{"files": {"a.py": {}}, "links": {}}')
+    assert [(finding.what, finding.name) for finding in bad(made)] == [
+        ("settings", "manifest.json"),
+        ("settings", "sessions/1.json"),
+    ]
+
+
+def test_overrides_that_do_not_fit(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    made.new_session({"overrides": ["nonsense"]})
+    assert [finding.name for finding in bad(made)] == ["args.json"]
+
+
+def test_no_package(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        list(verify(tmp_path / "nowhere"))

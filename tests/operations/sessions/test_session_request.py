@@ -1,0 +1,92 @@
+"""The last steps before a session runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.config.sections.limits import LimitSettings
+from roost.config.settings import Settings, typed
+from roost.operations.sessions import session_request
+from roost.operations.sessions.session_request import begin, environment, planned
+from tests.operations.packages import VALUES, package
+
+CPU = {"kind": "train", "device": "cpu", "strategy": "single", "ranks": 1}
+
+
+def with_values(**values: Any) -> Settings:
+    return typed({**VALUES, **values})
+
+
+def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs", state="new")
+    (made.path / "Model" / "Runner.py").unlink()  # so it ends as soon as it has begun
+    made.output.write_bytes(b"before\n")
+    lock_fd = made.lock()
+    try:
+        started = begin(made, lock_fd, {"kind": "train", "device": "cpu"}, typed(VALUES))
+    finally:
+        os.close(lock_fd)
+    with pytest.raises(Refused, match="session 1"):
+        made.lock()
+    assert started.running is not None and started.running.offset == len(b"before\n")
+    assert started.process is not None and started.process.wait(60) == 4
+    os.close(made.lock())
+    assert made.output.read_bytes().startswith(b"before\nerror: runner: ")
+    (found,) = made.sessions()
+    assert found.state == "failed" and found.request["device"] == "cpu"
+
+
+def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    made = environment(cpu=False)
+    assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "0" and made["CUDA_VISIBLE_DEVICES"] == "3"
+    assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert environment(cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment(cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
+    assert environment(cpu=False)["CUDA_VISIBLE_DEVICES"] == "", "or torch would find those behind"
+    assert "ROOST_DEADLINE" not in environment(cpu=True)
+    monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
+    assert environment(cpu=True)["ROOST_DEADLINE"] == "1795271400"
+    assert environment(cpu=True, deadline=5.0)["ROOST_DEADLINE"] == "5.000"
+
+
+def test_what_is_awaited_is_ended_by_whoever_waits() -> None:
+    asked = LimitSettings(wall_time="1s", on_stall="end", stall_timeout="1s", output_mb=3)
+    found = session_request.limits_awaited(asked)
+    assert (found.wall_seconds, found.end_stalled, found.stall_seconds) == (None, False, 1.0)
+    assert found.output_bytes == 3 * 2**20 == session_request.limits(asked).output_bytes
+    assert session_request.limits(asked).wall_seconds == 1.0
+
+
+def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "1")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
+    monkeypatch.setenv("PYTHONHASHSEED", "9")
+    body = {**CPU, "kind": "train"}
+    made = planned(body, with_values(seed=7, limits={"wall_time": "90s", "grace": "5s"}))
+    assert made.env["MINE"] == "1" and not {"RANK", "ROOST_DEADLINE"} & made.env.keys()
+    assert made.own_env == {
+        "PYTHONHASHSEED": "0",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    assert made.limits["wall_seconds"] == 90.0 and made.limits["grace_seconds"] == 5.0
+    assert made.request == body and made.argv[0] == sys.executable and not made.is_command
+    on_gpu = {**CPU | {"device": "cuda"}, "kind": "train"}
+    assert "CUDA_VISIBLE_DEVICES" not in planned(on_gpu, with_values()).own_env
+
+
+def test_a_training_of_several_ranks_shares_the_cores() -> None:
+    body = {**CPU, "strategy": "ddp", "ranks": 2, "kind": "train"}
+    made = planned(body, with_values(threads=3))
+    assert [rank["OMP_NUM_THREADS"] for rank in made.ranks] == ["3", "3"]

@@ -1,0 +1,117 @@
+"""What a person means who names a task or a package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import NotFound, Refused, UsageError
+from roost.lab.queue.task import STOPPED
+from roost.operations import resolve
+from tests.lab import queued
+from tests.lab.labs import Lab
+from tests.messages import Messages
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    with lab.here():
+        yield lab
+
+
+def test_a_package_or_its_task(lab: Lab) -> None:
+    path = queued.package(lab.folder / "runs" / "one")
+    task = queued.task(name="called", package=str(path))
+    with lab.store() as store:
+        store.submit([task])
+    for text in (path, "runs/one", "called", task.id, task.id[:20]):
+        assert resolve.package_of(text).resolve() == path, text
+    assert [one.id for one in resolve.tasks("runs/one")] == [task.id]
+
+
+def test_a_path_goes_before_what_a_task_is_called(lab: Lab) -> None:
+    path = queued.package(lab.folder / "one")
+    with lab.store() as store:
+        store.submit([queued.task(name="one")])
+    assert resolve.package_of("one").resolve() == path
+
+
+@pytest.mark.parametrize("has_queue", [False, True])
+def test_a_package_that_was_never_a_task(lab: Lab, has_queue: bool, messages: Messages) -> None:
+    """`ls` shows it by its name where ``./runs`` is meant."""
+    path = queued.package(lab.folder / "runs" / "cc")
+    if has_queue:
+        with lab.store() as store:
+            store.submit([queued.task(name="ck")])
+    assert resolve.package_of("cc").resolve() == path
+    for text in ("cc", "runs/cc"):
+        with pytest.raises(NotFound) as error:
+            resolve.tasks(text)
+        assert repr(text) in error.value.said and "`roost show runs/cc`" in str(error.value.fix)
+        assert "'ck'" not in str(error.value)
+    messages.check(error.value)
+
+
+def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab, messages: Messages) -> None:
+    tasks = [queued.task(sweep="7sweep") for _ in range(3)]
+    with lab.store() as store:
+        store.submit(tasks)
+    assert [one.id for one in resolve.tasks("7sw")] == [one.id for one in tasks]
+    with pytest.raises(UsageError) as refused:
+        resolve.package_of("7sweep")
+    assert "'7sweep'" in refused.value.said and " 3 " in refused.value.said
+    assert all(f"{one.name} (pending)" in refused.value.said for one in tasks)
+    messages.check(refused.value.fix)
+
+
+@pytest.mark.parametrize("has_queue", [False, True])
+def test_nothing_like_it(lab: Lab, has_queue: bool, messages: Messages) -> None:
+    if has_queue:
+        lab.store().close()
+    for text, received in (
+        ("nothing", "nothing"),
+        ("runs/nothing", str(lab.folder / "runs" / "nothing")),
+        (".", str(lab.folder)),
+        ("a\0b", "a\0b"),
+        ("~nobody", "~nobody"),
+    ):
+        with pytest.raises(NotFound) as refused:
+            resolve.package_of(text)
+        assert repr(received) in refused.value.said
+        messages.check(refused.value)
+    assert resolve.has_queue() == has_queue  # whoever looks makes none
+
+
+def test_the_task_that_a_package_waits_or_runs_as(lab: Lab) -> None:
+    path = queued.package(lab.folder / "one")
+    assert resolve.unended(path) is None
+    task = queued.task(package=str(path))
+    with lab.store() as store:
+        store.submit([task])
+    assert resolve.unended(path) is None  # it has no ticket, so nobody looks
+    (path / "sessions" / f"task-{task.id}.json").write_text("{}")
+    found = resolve.unended(path)
+    assert found is not None and found.id == task.id
+    with lab.store() as store:
+        store.ask(task.id, "stop")
+        assert store.task(task.id).state == STOPPED
+    assert resolve.unended(path) is None
+
+
+def test_a_copy_of_a_package_is_no_task(lab: Lab) -> None:
+    lab.store().close()
+    path = queued.package(lab.folder / "copy")
+    (path / "sessions" / "task-01abc.json").write_text("{}")
+    assert resolve.unended(path) is None
+
+
+def test_a_package_that_was_never_a_task_needs_no_queue(lab: Lab) -> None:
+    path = queued.package(lab.folder / "one")
+    lab.store().close()
+    lab.state.chmod(0o755)
+    assert resolve.unended(path) is None and resolve.package_of(path) == path
+    with pytest.raises(Refused, match="chmod"):
+        resolve.tasks("x")

@@ -1,0 +1,101 @@
+"""A package that is about to be made; the whole way of `run` is in tests/operations/lifecycle/test_run.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import ConfigError, UsageError
+from roost.config import layers
+from roost.package.package_draft import prepare_state, prepare_training
+from tests.messages import Messages
+from tests.operations.packages import project
+
+
+def test_training_copies_the_code_and_knows_its_settings(tmp_path: Path) -> None:
+    config = layers.load(project(tmp_path / "p", description="from the config"))
+    prepared = prepare_training(config)
+    assert not (tmp_path / "p" / "runs").exists(), "nothing is made yet"
+    assert prepared.root == tmp_path / "p" / "runs" and prepared.settings.runner == "Model/Runner.py:Runner"
+    made = prepared.create("mine", command=["roost", "run"])
+    assert made.path == tmp_path / "p" / "runs" / "mine" and (made.path / "Model" / "Runner.py").is_file()
+    request = made.request
+    assert (request["kind"], request["command"]) == ("train", ["roost", "run"])
+    assert request["project"] == str(tmp_path / "p") and request["description"] == "from the config"
+    assert (made.path / "_desc: from the config").is_file()
+    again = prepare_training(config, root=tmp_path / "else" / "where", description="another")
+    assert again.create("mine").path == tmp_path / "else" / "where" / "mine"
+    assert again.description == "another"
+
+
+def test_a_state_needs_no_runner_and_nothing_is_copied_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "loop.py").write_text("print(1)\n")
+    file = tmp_path / "p" / "settings.json"
+    file.write_text('{"lr": 0.1, "save_root": "out", "checkpoint": {"fast": 1}}')
+    config = layers.load(file)
+    made = prepare_state(config, copy=False).create(None)
+    assert made.path.parent == tmp_path / "p" / "out" and made.manifest["files"] == {}
+    assert made.request["kind"] == "python" and made.args["lr"] == 0.1
+    made = prepare_state(config, copy=True).create("two")
+    assert sorted(made.manifest["files"]) == ["loop.py", "settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "facts"),
+    [
+        ("checkpoint: {fats: 1}", None, ["'fats'", "c.yaml:1", "'fast'"]),
+        ("checkpoint: 3", "checkpoint", []),
+        ("save_root: 3", "save_root", []),
+        ("save_root: .", "save_root", ["c.yaml:1", "'.'"]),
+        ("save_root: ~nobody-of-that-name/x", "save_root", []),
+    ],
+)
+def test_what_roost_reads_of_it_is_checked(
+    tmp_path: Path, text: str, setting: str | None, facts: list[str], messages: Messages
+) -> None:
+    (tmp_path / "c.yaml").write_text(text + "\n")
+    with pytest.raises(ConfigError) as refused:
+        prepare_state(layers.load(tmp_path / "c.yaml"), copy=False)
+    messages.check(refused.value)
+    assert refused.value.setting == setting and all(fact in str(refused.value) for fact in facts)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_a_root_that_was_given_is_named_as_such(tmp_path: Path, messages: Messages) -> None:
+    (tmp_path / "c.yaml").write_text("a: 1\n")
+    with pytest.raises(ConfigError) as refused:
+        prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, root=tmp_path)
+    messages.check(refused.value)
+    assert refused.value.setting == "save_root" and repr(str(tmp_path)) in str(refused.value)
+
+
+def test_a_description_that_makes_no_name_makes_no_package(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("a: 1\n")
+    prepared = prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, description="...")
+    with pytest.raises(UsageError):
+        prepared.create(None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_linked_for_its_size_is_told(tmp_path: Path, messages: Messages) -> None:
+    config = project(tmp_path / "p")
+    with (tmp_path / "p" / "big.bin").open("wb") as file:
+        file.truncate(20 << 20)
+    (line,) = prepare_training(layers.load(config)).left_out()
+    messages.check(line)
+    assert line.startswith("big.bin ")
+
+
+def test_of_the_same_files_the_same_is_copied(tmp_path: Path) -> None:
+    files = layers.load_files(project(tmp_path / "p"))
+    first = prepare_training(files.config(["seed=1"]))
+    assert prepare_training(files.config(["seed=2"]), like=first).selection is first.selection
+    (tmp_path / "p" / "Model" / "Other.py").write_text("class Runner: pass\n")
+    other = prepare_training(files.config(["runner=Model/Other.py:Runner"]), like=first)
+    assert "Model/Other.py" in other.selection.files and "Model/Other.py" not in first.selection.files
+    elsewhere = prepare_training(files.config(["save_root=else"]), like=first)
+    assert elsewhere.selection is not first.selection
+    made = first.create("one")
+    assert first.create("two", like=made).request["git"] == made.request["git"]

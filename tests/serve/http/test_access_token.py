@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.serve.http import access_token as tokens
+from tests.messages import Messages
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "lab").mkdir(mode=0o700)
+    return tmp_path / "lab"
+
+
+def test_it_is_made_once_for_its_owner_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        first = tokens.token(folder)
+    finally:
+        os.umask(before)
+    assert len(first) >= 43 and tokens.token(folder) == first
+    assert stat.S_IMODE((folder / tokens.NAME).stat().st_mode) == 0o600
+    assert tokens.renew(folder) != first == first.strip()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666, 0o700])
+def test_others_may_not_read_it(folder: Path, mode: int) -> None:
+    tokens.token(folder)
+    (folder / tokens.NAME).chmod(mode)
+    with pytest.raises(Refused) as caught:
+        tokens.token(folder)
+    assert caught.value.fix == f"`chmod 600 {folder / tokens.NAME}`"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o750])
+def test_nor_may_they_look_into_its_folder(folder: Path, mode: int) -> None:
+    folder.chmod(mode)
+    with pytest.raises(Refused) as caught:
+        tokens.token(folder)
+    assert caught.value.fix == f"`chmod 700 {folder}`" and not list(folder.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_it_is_not_somebody_elses(folder: Path) -> None:
+    tokens.token(folder)
+    os.chown(folder / tokens.NAME, 4711, 4711)
+    with pytest.raises(Refused, match="4711"):
+        tokens.token(folder)
+
+
+def test_links_and_what_is_no_token_are_refused(folder: Path, tmp_path: Path, messages: Messages) -> None:
+    path = folder / tokens.NAME
+    (tmp_path / "other").write_text("x" * 43)
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(Refused) as refused:
+        tokens.token(folder)
+    messages.check(refused.value)
+    path.unlink()
+    for content in ("", "short", "\n"):
+        path.write_text(content)
+        path.chmod(0o600)
+        with pytest.raises(Refused) as refused:
+            tokens.token(folder)
+        messages.check(refused.value)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(OSError, match=str(path)) as unread:
+        tokens.token(folder)
+    assert unread.value.errno == errno.EINVAL

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
+from roost.operations.reading.package_schema import DamagedPackage
+from roost.operations.responses import Failed, Problem
+from roost.serve.http import error_response
+from roost.serve.http.error_response import Answered
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (NotFound("x"), 404, "not_found"),
+        (UsageError("x"), 400, "usage"),
+        (ConfigError("x"), 422, "config"),
+        (Refused("x"), 409, "refused"),
+        (DamagedPackage(Path("/x"), "args.json", "gone"), 409, "damaged"),
+        (RoostError("x"), 500, "failed"),
+        (OSError(errno.ENOSPC, "full", "/x"), 507, "disk_full"),
+        (OSError(errno.EDQUOT, "full"), 507, "disk_full"),
+        (PermissionError(errno.EACCES, "no", "/x"), 403, "no_rights"),
+        (OSError(errno.EMFILE, "many"), 503, "busy"),
+        (Answered(418, "tea", "x"), 418, "tea"),
+    ],
+)
+def test_every_error_has_a_status_and_a_code(error: Exception, status: int, code: str) -> None:
+    found = error_response.of(error)
+    assert (found.status, found.problem.code) == (status, code)
+
+
+@pytest.mark.parametrize("cause", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "full"), "queue"])
+@pytest.mark.parametrize("kind", [RoostError, Refused])
+def test_a_full_disk_that_is_told_in_words_is_one(kind: type[RoostError], cause: Exception | str) -> None:
+    if cause == "queue":
+        with sqlite3.connect(":memory:") as connection:
+            connection.execute("PRAGMA max_page_count = 1")
+            with pytest.raises(sqlite3.Error) as raised:
+                connection.execute("CREATE TABLE a (b)")
+        cause = raised.value
+    error = kind("it could not be written", fix="make room")
+    error.__cause__ = cause  # type: ignore[assignment]
+    found = error_response.of(error)
+    assert (found.status, found.problem.code, found.problem.fix) == (507, "disk_full", "make room")
+
+
+def test_what_the_log_cannot_take_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        error_response.tell(ValueError("x"))
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+
+
+class Late(Refused):
+    """One that was made after the table."""
+
+
+def test_a_kind_stands_for_those_of_its_kind() -> None:
+    assert error_response.of(Late("x")).status == 409
+
+
+def test_setting_place_and_fix_are_told() -> None:
+    found = error_response.of(ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")).problem
+    assert (found.field, found.where, found.fix) == ("lr", "c.yaml:3", "a number")
+    assert found.message == "lr: wrong", "each is said once"
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "message", "fix"),
+    [
+        (Refused("is taken", setting="--name", received="a"), "name", "name: is taken; received 'a'", None),
+        (UsageError("--max-parallel, --after-any"), None, "max_parallel, after_any", None),
+        (UsageError("-m and --whole is about cards", fix="--gpus 1"), None,
+         "memory_mb and whole is about cards", "gpus 1"),
+        (NotFound("no program", setting="--"), "command", "command: no program", None),
+        (NotFound("x", setting="--after", received="a--name"), "after", "after: x; received 'a--name'", None),
+        (UsageError("x", fix="`roost x --name-of`"), None, "x", "`roost x --name-of`"),
+        (UsageError("x --off", fix="`roost drain 0 --off`"), None, "x off", "`roost drain 0 --off`"),
+        (UsageError("x", setting="--keep-free"), "keep_free_mb", "keep_free_mb: x", None),
+    ],
+)  # fmt: skip
+def test_options_are_called_as_the_parameters_are(
+    error: RoostError, field: str | None, message: str, fix: str | None
+) -> None:
+    found = error_response.of(error).problem
+    assert (found.field, found.message, found.fix) == (field, message, fix)
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), OSError(errno.EIO, "secret"), KeyError("secret")])
+def test_what_nobody_foresaw_is_told_to_the_log_alone(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = error_response.of(error)
+    assert (found.status, found.problem.code) == (500, "internal")
+    assert "secret" not in found.problem.message
+    error_response.tell(error)
+    assert "secret" in capsys.readouterr().err
+
+
+def test_what_was_sent_does_not_come_back_by_the_megabyte() -> None:
+    assert len(error_response.of(NotFound("x", received="y" * 2**20)).problem.message) < 5000
+
+
+def test_what_is_not_said_is_left_out() -> None:
+    assert (
+        msgspec.json.encode(Failed(Problem(code="a", message="b"))) == b'{"error":{"code":"a","message":"b"}}'
+    )

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from starlette.requests import ClientDisconnect
+
+from roost.base.errors import Refused
+from roost.operations.responses import Failed, Piece
+from roost.serve.http import route
+from roost.serve.http.error_response import Answered
+from roost.serve.http.route import Route
+from roost.serve.routes.event_streams import Log
+from roost.serve.routes.run_files import opened
+from roost.serve.routes.runs import ListRuns
+from roost.serve.routes.tasks import ListTasks
+
+
+class Few:
+    """A stream of three pieces, in two looks."""
+
+    def __init__(self) -> None:
+        self.left, self.is_closed = [["a", "b"], [], ["c"]], False
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.left
+
+    def new(self) -> Sequence[Piece[Any]]:
+        return [Piece(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def sent(stream: Any, most: int = 100) -> list[bytes]:
+    async def collected() -> list[bytes]:
+        found: list[bytes] = []
+        pieces = route.events(stream, anyio.CapacityLimiter(1))
+        async for piece in pieces:
+            found.append(piece)
+            if len(found) == most:
+                await pieces.aclose()  # type: ignore[attr-defined]
+        return found
+
+    return asyncio.run(collected())
+
+
+def test_what_goes_wrong_in_a_stream_is_its_last_event(capsys: pytest.CaptureFixture[str]) -> None:
+    few = Few()
+
+    def damaged() -> Sequence[Piece[Any]]:
+        raise Refused("the package is damaged", where="runs/x", fix="`roost verify runs/x`")
+
+    few.new = damaged  # type: ignore[method-assign]
+    (last,) = sent(few)
+    begun, _, data = last.partition(b"data: ")
+    assert begun == b"event: error\n"
+    problem = msgspec.json.decode(data, type=Failed).error
+    assert (problem.message, problem.where) == ("the package is damaged", "runs/x")
+    assert (problem.fix, capsys.readouterr().err) == ("`roost verify runs/x`", "")
+
+
+def test_a_stream_is_sent_whole() -> None:
+    few = Few()
+    assert sent(few) == [
+        b'id: a\nevent: letter\ndata: {"is":"a"}\n\n',
+        b'id: b\nevent: letter\ndata: {"is":"b"}\n\n',
+        b'id: c\nevent: letter\ndata: {"is":"c"}\n\n',
+        b"event: end\ndata: {}\n\n",
+    ]
+
+
+@pytest.mark.parametrize("goes", [False, True])
+def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes: bool) -> None:
+    def row(run: Any) -> Route:
+        return Route(name="x", path="/x", summary="", asked=route.Asked, answer=route.Stream, run=run)
+
+    async def answered() -> None:
+        room = route.Room(*(anyio.CapacityLimiter(1) for _ in range(3)))
+        with pytest.raises(ZeroDivisionError):
+            await route.followed(row(lambda _: 1 / 0), route.Asked(), room)
+        few = Few()
+        first = await route.followed(row(lambda _: few), route.Asked(), room)
+        with pytest.raises(Answered) as caught:
+            await route.followed(row(lambda _: Few()), route.Asked(), room)
+        assert (caught.value.status, caught.value.problem.code) == (503, "busy")
+
+        async def send(message: Any) -> None:
+            if goes:
+                raise OSError
+
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        with contextlib.suppress(OSError, ClientDisconnect):
+            await first(scope, asyncio.Event().wait, send)
+        assert room.streams.available_tokens == 1 and few.is_closed
+
+    asyncio.run(answered())
+
+
+def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_BEAT_SECONDS", 0.1)
+    few = Few()
+    assert b": \n\n" in sent(few)
+
+
+def test_the_longer_nothing_comes_the_rarer_it_is_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time after a twentieth of the silence, but never later than after half a second."""
+    pauses: list[float] = []
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(route.asyncio, "sleep", slept)
+    few = Few()
+    few.left = [["a"], *([] for _ in range(200)), ["b"], []]
+    assert len([one for one in sent(few) if one.startswith(b"id: ")]) == 2
+    assert pauses[:20] == [0.1] * 20 and pauses[:200] == sorted(pauses[:200])
+    assert pauses[199] == 0.5 and pauses[200] == 0.1
+
+
+def test_a_line_break_in_data_begins_no_field() -> None:
+    one = Few()
+    one.left = [["a"]]
+    one.new = lambda: [Piece("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
+    (found,) = sent(one, 1)
+    assert found.count(b"\n") == 4 and b"\r" not in found
+
+
+def test_names_that_are_no_utf_8_are_shown() -> None:
+    assert route.encoded({"a": [os.fsdecode(b"x\xff")], "\udcff": Path("/p")}) == b'{"a":["x?"],"?":"/p"}'
+    assert route.encoded(float("nan")) == b"null"
+    with pytest.raises(NotImplementedError):
+        route.encoded(object())
+
+
+def test_what_a_row_knows_of_its_parameters() -> None:
+    def row(asked: Any, path: str = "/x") -> Route:
+        return Route(name="x", path=path, summary="", asked=asked, answer=None, run=lambda _: None)
+
+    assert row(ListTasks).several == {"state"} and row(ListTasks).counts == {"offset", "limit"}
+    assert row(ListRuns).several == frozenset()
+    assert row(Log, "/runs/{run}/log/{path:path}").in_path == ["run", "path"]
+
+
+def test_a_file_is_closed_when_nobody_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        opened(tmp_path, "a").close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_what_cannot_be_answered_is_an_answer_too(capsys: pytest.CaptureFixture[str]) -> None:
+    found = route.failed(ZeroDivisionError("secret"))
+    assert found.status_code == 500 and b"secret" not in bytes(found.body)
+    assert "secret" in capsys.readouterr().err
+    assert msgspec.json.decode(bytes(found.body))["error"]["code"] == "internal"

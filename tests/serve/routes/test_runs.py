@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.serve.routes.served_packages import id_of
+from tests.serve.servers import RUN, Server
+
+
+@pytest.fixture(scope="module")
+def folder(server: Server) -> Path:
+    path = server.folder / "work"
+    path.mkdir()
+    return path
+
+
+def submitted(server: Server, folder: Path, *command: str) -> str:
+    """Queues a command over HTTP; gives its run."""
+    found = server.ask("POST", "/commands", {"command": command, "folder": str(folder)})
+    assert found.status == 201, found.body
+    (queued,) = found.json["queued"]
+    assert queued["run"] == id_of(queued["path"])
+    return str(queued["run"])
+
+
+def test_a_command_from_the_queue_to_its_log(server: Server, folder: Path) -> None:
+    run = submitted(server, folder, "/bin/echo", "a b", "$(id); `id` && ls")
+    (task,) = [task for task in server.lab.tasks() if id_of(task.package) == run]
+    assert server.lab.wait_for(task.id).state == "succeeded"
+    assert server.get(f"/runs/{run}/log")["text"] == "a b $(id); `id` && ls\n", "one argument, and no shell"
+    assert server.get(f"/runs/{run}")["path"] == task.package
+    assert server.get(f"/runs/{run}/checkpoints") == []
+    found = server.get("/runs?limit=1")
+    assert found["total"] == 1 and found["runs"][0]["id"] == run
+
+
+def test_a_run_is_stopped_once(server: Server, folder: Path) -> None:
+    run = submitted(server, folder, "/bin/sleep", "600")
+    (task,) = [task for task in server.lab.tasks() if id_of(task.package) == run]
+    server.lab.wait_for(task.id, "running")
+    assert server.ask("POST", f"/runs/{run}/stop", {"now": True}).json == {"run": run}
+    assert server.lab.wait_for(task.id).state == "stopped"
+    found = server.ask("POST", f"/runs/{run}/stop", {})
+    assert (found.status, found.code) == (409, "refused")
+
+
+def test_a_project_is_made_where_nothing_is(server: Server, folder: Path) -> None:
+    asked = {"folder": str(folder / "new")}
+    made = server.ask("POST", "/projects", asked)
+    assert made.status == 201 and (folder / "new" / made.json["files"][0]).exists()
+    assert server.ask("POST", "/projects", asked).status == 409
+    assert server.ask("POST", "/projects", {"folder": "relative"}).json["error"]["field"] == "folder"
+
+
+def test_what_cannot_be_submitted_is_said_and_changes_nothing(server: Server, folder: Path) -> None:
+    before = (server.get("/tasks?all=true")["total"], sorted(folder.iterdir()))
+    for path, asked, status in [
+        ("/runs", {"config": "relative.yaml"}, 400),
+        ("/runs", {"config": str(folder / "none.yaml")}, None),
+        ("/commands", {"command": ["x"], "folder": "/nowhere"}, 400),
+        ("/commands", {"command": [], "folder": str(folder)}, 422),
+        ("/commands", {"command": ["true"], "folder": str(folder), "after": ["nobody"]}, 404),
+        ("/commands", {"command": ["true"], "folder": str(folder), "begin": "never"}, 400),
+        ("/commands", {"command": ["true"], "folder": str(folder), "gpus": -1}, 422),
+        (f"/runs/{RUN}/continue", {}, 404),
+        (f"/runs/{RUN}/stop", {}, 404),
+    ]:
+        found = server.ask("POST", path, asked)
+        assert found.status == status or (status is None and 400 <= found.status < 500), found.body
+    assert (server.get("/tasks?all=true")["total"], sorted(folder.iterdir())) == before

@@ -1,0 +1,90 @@
+"""How it is told that a command ran out of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.supervisor.exit_status import Ending, ending
+from roost.supervisor.monitoring.out_of_memory import Kills, kills, named, was_killed
+from tests.messages import Messages
+
+KILLED = ending(b"", -signal.SIGKILL, asked_to_stop=False, killed=False, is_command=True)
+NOTHING = Kills(3, False)
+
+
+def ended(*lines: str) -> Ending:
+    last = f": {lines[-1]}" if lines else ""
+    return Ending("failed", 1, "exit", f"the command exited with 1{last}")
+
+
+def failed(*lines: str) -> str | None:
+    """What is told of a command that has printed this and exited with 1."""
+    return named(ended(*lines), list(lines), NOTHING, None).error
+
+
+CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def test_what_it_printed_itself(messages: Messages) -> None:
+    told = failed("Traceback", CUDA)
+    assert told is not None and told != ended(CUDA).error and told.endswith(f": {ended(CUDA).error}")
+    messages.check(told)
+    wrapped = "ChildFailedError"
+    told = failed(CUDA, "=====", wrapped)
+    assert told is not None and told.endswith(f": {ended(wrapped).error}; {CUDA}")
+    for line in ("numpy.core._exceptions.MemoryError: Unable", "terminate called: std::bad_alloc"):
+        told = failed(line)
+        assert told is not None and told != ended(line).error and told.endswith(f": {ended(line).error}")
+    messages.check(told)
+
+
+@pytest.mark.parametrize("lines", [(), ("KeyError: 'x'",), (CUDA, *["more"] * 40)])
+def test_what_failed_by_something_else_says_nothing_of_it(lines: tuple[str, ...]) -> None:
+    assert failed(*lines) == ended(*lines).error
+
+
+def test_what_the_kernel_killed(messages: Messages) -> None:
+    own = named(KILLED, [], Kills(0, True), Kills(1, True))
+    assert own.error is not None and "SIGKILL" in own.error
+    messages.check(own.error)
+    assert own._replace(error=None) == KILLED._replace(error=None)
+    two = named(KILLED, [], NOTHING, Kills(5, False))
+    assert two.error is not None and "SIGKILL" in two.error and "2" in two.error
+    messages.check(two.error)
+    assert named(KILLED, [], NOTHING, NOTHING) == KILLED, "somebody else did that"
+
+
+def test_whom_the_kernel_counts(tmp_path: Path) -> None:
+    (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\noom_group_kill 0\n")
+    assert kills(str(tmp_path)) == Kills(1, True)
+    assert not kills(str(tmp_path / "none")).are_own
+    assert kills(None).number >= 0 and was_killed(137) and not was_killed(1)
+
+
+GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not (GROUPS / "memory.oom_control").exists(), reason="cgroup v1"
+)
+def test_a_real_one_is_counted() -> None:
+    group = GROUPS / f"roost-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("only root may limit memory")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(16 << 20))
+        before = kills(None)
+        enter = f"open('{group}/cgroup.procs', 'w').write('0'); b = b'x' * (256 << 20); print(len(b))"
+        done = subprocess.run([sys.executable, "-c", f"import mmap; {enter}"], capture_output=True)
+        assert was_killed(done.returncode), done
+        assert named(KILLED, [], before, kills(None)).error != KILLED.error
+    finally:
+        group.rmdir()

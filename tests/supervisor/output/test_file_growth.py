@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost.supervisor.output.file_growth import Growth
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+
+def told(growth: Growth) -> bool:
+    poller = select.poll()
+    poller.register(growth.fd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
+    with open(tmp_path / "out", "ab", buffering=0) as file:
+        growth = Growth(file.fileno())
+        assert growth.fd == -1, "its end would take longer than that of a run that does nothing"
+        file.write(b"before")
+        assert growth.expect()
+        assert not told(growth)
+        for _ in range(3):
+            file.write(b"x")
+        assert told(growth)
+        growth.take()
+        file.write(b"unexpected")
+        assert not told(growth)
+        (tmp_path / "out").unlink()  # the run still prints into it
+        assert growth.expect()
+        file.write(b"again")
+        assert told(growth)
+    os.close(growth.fd)
+
+
+def test_where_nobody_tells(tmp_path: Path) -> None:
+    with open(tmp_path / "out", "ab") as file:
+        growth = Growth(file.fileno())
+        assert growth.expect()
+    os.close(growth.fd)
+    assert not growth.expect(), "the descriptor is of nothing"
+    growth.fd = -1
+    assert not growth.expect()

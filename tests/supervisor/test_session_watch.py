@@ -1,0 +1,197 @@
+"""The limits of a session, by real sessions with small ones."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from roost.base.system import process_identity
+from roost.supervisor.limits import Limits
+from roost.supervisor.output import output_cap
+from roost.supervisor.rank_processes import Rank, Team
+from roost.supervisor.session_record import Record
+from roost.supervisor.session_watch import Watch
+from roost.supervisor.worker_process import Worker
+from tests.messages import Messages
+from tests.supervisor.real_sessions import Session
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child subreaper and /proc")
+
+SRC = str(Path(output_cap.__file__).parents[3])
+SAVES = """
+def save(*_): here("saved"); end("stopped", 75, "signal"); sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+"""
+DEAF = "signal.signal(signal.SIGTERM, lambda *_: here('asked'))\ndaemons(2)\n"
+HANGS = f"""
+sys.path.insert(0, {SRC!r})
+from roost.worker import stack_dump as stacks
+stacks.register()
+def waits_for_ever(name="ready"):
+    here(name)
+    forever()
+"""
+
+
+def test_the_time_limit_asks_to_save(session: Session) -> None:
+    assert session.start_limited(SAVES + "forever()", wall_seconds=0.5).wait(20) == 75
+    record = session.record()
+    assert (session.folder / "saved").exists()
+    assert (record["state"], record["exit_code"], record["reason"]) == ("stopped", 75, "time limit")
+    assert record["error"] is None
+    assert record["seconds"] >= 0.5
+
+
+def test_who_overstays_the_grace_is_killed(session: Session, messages: Messages) -> None:
+    child = session.start_limited(DEAF + "forever()", wall_seconds=0.2, grace_seconds=0.3)
+    assert child.wait(20) == 75
+    record = session.record()
+    assert (session.folder / "asked").exists()
+    assert (record["state"], record["reason"]) == ("stopped", "time limit")
+    assert "0.3 s" in record["error"]
+    messages.check(record["error"])
+    assert session.living() == []
+
+
+def test_who_ends_before_the_limit_never_hears_of_it(session: Session) -> None:
+    assert session.start_limited("end('succeeded', 0)", wall_seconds=60.0).wait(20) == 0
+
+
+def test_without_a_limit_a_save_takes_as_long_as_it_takes(session: Session) -> None:
+    """The grace is that of a limit, not that of a person who asks."""
+    code = "signal.signal(signal.SIGTERM, lambda *_: here('asked'))\nhere('ready')\n" + (
+        "while not os.path.exists('go'): time.sleep(0.002)\nend('stopped', 75)"
+    )
+    child = session.start_limited(code, grace_seconds=0.0)
+    session.wait_until("ready")
+    child.terminate()
+    session.wait_until("asked")
+    (session.folder / "go").touch()
+    assert child.wait(20) == 75
+
+
+def stalling(session: Session, code: str, **limits: object) -> Path:
+    stacks = session.folder / "stalls.txt"
+    spec = session.spec(code)._replace(limits=Limits(**limits), stacks=str(stacks))  # type: ignore[arg-type]
+    session.start_spec(spec)
+    return stacks
+
+
+def test_a_hung_run_tells_where_it_hangs_and_goes_on(session: Session) -> None:
+    code = HANGS + SAVES + "if os.fork() == 0: waits_for_ever('child')\ndaemon('other')\nwaits_for_ever()"
+    stacks = stalling(session, code, stall_seconds=0.6)
+    wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
+    (stall,) = session.record()["stalls"]
+    assert stall["processes"] == 3
+    assert stall["stacks"] == "stalls.txt"
+    assert stall["idle_seconds"] >= 0.6
+    assert not stall["stopped"]
+    text = stacks.read_text()
+    assert text.count("in waits_for_ever") == 2
+    assert sum('File "' not in part for part in text.split("\n--- ")[1:]) == 1, (
+        "the daemon runs another program"
+    )
+    line = "stalls.txt"
+    wait_for(lambda: line in session.output.read_text())
+    assert process_identity.alive(
+        session.supervisor_pid, session.record()["start_ticks"], process_identity.boot_id()
+    )
+    os.kill(session.supervisor_pid, signal.SIGTERM)
+    assert session.child is not None
+    assert session.child.wait(20) == 75
+    assert session.output.read_text().count(line) == 1
+    assert session.record()["reason"] == "signal"
+
+
+@pytest.mark.parametrize("worker", [SAVES, DEAF])
+def test_a_hung_run_is_ended_if_so_set(session: Session, worker: str) -> None:
+    limits = {"stall_seconds": 0.3, "end_stalled": True, "grace_seconds": 0.3}
+    stacks = stalling(session, HANGS + worker + "waits_for_ever()", **limits)
+    assert session.child is not None
+    assert session.child.wait(20) == 1
+    record = session.record()
+    assert (record["state"], record["reason"]) == ("failed", "stalled")
+    assert re.search(r"\b0\.\d+ s\b", record["error"])
+    assert "stalls.txt" in record["error"]
+    assert (record["worker_status"] == "SIGKILL") == (worker == DEAF)
+    assert "in waits_for_ever" in stacks.read_text()
+    assert session.living() == []
+
+
+def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
+    stalling(
+        session, HANGS + "here('ready'); os.kill(os.getpid(), signal.SIGSTOP); forever()", stall_seconds=0.3
+    )
+    wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
+    assert session.record()["stalls"][0]["stopped"]
+    wait_for(lambda: "stalls.txt" in session.output.read_text())
+    assert session.child is not None
+    assert session.child.poll() is None
+    session.child.send_signal(signal.SIGQUIT)
+    assert session.child.wait(20) == 130
+
+
+@contextmanager
+def watching(session: Session) -> Iterator[tuple[Watch, Record]]:
+    """The clock of a session whose output may grow to 1 MB, in this process."""
+    with open(session.output, "ab") as output:
+        record = Record(str(session.file), {})
+        spec = session.spec("")._replace(limits=Limits(output_bytes=2**20))
+        team = Team(spec)
+        team.ranks.append(Rank(0, Worker(os.getpid(), -1, -1), output.fileno()))
+        yield Watch(spec, record, team), record
+
+
+def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
+    argv = [sys.executable, "-I", "-S", "-c", "import os, signal; os.write(1, b'1'); signal.pause()"]
+    with watching(session) as (watch, record), subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        assert watch.tick(watch.next) is None
+        child.kill()
+        watch.finish()
+    assert record.fields["peak_tree_memory_mb"] > 1
+
+
+def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> None:
+    with watching(session) as (watch, _):
+        assert watch.tick(began := watch.next) is None
+        assert watch.growth_fds == [], "most runs that end at once are looked at once"
+        assert began < watch.next < began + 0.1
+        assert watch.tick(began := watch.next) is None
+        assert watch.next == began + 1, "nothing was printed: it may sleep"
+        with open(session.output, "ab", buffering=0) as run:
+            run.write(bytes(2**23))
+            wait_for(lambda: select.select(watch.growth_fds, [], [], 0)[0])
+            watch.note_growth(*watch.growth_fds)
+            assert watch.tick(began + 0.01) is None
+            assert session.output.stat().st_blocks * 512 < 1.5 * 2**20
+            assert watch.next < began + 0.1
+            assert watch.tick(watch.next) is None
+            assert watch.next > began + 1, "and sleeps again"
+
+
+def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, start: int, end: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(output_cap, "punch_hole", refuse)
+    session.output.write_bytes(bytes(2**22))
+    with watching(session) as (watch, record):
+        for _ in range(3):
+            assert watch.tick(watch.next) is None
+        assert watch.tick(watch.next - 0.001) is None
+        assert watch.growth_fds == []
+    assert "not supported" in record.fields["output_not_cut"]
+    assert session.output.read_bytes().count(b"cannot take the middle out") == 1

@@ -1,0 +1,97 @@
+"""Tensors of which each rank holds some rows, beside whole ones with the same values."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.distributed.tensor  # here, so that no forked rank imports it by itself
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from roost.base import state_tree
+from roost.base.errors import CheckpointError
+from roost.train.distributed.ranks import Ranks
+from roost.train.distributed.sharded_tensors import (
+    any_sharded,
+    as_in,
+    is_sharded,
+    local,
+    norms,
+    total_norm,
+    whole,
+)
+from tests.messages import Messages
+from tests.train.team import team
+
+
+def values(rows: int) -> Tensor:
+    return torch.randn(rows, 3, generator=torch.Generator().manual_seed(rows))
+
+
+def sharded(tensor: Tensor, ranks: Ranks) -> DTensor:
+    return distribute_tensor(tensor, DeviceMesh("cpu", list(range(ranks.world))), [Shard(0)])
+
+
+def test_each_rank_takes_its_rows_of_a_whole_one() -> None:
+    """As torch shares them out, also where some ranks get fewer rows, or none."""
+
+    def work(ranks: Ranks) -> None:
+        for rows in (1, 2, 4, 7, 9):
+            own, other = sharded(torch.zeros(rows, 3), ranks), values(rows).double()
+            made = as_in(other.t().contiguous().t(), own)  # however it lies in memory
+            wanted = sharded(other, ranks)
+            assert made.placements == own.placements and made.dtype == torch.float64
+            assert local(made).equal(local(wanted)) and local(made).is_contiguous()
+            assert whole(made).equal(other) and made.shape == other.shape
+        assert as_in(other, torch.zeros(9, 3)) is other  # beside a whole one it stays whole
+        step = torch.tensor(3.0)
+        assert as_in(step, own) is step and as_in(made, own) is made and as_in("text", own) == "text"
+        local(own)[:1] = 5.0
+        assert not len(local(own)) or local(own)[0, 0] == 5.0, "the same memory"
+
+    team(3, work)
+
+
+def test_norms_are_those_of_all_rows() -> None:
+    def work(ranks: Ranks) -> None:
+        every = [values(rows) for rows in (1, 7, 2)] + [torch.tensor([3.0, -4.0])]
+        mixed = [sharded(one, ranks) for one in every[:3]] + every[3:]
+        assert any_sharded(mixed) and not any_sharded(every) and not is_sharded(mixed[3])
+        for kind in (1.0, 2.0, math.inf):
+            torch.testing.assert_close(total_norm(mixed, kind), torch.nn.utils.get_total_norm(every, kind))
+            for found, one in zip(norms(mixed, kind), every, strict=True):
+                torch.testing.assert_close(found.float(), torch.linalg.vector_norm(one, kind))
+        for bad in (math.nan, math.inf):
+            every[1][6, 0] = bad  # a row of the last rank
+            mixed[1] = sharded(every[1], ranks)
+            assert all(not total_norm(mixed, kind).isfinite() for kind in (2.0, math.inf))
+            assert [one.isfinite().item() for one in norms(mixed, math.inf)] == [True, False, True, True]
+
+    team(3, work)
+
+
+def test_a_state_tells_shards_from_what_is_whole(messages: Messages) -> None:
+    def work(ranks: Ranks) -> str:
+        own = sharded(values(7), ranks)
+        alike = DTensor.from_local(values(2), own.device_mesh, [Replicate()])
+        skeleton, leaves = state_tree.pack(
+            {"shard": own, "tied": own.detach(), "same": alike, "plain": values(1)}
+        )
+        assert {name: leaf.is_shard for name, leaf in leaves.items()} == {
+            "shard": True,
+            "same": False,
+            "plain": False,
+        }
+        assert skeleton["shard"] == skeleton["tied"] and skeleton["shard"]["shape"] == [7, 3]
+        assert leaves["shard"].shape == tuple(local(own).shape)
+        columns = distribute_tensor(values(2), own.device_mesh, [Shard(1)])
+        with pytest.raises(CheckpointError, match=r"'a\.b'") as refused:
+            state_tree.pack({"a": {"b": columns}})
+        return str(refused.value)
+
+    first, second = team(2, work)
+    assert first == second
+    messages.check(first)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from roost.base.errors import ConfigError
+from roost.config.sections.mirrors import CsvSettings, MirrorSettings
+from roost.train.mirrors import mirror_kinds
+from roost.train.mirrors.mirror_kinds import KINDS, mirrored
+from roost.train.mirrors.run_identity import Subject, flat
+from tests.messages import Messages
+
+
+def settings(**given: object) -> MirrorSettings:
+    return msgspec.convert(given, MirrorSettings)
+
+
+def test_those_that_are_switched_on_with_their_settings() -> None:
+    assert mirrored(MirrorSettings()) == {}
+    assert mirrored(settings(csv=True, tensorboard=False)) == {"csv": CsvSettings()}
+    assert mirrored(settings(csv={"file": "a/b.csv"})) == {"csv": CsvSettings(file="a/b.csv")}
+    found = mirrored(settings(mlflow=True, wandb={}, tensorboard=True))
+    assert list(found) == ["tensorboard", "wandb", "mlflow"]
+
+
+def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
+    monkeypatch.setattr(mirror_kinds, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError) as found:
+        mirrored(settings(csv=True, wandb=True))
+    assert "wandb" in str(found.value)
+    messages.check(found.value)
+    assert found.value.fix == "pip install 'roost[loggers]'"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_is_made_without_torch(kind: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from roost.train.mirrors.mirror_kinds import KINDS; "
+        "from roost.train.mirrors.run_identity import Subject; kind = KINDS[sys.argv[1]]; "
+        "kind.make(Path(sys.argv[2]), kind.settings(), Subject(name='x')); "
+        "assert 'torch' not in sys.modules, 'torch'"
+    )
+    subprocess.run([sys.executable, "-c", program, kind, tmp_path], check=True)
+    assert list(tmp_path.iterdir()) == [], "nothing is written before it is opened"
+
+
+def test_settings_as_text() -> None:
+    given = {"a": {"b": 1, "c": {"d": [1, 2]}}, "e": {}, "f": None}
+    assert flat(given) == {"a.b": "1", "a.c.d": "[1, 2]", "e": "{}", "f": "None"}
+    assert Subject(name="x").project == "roost"

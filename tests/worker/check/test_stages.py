@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.package.results import check_findings
+from roost.worker.check.stages import Walk, unheard
+
+
+def test_each_stage_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    walk = Walk(tmp_path)
+    walk.tell("copy", "3 files", seconds=0.25)
+    walk.begin("save")
+    walk.done("1 kB")
+    walk.begin("save")
+    walk.done("2 kB")
+    walk.begin("hooks")  # dropped, and goes on later
+    walk.begin("row")
+    walk.drop()
+    walk.tell("hooks", "Rules")
+    walk.warn("too slow")
+    walk.warn("inexact: x", is_told=True)
+    walk.measured(steps=3)
+    walk.begin("test")
+    walk.fail()
+    walk.fail()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "copy           0.25 s  3 files"
+    assert [line.split()[0] for line in lines] == ["copy", "save", "hooks", "warning:", "test"]
+    assert lines[-1].endswith("failed")
+    found = check_findings.read(tmp_path)
+    ended = [f"{stage.name} {stage.state}" for stage in found.stages]
+    assert ended == ["copy done", "save done", "hooks done", "test failed"]
+    assert found.last == "test" and found.warnings == ["too slow", "inexact: x"]
+    assert found.measured == {"steps": 3}
+    assert walk.seconds["save"] > found.stages[1].seconds, "all its times"
+
+
+def test_warnings_that_others_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    walk = Walk(tmp_path)
+    with walk.noting_warnings():
+        print("a note", flush=True)
+        print("warning: too long")
+    assert capsys.readouterr().out == "a note\nwarning: too long\n", "printed once"
+    assert check_findings.read(tmp_path).warnings == ["too long"]
+
+
+def test_what_is_printed_can_be_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Walk(tmp_path).hearing() as heard:
+        print("num_workers: 0")
+    assert heard.said == capsys.readouterr().out == "num_workers: 0\n"
+
+
+def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with unheard():
+        print("a")
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match="x"), unheard():
+        print("b")
+        raise ValueError("x")
+    assert capsys.readouterr().out == "b\n"

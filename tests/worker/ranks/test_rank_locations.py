@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+import torch
+
+from roost.base.errors import PeerLost, RanksApart
+from roost.train.distributed import control_channel
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.worker.ranks import rank_join, rank_locations
+from tests.messages import Messages
+from tests.train.team import team
+from tests.worker.ranks.test_rank_join import settings
+
+HERE = Path(__file__).parent
+
+
+def test_a_place_is_the_own_line_or_else_what_roost_does(messages: Messages) -> None:
+    stack = traceback.extract_stack()
+    own, of_roost = stack[-1], traceback.FrameSummary(control_channel.__file__, 1, "wait")
+    line = f"test_whereabouts.py:{own.lineno}: stack = traceback.extract_stack()"
+    assert rank_locations.place([own, of_roost], HERE) == line
+    assert "channel.wait" in rank_locations.place([own, of_roost], HERE / "other")
+    messages.check(rank_locations.place([own, of_roost], HERE / "other"))
+    messages.check(rank_locations.place([], HERE))
+
+
+def test_alone_nobody_asks() -> None:
+    with rank_locations.Answering(ALONE, HERE):
+        assert rank_locations.of_all(ALONE, "here", 1.0) == {0: "here"}
+
+
+def test_a_rank_answers_while_it_waits_and_one_that_is_gone_does_not() -> None:
+    def work(ranks: Ranks) -> dict[int, str]:
+        if ranks.rank == 2:
+            return {}
+        with rank_locations.Answering(ranks, HERE):
+            if ranks.rank == 0:
+                found = rank_locations.of_all(ranks, "rank 0's place", 1.0)
+                ranks.store.set("asked enough", "")
+                return found
+            ranks.store.wait(["asked enough"])
+            return {}
+
+    found = team(3, work)[0]
+    assert sorted(found) == [0, 1] and found[0] == "rank 0's place"
+    assert found[1].endswith('ranks.store.wait(["asked enough"])')
+
+
+def test_ranks_that_wait_in_different_groups_are_told_where(tmp_path: Path) -> None:
+    """No message of one reaches the other: it is the time that tells."""
+
+    def work(ranks: Ranks) -> str:
+        try:
+            with rank_join.watching(ranks, settings(rank_timeout="1s"), HERE):
+                if ranks.rank == 1:
+                    ranks.store.wait(["asked enough"])  # for what nobody does
+                else:
+                    torch.distributed.all_reduce(torch.zeros(1), group=ranks.gradients)
+        except (PeerLost, RanksApart) as error:
+            ranks.store.set("asked enough", "")
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    first, second = team(2, work, timeout_seconds=1.0)
+    assert re.match(r"RanksApart: .*1s \(rank_timeout\)", first) and not second
+    assert re.search(r"rank 0 .*test_whereabouts\.py:.* rank 1 .*test_whereabouts\.py:", first)
+    assert "all_reduce(torch.zeros(1)" in first and 'wait(["asked enough"])' in first

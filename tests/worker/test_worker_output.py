@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from roost.worker.worker_output import Unfailing
+
+
+def test_what_a_full_disk_refuses_is_lost_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "output"
+    fd = os.open("/dev/full", os.O_WRONLY)
+    stream = Unfailing(fd)
+    try:
+        assert stream.write(b"12345") == 5
+        assert stream.write(b"678") == 3
+        room = os.open(file, os.O_WRONLY | os.O_CREAT)
+        os.dup2(room, fd)  # the disk has space again
+        os.close(room)
+        stream.write(b"after\n")
+        stream.write(b"more\n")
+    finally:
+        os.close(fd)
+    assert file.read_bytes() == b"\nroost: 8 bytes of output were lost: disk full\nafter\nmore\n"
+
+
+def test_print_and_tracebacks_of_a_process_never_fail() -> None:
+    program = (
+        "from roost.worker import worker_output as output; output.protect(); import sys, traceback\n"
+        "print('lost', flush=True)\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: traceback.print_exc()\n"
+        "sys.exit(7)"
+    )
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full).returncode == 7
+
+
+def test_what_is_printed_comes_at_once_and_in_order() -> None:
+    program = (
+        "from roost.worker import worker_output as output; output.protect(); import os, sys\n"
+        "print('a\\ud800'); os.write(1, b'b\\n'); print('cc', end=''); os.write(1, b'd')\n"
+        "print('e', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert (done.returncode, done.stdout) == (0, b"a\\ud800\nb\nccde\n")

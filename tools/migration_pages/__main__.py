@@ -1,0 +1,19 @@
+"""``python -m tools.migration_pages NAME > docs/from-NAME.md`` renews a page: cornernet or speechain."""
+
+from __future__ import annotations
+
+import sys
+
+from tools.migration_pages import cornernet, speechain
+from tools.migration_pages.page import markdown
+
+PAGES = {
+    "cornernet": ("from-cornernet.md", cornernet.PAGE),
+    "speechain": ("from-speechain.md", speechain.PAGE),
+}
+"""By whose program it is: the file in docs, and the page."""
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in PAGES:
+        sys.exit(f"usage: python -m tools.migration_pages {'|'.join(PAGES)}")
+    print(markdown(PAGES[sys.argv[1]][1]), end="")

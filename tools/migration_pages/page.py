@@ -1,0 +1,100 @@
+"""A page that says, for every option of another trainer, which setting or command stands in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.config import settings
+from tools import settings_page
+
+_HEAD = "| there | default there | here | values | default here | what it is |\n|---|---|---|---|---|---|\n"
+SAMPLE: dict[str, Any] = {
+    "runner": {
+        "model": {"class": ""},
+        "losses": {"NAME": {"class": ""}},
+        "metrics": {"NAME": {"class": ""}},
+    },
+    "dataset": {"train": {}},
+    "data": {"mix": {}},
+    "options": {"NAME": {"type": "int"}},
+    "init_from": {"path": ""},
+    "optimizers": {"NAME": {"class": "", "groups": [{}], "scheduler": {"class": ""}}},
+    "early_stopping": {},
+    "averages": {"NAME": {}},
+    "mirrors": {"tensorboard": {}},
+}
+"""A config that has every section that a page speaks of."""
+
+
+class Option(NamedTuple):
+    """One option of the other trainer, and what is here in its place."""
+
+    name: str
+    default: str
+    keys: Sequence[str] = ()
+    """Settings; ``NAME`` and ``N`` are a name of yours and a number of a list."""
+    commands: Sequence[str] = ()
+    """What is typed."""
+    note: str = ""
+    """What the setting's own line does not say; all there is where nothing stands in its place."""
+
+
+class Group(NamedTuple):
+    """Options that belong together."""
+
+    heading: str
+    options: Sequence[Option]
+
+
+class Page(NamedTuple):
+    """A page: what it begins with, its tables, and what else differs."""
+
+    title: str
+    text: str
+    groups: Sequence[Group]
+    differences: Sequence[str]
+
+
+def markdown(page: Page) -> str:
+    """The page. Types, defaults and help come from the structs of the settings."""
+    known = settings.defaults(SAMPLE)
+    tables = [f"## {group.heading}\n\n{_HEAD}{''.join(_rows(group, known))}" for group in page.groups]
+    differences = "".join(f"- {line}\n" for line in page.differences)
+    parts = [f"# {page.title}\n", page.text, *tables, f"## What does not happen here\n\n{differences}"]
+    return "\n".join(parts)
+
+
+def told(key: str) -> str | None:
+    """The help of a setting, or None where there is no such setting."""
+    return settings.describe(_numbered(key))
+
+
+def _numbered(key: str) -> str:
+    return ".".join("0" if name == "N" else name for name in key.split("."))
+
+
+def _rows(group: Group, known: Mapping[str, Any]) -> Iterator[str]:
+    """The first row of an option names it; settings beside the first have rows of their own."""
+    for option in group.options:
+        commands = "<br>".join(f"`{command}`" for command in option.commands)
+        first = (f"`{option.name}`", option.default)
+        if not option.keys:
+            yield _row(*first, commands or "–", "", "", option.note)
+        for number, key in enumerate(option.keys):
+            cells = _cells(key, known)
+            if number == 0:
+                what = "; ".join(filter(None, (cells[-1], option.note)))
+                yield _row(*first, "<br>".join(filter(None, (cells[0], commands))), *cells[1:3], what)
+            else:
+                yield _row("", "", *cells)
+
+
+def _cells(key: str, known: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """A setting, its values, its default and its help."""
+    values = settings.allowed(_numbered(key)) or ""
+    return f"`{key}`", values, settings_page.default(key, known), told(key) or ""
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"

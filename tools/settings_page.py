@@ -1,0 +1,72 @@
+"""The table of all settings: ``python -m tools.settings_page > docs/settings.md`` renews that page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from roost.config import settings
+
+_HEAD = """# Settings
+
+Every key of a config that roost names; `NAME` is a name of yours. All other keys at the top are your own.
+In an optimizer, a parameter group and a scheduler every other key is an argument of the class.
+`roost run CONFIG --explain KEY` tells the same for one key, and where its value comes from.
+
+| key | values | default | what it is |
+|---|---|---|---|
+"""
+_SAMPLE: dict[str, Any] = {
+    "data": {"mix": {}},
+    "optimizers": {"NAME": {"class": "", "groups": [{}], "scheduler": {"class": ""}}},
+    "early_stopping": {},
+    "options": {"NAME": {}},
+    "runner": {"losses": {"NAME": {}}, "metrics": {"NAME": {}}},
+    "init_from": {},
+    "averages": {"NAME": {}},
+    "statistics": {},
+    "profile": {},
+    "mirrors": {"tensorboard": {}, "csv": {}, "wandb": {}, "mlflow": {}},
+}
+_LISTED = {
+    "checkpoint.best.N": ("monitor", "mode", "top_k"),
+    "optimizers.NAME.groups.N": ("params",),
+}
+
+
+def markdown() -> str:
+    """The page."""
+    known = settings.defaults(_SAMPLE)
+    return _HEAD + "".join(_row(key, known) for key in _keys())
+
+
+def _keys() -> Iterator[str]:
+    for key in settings.known_keys(_SAMPLE):
+        if not key.endswith(".NAME"):
+            yield key
+        for listed, names in _LISTED.items():
+            if listed == f"{key}.N":
+                yield from (f"{listed}.{name}" for name in names)
+
+
+def _row(key: str, known: Mapping[str, Any]) -> str:
+    name = key.replace(".N.", ".0.")
+    return f"| `{key}` | {settings.allowed(name)} | {default(key, known)} | {settings.describe(name)} |\n"
+
+
+def default(key: str, known: Mapping[str, Any]) -> str:
+    """The cell of a setting's default; empty where it has none, or is a section.
+
+    Args:
+        key: Dotted.
+        known: What `roost.config.settings.defaults` gave.
+    """
+    value: Any = known
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return "" if value is None or isinstance(value, Mapping) else f"`{json.dumps(value)}`"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
