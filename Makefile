@@ -27,6 +27,7 @@ test: lint types
 
 # Renews the one snapshot of what errors say, after a message was changed on purpose: read its diff.
 messages: .venv/.dev
+	echo '{}' > tests/messages.json
 	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --update-messages
 	git diff --stat tests/messages.json
 

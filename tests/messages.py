@@ -71,7 +71,9 @@ _read: dict[str, list[str]] = {}
 def read() -> dict[str, list[str]]:
     """The whole snapshot, read once for each process."""
     if not _read:
-        _read.update(json.loads(FILE.read_text()))
+        with FILE.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            _read.update(json.loads(file.read()))
     return _read
 
 
@@ -79,12 +81,13 @@ def renew(found: dict[str, list[str]]) -> None:
     """Writes messages into the snapshot; those of test functions that no longer exist leave it."""
     with FILE.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        sources: dict[str, str] = {}
         known = {**json.loads(file.read()), **found}
+        kept = {test: texts for test, texts in sorted(known.items()) if _exists(test, sources)}
+        text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
         file.seek(0)
         file.truncate()
-        sources: dict[str, str] = {}
-        kept = {test: texts for test, texts in sorted(known.items()) if _exists(test, sources)}
-        file.write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+        file.write(text)
 
 
 def _exists(test: str, sources: dict[str, str]) -> bool:
