@@ -26,8 +26,8 @@ from roost.package.package_draft import prepare_training
 from roost.package.results import initial_weights, time_breakdown
 from roost.project import data_loaders, native_project, trainer_assembly
 from roost.project.package_context import inside
-from roost.train.optim.optimizer_config import build_optimizers, describe
-from roost.worker.results.prediction_writer import Predicted
+from roost.train.optim.optimizer_config import build_optimizers, describe_optimizers
+from roost.worker.results.prediction_writer import PredictionWriter
 from tests.project.trained import trained
 
 ROOT = Path(__file__).parents[1]
@@ -113,7 +113,7 @@ def test_the_optimizers_are_built(tmp_path: Path) -> None:
     found = build_optimizers(module, asked, totals=totals, root=tmp_path)
     forget(tmp_path)
     assert [len(optim.optimizer.param_groups) for optim in found.values()] == [3, 1]
-    assert len(describe(found)) == 2
+    assert len(describe_optimizers(found)) == 2
 
 
 def test_the_weights_to_begin_with_are_understood() -> None:
@@ -388,7 +388,7 @@ def test_the_predictions_are_made(tmp_path: Path) -> None:
     samples = names["Dataset"]({}).predict(str(tmp_path / "rows.txt"))
     runner = names["Runner"]()
     runner.net = torch.nn.Linear(3, 10)
-    with Predicted(tmp_path) as written:
+    with PredictionWriter(tmp_path) as written:
         written.add(runner.predict(torch.stack(samples)), 2, first=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logits.npy", "predictions.jsonl", "rows.txt"]
 

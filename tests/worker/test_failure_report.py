@@ -13,7 +13,7 @@ from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, PeerLost
 from roost.package import progress
 from roost.worker import failure_report
-from roost.worker.failure_report import Failure, explained
+from roost.worker.failure_report import FailureReport, explain
 from tests.base.test_traceback_frames import module
 from tests.messages import Messages
 
@@ -30,9 +30,9 @@ def caught(function: Callable[[], object]) -> BaseException:
     return found.value
 
 
-def of(folder: Path, code: str) -> Failure:
+def of(folder: Path, code: str) -> FailureReport:
     """What is told of the error in ``f()`` of a file of the person's."""
-    return explained(caught(module(folder, code).f), own=[folder])
+    return explain(caught(module(folder, code).f), own=[folder])
 
 
 HEAD = "Traceback "  # and which lines it has
@@ -61,7 +61,7 @@ def test_the_folders_of_an_analysis(tmp_path: Path) -> None:
     net = module(tmp_path / "package", "def f():\n    raise ValueError('x')\n")
     script = module(tmp_path / "script", "def g(f):\n    f()\n", "look.py")
     folders = [tmp_path / "package", tmp_path / "script"]
-    told = explained(caught(lambda: script.g(net.f)), own=folders)
+    told = explain(caught(lambda: script.g(net.f)), own=folders)
     assert told.lines[1] == "  look.py:2 in g" and told.lines[3] == "  net.py:2 in f"
 
 
@@ -70,12 +70,12 @@ def test_the_record_keeps_one_harmless_line(tmp_path: Path) -> None:
         found = ValueError(text)
         for note in notes:
             found.add_note(note)
-        return explained(found, own=[tmp_path]).error
+        return explain(found, own=[tmp_path]).error
 
     assert error("\n\nfirst\nsecond", "a note", "of\ntwo") == "ValueError: first; a note; of two"
     assert error("\x1b[31mred\udc80") == "ValueError: \\x1b[31mred\\udc80"
     assert len(error("x" * 10**6)) < 600
-    assert explained(KeyError(), own=[]).error == "KeyError"
+    assert explain(KeyError(), own=[]).error == "KeyError"
     assert of(tmp_path, "def f():\n    assert 1 == 2\n").error == "AssertionError at net.py:2: assert 1 == 2"
 
 
@@ -114,7 +114,7 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
 
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     error = ConfigError("is wrong", setting="a.b", received="\x1b[2J", fix="mend it")
-    told = explained(error, own=[tmp_path])
+    told = explain(error, own=[tmp_path])
     assert (told.reason, told.exit_code, told.is_all) == ("error", 4, True)
     assert told.lines == (f"error: {error}",) and told.error == str(error), "repr has made it visible"
 
@@ -138,7 +138,7 @@ def test_what_the_project_refuses_on_purpose_shows_no_code(tmp_path: Path) -> No
 
 def test_a_file_of_roosts_own(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "progress").mkdir()
-    told = explained(caught(lambda: progress.reset(tmp_path / "progress")), own=[tmp_path])
+    told = explain(caught(lambda: progress.reset(tmp_path / "progress")), own=[tmp_path])
     assert told.reason == "error" and str(tmp_path / "progress") in told.error
     assert "`roost continue`" in told.lines[0]
     messages.check(told.lines[0])
@@ -163,8 +163,8 @@ def test_an_exit(tmp_path: Path, code: str, said: str, exit_code: int) -> None:
 # --- telling ----------------------------------------------------------------------------------------------
 
 
-def tell(folder: Path, code: str) -> Failure:
-    return failure_report.told(
+def tell(folder: Path, code: str) -> FailureReport:
+    return failure_report.report(
         caught(module(folder, code).f), own=[folder], package=None, file=folder / "1.traceback.txt"
     )
 
@@ -208,12 +208,12 @@ def test_a_full_disk_does_not_hide_the_error(
 
 def test_a_folder_that_is_gone_hides_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     error = caught(module(tmp_path, FAILS).f)
-    failure_report.told(error, own=[tmp_path], package=tmp_path / "gone", file=tmp_path / "gone" / "1.txt")
+    failure_report.report(error, own=[tmp_path], package=tmp_path / "gone", file=tmp_path / "gone" / "1.txt")
     assert "ValueError: one" in capfd.readouterr().err
 
 
 def test_a_mistake_leaves_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    failure_report.told(ContractError("no"), own=[tmp_path], package=None, file=tmp_path / "x.txt")
+    failure_report.report(ContractError("no"), own=[tmp_path], package=None, file=tmp_path / "x.txt")
     assert capfd.readouterr().err == "error: no\n" and list(tmp_path.iterdir()) == []
 
 
@@ -227,15 +227,15 @@ def test_an_error_of_the_explanation_hides_nothing(
     try:
         module(tmp_path, FAILS).f()
     except ValueError as error:
-        told = failure_report.told(error, own=[tmp_path], package=None, file=tmp_path / "x.txt")
+        told = failure_report.report(error, own=[tmp_path], package=None, file=tmp_path / "x.txt")
     assert (told.reason, told.error, told.exit_code) == ("exception", "ValueError", 1)
     said = capfd.readouterr().err
     assert "a defect of ours" in said and "ValueError: one" in said
 
 
 def test_a_traceback_as_large_as_a_book_is_cut(tmp_path: Path) -> None:
-    told = explained(ValueError("x" * 20_000_000), own=[])
-    failure_report.tell(told, tmp_path / "x.txt")
+    told = explain(ValueError("x" * 20_000_000), own=[])
+    failure_report.print_failure(told, tmp_path / "x.txt")
     assert (tmp_path / "x.txt").stat().st_size == 16 * 2**20 + 1
 
 
@@ -249,7 +249,7 @@ def test_without_memory(tmp_path: Path) -> None:
 def test_a_mistake_that_says_its_fix_is_one_line(tmp_path: Path, fix: str | None, lines: int) -> None:
     error = ConfigError("is not there", setting="weights", fix=fix)
     error.__cause__ = ModuleNotFoundError("No module named 'cv2'", name="cv2")
-    assert len(explained(error, own=[tmp_path]).lines) == lines
+    assert len(explain(error, own=[tmp_path]).lines) == lines
 
 
 DistBackendError = type("DistBackendError", (RuntimeError,), {})  # torch's name
@@ -271,7 +271,7 @@ GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] "
     ],
 )
 def test_what_only_says_that_another_rank_is_gone(tmp_path: Path, error: Exception, reason: str) -> None:
-    found = explained(error, own=[tmp_path])
+    found = explain(error, own=[tmp_path])
     assert found.reason == reason
     if reason == "peer":
         assert found.exit_code == 1 and found.is_all

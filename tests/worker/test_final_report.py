@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from roost.base.system.worker_protocol import REPORT_VARIABLE
-from roost.worker.final_report import Report, tell_statuses
+from roost.worker.final_report import FinalReport, report_exit_statuses
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_one_line_and_then_the_end_of_the_pipe(pipe: int) -> None:
-    report = Report()
+    report = FinalReport()
     assert report.final("failed", exit_code=4, reason="error", error="straße\n\ud800") == 4
     assert report.final("succeeded", exit_code=0, reason="finished") == 0, "the second is not written"
     with os.fdopen(os.dup(pipe), "rb") as file:
@@ -36,7 +36,7 @@ def test_one_line_and_then_the_end_of_the_pipe(pipe: int) -> None:
 
 def test_children_do_not_get_the_pipe(pipe: int) -> None:
     fd = int(os.environ[REPORT_VARIABLE])
-    report = Report()
+    report = FinalReport()
     assert REPORT_VARIABLE not in os.environ
     assert not os.get_inheritable(fd)
     report.final("succeeded", exit_code=0, reason="finished")
@@ -44,13 +44,13 @@ def test_children_do_not_get_the_pipe(pipe: int) -> None:
 
 def test_without_a_supervisor_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REPORT_VARIABLE, raising=False)
-    assert Report().final("stopped", exit_code=75, reason="signal") == 75
+    assert FinalReport().final("stopped", exit_code=75, reason="signal") == 75
 
 
 def test_a_forked_process_does_not_speak_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setenv(REPORT_VARIABLE, str(writing))
-    report = Report()
+    report = FinalReport()
     pid = os.fork()
     if pid == 0:
         os._exit(report.final("failed", exit_code=3, reason="exit"))
@@ -67,7 +67,7 @@ def test_what_a_launcher_has_started_finds_the_pipe_by_its_path(monkeypatch: pyt
     for state, expected in (("stopped", 0), ("failed", 75)):
         monkeypatch.setenv(REPORT_VARIABLE, f"/proc/{os.getpid()}/fd/{reading}")
         monkeypatch.setenv("RANK", "3")
-        assert Report().final(state, exit_code=75, reason="signal", error="x" * 10_000) == expected
+        assert FinalReport().final(state, exit_code=75, reason="signal", error="x" * 10_000) == expected
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         hello, said, *_ = map(json.loads, file.read().splitlines())
@@ -78,13 +78,13 @@ def test_what_a_launcher_has_started_finds_the_pipe_by_its_path(monkeypatch: pyt
 def test_what_a_launcher_tells_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setenv(REPORT_VARIABLE, f"/proc/{os.getpid()}/fd/{writing}")
-    tell_statuses({1: -9, 3: 1})
+    report_exit_statuses({1: -9, 3: 1})
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         assert [json.loads(line) for line in file] == [{"rank": 1, "status": -9}, {"rank": 3, "status": 1}]
 
 
 def test_what_it_took_of_its_card_is_told_where_that_is_known(pipe: int) -> None:
-    Report().final("succeeded", exit_code=0, reason="finished", memory={"peak_mb": 7.5})
+    FinalReport().final("succeeded", exit_code=0, reason="finished", memory={"peak_mb": 7.5})
     with os.fdopen(os.dup(pipe), "rb") as file:
         assert json.loads(file.read())["memory"] == {"peak_mb": 7.5}

@@ -106,7 +106,7 @@ def test_a_disk_that_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     package = project(tmp_path)
-    monkeypatch.setattr(async_save.Saves, "save", lambda *_, **__: False)
+    monkeypatch.setattr(async_save.CheckpointSaver, "save", lambda *_, **__: False)
     with pytest.raises(TrainingError, match="step 0") as refused:
         train(package, initialize=True)
     messages.check(refused.value)

@@ -137,7 +137,7 @@ def test_the_workspace_of_cublas(
 
 
 def test_what_may_give_other_bits_is_named(messages: Messages) -> None:
-    named = torch_settings.inexact
+    named = torch_settings.inexact_reasons
     torch.set_num_threads(2)
     (of_cuda,), (of_threads,) = named("cuda:1"), named("cpu")
     assert "CUDA" in of_cuda and "threads" in of_threads and named("mps") == []

@@ -147,9 +147,11 @@ def test_ranks_are_compared_with_those_of_the_checkpoint_it_goes_on_from(
         msgspec.structs.replace(new, ranks=3),
     ]
     monkeypatch.setattr(checkpoint, "infos", lambda folder: infos)
-    assert train_task._ranks_before(package, None) == {"ranks": 3, "strategy": "fsdp"}
-    assert train_task._ranks_before(package, old.id) == {"ranks": 3, "strategy": "ddp"}, "by another launcher"
-    assert train_task._ranks_before(package, 99) == {}
+    assert train_task._ranks_of_checkpoint(package, None) == {"ranks": 3, "strategy": "fsdp"}
+    assert train_task._ranks_of_checkpoint(package, old.id) == {"ranks": 3, "strategy": "ddp"}, (
+        "by another launcher"
+    )
+    assert train_task._ranks_of_checkpoint(package, 99) == {}
 
 
 @pytest.mark.parametrize("force", [True, False])

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from roost.worker.worker_output import Unfailing
+from roost.worker.worker_output import DiskFullTolerantOutput
 
 
 def test_what_a_full_disk_refuses_is_lost_and_counted(tmp_path: Path) -> None:
     file = tmp_path / "output"
     fd = os.open("/dev/full", os.O_WRONLY)
-    stream = Unfailing(fd)
+    stream = DiskFullTolerantOutput(fd)
     try:
         assert stream.write(b"12345") == 5
         assert stream.write(b"678") == 3

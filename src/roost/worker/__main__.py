@@ -26,14 +26,14 @@ from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
 from roost.worker import stack_dump, worker_output
 from roost.worker.debug.breakpoints import Debugger
-from roost.worker.final_report import Report
+from roost.worker.final_report import FinalReport
 from roost.worker.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from roost.package.package import Package
-    from roost.worker.failure_report import Failure
+    from roost.worker.failure_report import FailureReport
 
-_LEAVE_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 
 
 def main(arguments: list[str]) -> int:
@@ -46,27 +46,27 @@ def main(arguments: list[str]) -> int:
 
         signal.signal(signal.SIGINT, interrupt)
         return debug_task.main(path, *rest)
-    return _supervised(path, task)
+    return _run_supervised(path, task)
 
 
-def _supervised(path: str, task: str) -> int:
+def _run_supervised(path: str, task: str) -> int:
     """Does a task and reports its end."""
-    worker_output.protect()
+    worker_output.tolerate_full_disk()
     stack_dump.register()
-    report = Report()
+    report = FinalReport()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:
-        reason = _do(path, task)
+        reason = _run_task(path, task)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - told, then reported
         if debugger.was_left(error):
             return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
-        end, memory = _told(error, path, task), _memory(task, error)
+        end, memory = _report_failure(error, path, task), _card_usage(task, error)
         if end.reason in ("exception", OUT_OF_MEMORY):
             debugger.look_at(error, Path(path))
         return report.final(
             "failed", exit_code=end.exit_code, reason=end.reason, error=end.error, memory=memory
         )
-    memory = _memory(task)
+    memory = _card_usage(task)
     if reason in ("finished", EARLY_STOP):
         return report.final("succeeded", exit_code=0, reason=reason, memory=memory)
     from roost.package.sessions import INITIALIZED  # a task has loaded it
@@ -76,14 +76,14 @@ def _supervised(path: str, task: str) -> int:
     return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason, memory=memory)
 
 
-def _memory(task: str, error: BaseException | None = None) -> dict[str, Any] | None:
+def _card_usage(task: str, error: BaseException | None = None) -> dict[str, Any] | None:
     """What a training has taken of its card."""
     from roost.worker import card_memory
 
-    return card_memory.told(error) if task.isdecimal() else None
+    return card_memory.usage(error) if task.isdecimal() else None
 
 
-def _do(path: str, task: str) -> str:
+def _run_task(path: str, task: str) -> str:
     """Gives "finished", "early stop", or why the task was stopped."""
     if task.isdecimal():
         return _train(path, int(task))
@@ -95,14 +95,14 @@ def _do(path: str, task: str) -> str:
 
         return check(package)
     if task == "data":
-        from roost.worker.data_report.data_task import show
+        from roost.worker.data_report.data_task import report_data
 
-        return show(package)
-    return _asked_in(Path(task), package)
+        return report_data(package)
+    return _run_request(Path(task), package)
 
 
-def _asked_in(place: Path, package: Package) -> str:
-    kind = _kind(place)
+def _run_request(place: Path, package: Package) -> str:
+    kind = _request_kind(place)
     if kind == "export":
         from roost.worker.results.export_task import export
 
@@ -116,7 +116,7 @@ def _asked_in(place: Path, package: Package) -> str:
     return analyze(package, place)
 
 
-def _kind(place: Path) -> object:
+def _request_kind(place: Path) -> object:
     """What the request in a folder asks for."""
     from roost.package import sessions
 
@@ -140,7 +140,7 @@ def _train(path: str, number: int) -> str:
     return train(package, session, stop)
 
 
-def _told(error: BaseException, path: str, task: str) -> Failure:
+def _report_failure(error: BaseException, path: str, task: str) -> FailureReport:
     """Explains an error of a task, tells it, and keeps the whole traceback."""
     from roost.worker import failure_report  # costs a successful run nothing
 
@@ -150,25 +150,25 @@ def _told(error: BaseException, path: str, task: str) -> Failure:
         from roost.package import sessions
         from roost.worker.ranks import rank_environment
 
-        place = rank_environment.place()
+        place = rank_environment.read_rank_environment()
         file = sessions.traceback_file(package, int(task), place.rank if place is not None else 0)
-    elif task not in ("check", "data") and _kind(Path(task)) not in ("export", "prediction"):
+    elif task not in ("check", "data") and _request_kind(Path(task)) not in ("export", "prediction"):
         from roost.analysis import analysis_folder
 
         own, file = (
             [package, analysis_folder.script_folder(Path(task))],
             Path(task) / analysis_folder.TRACEBACK,
         )
-    return failure_report.told(error, own=own, package=package, file=file)
+    return failure_report.report(error, own=own, package=package, file=file)
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Exits. All is told: a thread of the project's that never ends must not keep the run "running"."""
-    deadline = threading.Timer(_LEAVE_SECONDS, os._exit, [code])
+    deadline = threading.Timer(_EXIT_SECONDS, os._exit, [code])
     deadline.daemon = True
     deadline.start()
     sys.exit(code)
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ from roost.package.package import Package
 from roost.project import native_project
 from roost.project.device_choice import choose_device
 from roost.worker import torch_settings
-from roost.worker.caller_watch import end_with
+from roost.worker.caller_watch import end_with_caller
 
 
 def analyze(package: Package, place: Path) -> str:
@@ -26,10 +26,10 @@ def analyze(package: Package, place: Path) -> str:
     request = analysis_folder.read(place).request
     if not request:
         raise NotFound("there is no request", where=place)
-    end_with(request)
+    end_with_caller(request)
     asked = Asked(**{name: request[name] for name in Asked._fields})
     _, settings = native_project.resolved(package, str(asked.project))
-    torch_settings.apply(settings, device=choose_device(asked.device), first=began_on(package))
+    torch_settings.apply(settings, device=choose_device(asked.device), first=initial_environment(package))
     path = Path(request["script"]["path"])
     perform(
         package,
@@ -41,7 +41,7 @@ def analyze(package: Package, place: Path) -> str:
     return "finished"
 
 
-def began_on(package: Package) -> dict[str, Any] | None:
+def initial_environment(package: Package) -> dict[str, Any] | None:
     """What the run began on (`roost.package.environment.began_on`); None where nobody can tell."""
     try:
         return environment.began_on(package.path)

@@ -11,10 +11,10 @@ from typing import Any
 
 from roost.base.system import process_identity
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
-def end_with(caller: Mapping[str, Any]) -> None:
+def end_with_caller(caller: Mapping[str, Any]) -> None:
     """From now on this process, and all that it started, ends when ``caller`` is gone: unlike a run, an
     analysis or a check is of no use when nobody waits for it.
 
@@ -25,7 +25,7 @@ def end_with(caller: Mapping[str, Any]) -> None:
     def look() -> None:
         supervisor = os.getppid()
         while process_identity.alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills the whole tree, us included
 
     threading.Thread(target=look, name="end-with-the-caller", daemon=True).start()

@@ -17,7 +17,7 @@ from roost.worker.causes import memory_causes as causes
 _MB = 2**20
 
 
-def hold_to(reserved_mb: float | None, device: str, *, is_rank: bool) -> None:
+def limit_to_reservation(reserved_mb: float | None, device: str, *, is_rank: bool) -> None:
     """From now on torch refuses this process what goes beyond its promise, instead of a neighbour on the card
     what is his.
 
@@ -30,8 +30,8 @@ def hold_to(reserved_mb: float | None, device: str, *, is_rank: bool) -> None:
         return
     from roost.train.model import simulated_memory
 
-    if simulated_memory.card():
-        simulated_memory.limit(reserved_mb - simulated_memory.DRIVER_MB)
+    if simulated_memory.card_id():
+        simulated_memory.set_limit(reserved_mb - simulated_memory.DRIVER_MB)
     elif device.startswith("cuda"):
         import torch
 
@@ -42,11 +42,11 @@ def hold_to(reserved_mb: float | None, device: str, *, is_rank: bool) -> None:
             driver_mb = _driver_mb(index)
             if driver_mb is None:
                 driver_mb = USUAL_DRIVER_MB
-            share = fraction(reserved_mb, driver_mb=driver_mb, total_mb=total_mb)
+            share = tensor_fraction(reserved_mb, driver_mb=driver_mb, total_mb=total_mb)
             torch.cuda.set_per_process_memory_fraction(share, index)
 
 
-def fraction(reserved_mb: float, *, driver_mb: float, total_mb: float) -> float:
+def tensor_fraction(reserved_mb: float, *, driver_mb: float, total_mb: float) -> float:
     """The part of a card that tensors may take. At least half of what was promised, however much the driver
     takes: with less nothing would run at all.
 
@@ -58,7 +58,7 @@ def fraction(reserved_mb: float, *, driver_mb: float, total_mb: float) -> float:
     return min(1.0, max(reserved_mb - driver_mb, reserved_mb / 2) / total_mb)
 
 
-def told(error: BaseException | None = None) -> dict[str, Any] | None:
+def usage(error: BaseException | None = None) -> dict[str, Any] | None:
     """What this process has taken of a card, of several the one of which it took most, in MB. None: nothing,
     or nobody can tell.
 
@@ -68,37 +68,37 @@ def told(error: BaseException | None = None) -> dict[str, Any] | None:
     if "torch" not in sys.modules:  # it failed before
         return None
     try:
-        found = _of_a_simulated_card() or _of_cards()
+        found = _simulated_card_usage() or _cuda_usage()
     except Exception as failed:  # noqa: BLE001  - after an error of the device torch answers nothing
         print(f"the memory of the card could not be read: {type(failed).__name__}", flush=True)
         return None
     text = str(error) if error is not None else ""
-    return {**found, "asked_mb": causes.asked_mb(text)} if found is not None else None
+    return {**found, "asked_mb": causes.requested_mb(text)} if found is not None else None
 
 
-def _of_a_simulated_card() -> dict[str, Any] | None:
+def _simulated_card_usage() -> dict[str, Any] | None:
     from roost.train.model import simulated_memory
 
-    acted = simulated_memory.acted
-    if not simulated_memory.card() or not (acted.peak_mb or acted.ooms):
+    acted = simulated_memory.usage
+    if not simulated_memory.card_id() or not (acted.peak_mb or acted.ooms):
         return None
     return {
         "peak_mb": acted.peak_mb,
         "allocated_mb": acted.peak_mb,
         "driver_mb": float(simulated_memory.DRIVER_MB),
-        "others_mb": simulated_memory.others(),
+        "others_mb": simulated_memory.used_by_others_mb(),
         "ooms": acted.ooms,
     }
 
 
-def _of_cards() -> dict[str, Any] | None:
+def _cuda_usage() -> dict[str, Any] | None:
     import torch
 
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     from roost.train.model import peak_gpu_memory
 
-    peaks = [peak_gpu_memory.most(index) for index in range(torch.cuda.device_count())]
+    peaks = [peak_gpu_memory.process_peak(index) for index in range(torch.cuda.device_count())]
     index = peaks.index(max(peaks))
     if not peaks[index].reserved_mb:
         return None

@@ -18,15 +18,15 @@ from roost.base.system.worker_protocol import OUT_OF_MEMORY
 from roost.base.text.terminal_text import harmless
 from roost.base.traceback_frames import Own, one_line, shortened
 from roost.worker.causes import cause_table
-from roost.worker.causes.cause import Cause, Scene
-from roost.worker.causes.memory_causes import is_of_the_gpu
+from roost.worker.causes.cause import Cause, FailureContext
+from roost.worker.causes.memory_causes import is_gpu_out_of_memory
 
-_MOST_BYTES = 16 * 2**20
+_MAX_TRACEBACK_BYTES = 16 * 2**20
 """Of the whole traceback; what a person's code puts into an error may be of any size."""
-_ASK = "the whole traceback: add --debug to the command"
+_DEBUG_HINT = "the whole traceback: add --debug to the command"
 
 
-class Failure(NamedTuple):
+class FailureReport(NamedTuple):
     """An error, ready to be told."""
 
     reason: str
@@ -44,7 +44,7 @@ class Failure(NamedTuple):
     """Whether the lines tell everything, so that nobody needs the whole traceback."""
 
 
-def explained(error: BaseException, *, own: Sequence[Path], package: Path | None = None) -> Failure:
+def explain(error: BaseException, *, own: Sequence[Path], package: Path | None = None) -> FailureReport:
     """What to tell of an error.
 
     Args:
@@ -52,33 +52,33 @@ def explained(error: BaseException, *, own: Sequence[Path], package: Path | None
         own: The folders with the person's code; frames of files below them are shown, the others counted.
         package: The package that was worked on, for causes that look at its settings and records.
     """
-    found, whose, scene = raised(error), Own(own), Scene(package)
-    whole = _whole(error)
-    if is_of_a_peer(error):
-        words = one_line(found.said) if isinstance(error, PeerLost) else _of_a_peer(error)
+    found, whose, scene = raised(error), Own(own), FailureContext(package)
+    whole = _full_traceback(error)
+    if is_peer_loss(error):
+        words = one_line(found.said) if isinstance(error, PeerLost) else _peer_loss_message(error)
         # Nothing is printed: the supervisor says it, if the rank that is gone gives no cause of its own.
-        return Failure("peer", words, 1, (), whole, is_all=True)
-    if isinstance(error, RoostError) or _is_own_file(error):
-        return _mistake(error, found, whose, scene, whole)
+        return FailureReport("peer", words, 1, (), whole, is_all=True)
+    if isinstance(error, RoostError) or _is_roost_file_error(error):
+        return _user_error_report(error, found, whose, scene, whole)
     if isinstance(error, SystemExit | KeyboardInterrupt):
-        words, code = _ended_itself(error)
+        words, code = _early_exit(error)
         lines = (f"error: {words}", *_traceback(found, whose))
-        return Failure("exit", words, code, lines, whole, is_all=False)
+        return FailureReport("exit", words, code, lines, whole, is_all=False)
     cause = cause_table.find(found, scene)
     lines = (*_heading(cause, found), *_traceback(found, whose, briefly=cause is not None))
-    reason = OUT_OF_MEMORY if is_of_the_gpu(found) else "exception"
-    return Failure(reason, _line(cause, found, whose), 1, lines, whole, is_all=False)
+    reason = OUT_OF_MEMORY if is_gpu_out_of_memory(found) else "exception"
+    return FailureReport(reason, _one_line_error(cause, found, whose), 1, lines, whole, is_all=False)
 
 
-def tell(failure: Failure, file: Path | None) -> None:
+def print_failure(failure: FailureReport, file: Path | None) -> None:
     """Prints a failure to stderr, and keeps the whole traceback.
 
     Args:
-        failure: What `explained` made of the error.
+        failure: What `explain` made of the error.
         file: Takes the whole traceback. Where it cannot be written the traceback is printed instead. None:
             nothing is kept, and it is said how to see it.
     """
-    rest = None if failure.is_all else _ASK if file is None else _kept(failure.whole, file)
+    rest = None if failure.is_all else _DEBUG_HINT if file is None else _write_traceback(failure.whole, file)
     if os.environ.get("ROOST_DEBUG") == "1" or (rest is None and not failure.is_all):
         print(failure.whole, file=sys.stderr)
     for line in failure.lines:
@@ -88,62 +88,64 @@ def tell(failure: Failure, file: Path | None) -> None:
     sys.stderr.flush()
 
 
-def _kept(whole: str, file: Path) -> str | None:
+def _write_traceback(whole: str, file: Path) -> str | None:
     try:
-        durable.write(file, whole.encode("utf-8", "backslashreplace")[:_MOST_BYTES] + b"\n")
+        durable.write(file, whole.encode("utf-8", "backslashreplace")[:_MAX_TRACEBACK_BYTES] + b"\n")
     except OSError:  # a full disk, most likely: it must not hide the error
         return None
     return f"the whole traceback: {file}"
 
 
-def _whole(error: BaseException) -> str:
+def _full_traceback(error: BaseException) -> str:
     return harmless("".join(traceback.format_exception(error)).rstrip("\n"))
 
 
-def told(error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path | None) -> Failure:
-    """Explains an error and tells it, see `explained` and `tell`. Whatever goes wrong with that must not hide
+def report(
+    error: BaseException, *, own: Sequence[Path], package: Path | None, file: Path | None
+) -> FailureReport:
+    """Explains an error and tells it, see `explain` and `print_failure`. Whatever goes wrong with that must not hide
     the error: then it is told as Python does."""
     try:
-        failure = explained(error, own=own, package=package)
-        tell(failure, file)
+        failure = explain(error, own=own, package=package)
+        print_failure(failure, file)
     except Exception:  # noqa: BLE001  - both errors are printed
         traceback.print_exc()
         code = error.exit_code if isinstance(error, RoostError) else 1
-        return Failure("exception", one_line(type(error).__name__), code, (), "", is_all=True)
+        return FailureReport("exception", one_line(type(error).__name__), code, (), "", is_all=True)
     return failure
 
 
 # --- another rank is gone: for the supervisor ---------------------------------------------------------------
 
-_OF_TORCH = ("DistBackendError", "DistNetworkError", "DistStoreError")
-_GONE = re.compile(
+_TORCH_RANK_ERRORS = ("DistBackendError", "DistNetworkError", "DistStoreError")
+_CONNECTION_LOST = re.compile(
     "connection (was likely )?closed|connection reset|connection refused|broken pipe|timed out|time-?out|"
     "remote process exited|remote error|communicator was aborted|got 0 bytes|pair closure",
     re.IGNORECASE,
 )
 
 
-def is_of_a_peer(error: BaseException) -> bool:
+def is_peer_loss(error: BaseException) -> bool:
     """Whether it only says that another rank does not answer any more: in gloo's words, or in those of NCCL
     or of the store, which have classes of their own."""
     if isinstance(error, PeerLost):
         return True
-    of_torch = any(kind.__name__ in _OF_TORCH for kind in type(error).__mro__)
+    of_torch = any(kind.__name__ in _TORCH_RANK_ERRORS for kind in type(error).__mro__)
     text = str(error)
     is_ranks = of_torch or (isinstance(error, RuntimeError) and "gloo" in text)
-    return is_ranks and _GONE.search(text) is not None
+    return is_ranks and _CONNECTION_LOST.search(text) is not None
 
 
-def _of_a_peer(error: BaseException) -> str:
+def _peer_loss_message(error: BaseException) -> str:
     """Without the addresses and advice that torch adds: the supervisor knows who is gone, and why."""
-    found = _GONE.search(str(error))
+    found = _CONNECTION_LOST.search(str(error))
     return f"another rank is gone: {found[0].lower()}" if found else "another rank is gone"
 
 
 # --- a mistake: one line ------------------------------------------------------------------------------------
 
 
-def _is_own_file(error: BaseException) -> bool:
+def _is_roost_file_error(error: BaseException) -> bool:
     """Whether roost's durable writes or files of the package raised it, and not what roost called: the last
     of roost's modules on the way there is one of base or package."""
     if not isinstance(error, OSError):
@@ -153,7 +155,9 @@ def _is_own_file(error: BaseException) -> bool:
     return bool(own) and own[-1].startswith(("roost.base.", "roost.package."))
 
 
-def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole: str) -> Failure:
+def _user_error_report(
+    error: BaseException, found: Raised, own: Own, scene: FailureContext, whole: str
+) -> FailureReport:
     text = found.said
     code = error.exit_code if isinstance(error, RoostError) else 1
     if isinstance(error, OSError):
@@ -168,13 +172,13 @@ def _mistake(error: BaseException, found: Raised, own: Own, scene: Scene, whole:
     at_fault = type(error) is not RoostError and own.last(found)
     where = traceback_frames.own_frames(found, own) if at_fault else []
     lines = (*where, f"error: {harmless(text)}", *([harmless(cause.words)] if cause else []))
-    return Failure("error", one_line(text), code, lines, whole, is_all=True)
+    return FailureReport("error", one_line(text), code, lines, whole, is_all=True)
 
 
 # --- an error of the project's code -------------------------------------------------------------------------
 
 
-def _ended_itself(error: SystemExit | KeyboardInterrupt) -> tuple[str, int]:
+def _early_exit(error: SystemExit | KeyboardInterrupt) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):  # no signal makes one here, see StopSignals
         return "the project's code raised KeyboardInterrupt before its work was done", 1
     shown = "" if error.code is None else shortened(repr(error.code))
@@ -199,5 +203,5 @@ def _traceback(found: Raised, own: Own, *, briefly: bool = False) -> Iterator[st
     yield from traceback_frames.lines(found, own, briefly=briefly)
 
 
-def _line(cause: Cause | None, found: Raised, own: Own) -> str:
+def _one_line_error(cause: Cause | None, found: Raised, own: Own) -> str:
     return one_line(cause.words) if cause is not None else traceback_frames.in_one_line(found, own)

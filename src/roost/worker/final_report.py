@@ -11,11 +11,11 @@ from typing import Any
 
 from roost.base.system.worker_protocol import REPORT_VARIABLE
 
-_MOST_ERROR = 2000
+_MAX_ERROR_CHARACTERS = 2000
 """Characters of an error, where several ranks write into one pipe: a line up to 4 kB is written at once."""
 
 
-class Report:
+class FinalReport:
     """Writes the final line to the pipe that the supervisor opened. Without that line the worker counts as
     crashed, whatever its exit code: ``sys.exit(0)`` in user code is no success.
 
@@ -58,7 +58,7 @@ class Report:
                 body["memory"] = dict(memory)
             if self._is_launched:
                 body["rank"] = int(os.environ.get("RANK", "0"))
-                body["error"] = error and error[:_MOST_ERROR]
+                body["error"] = error and error[:_MAX_ERROR_CHARACTERS]
             data = json.dumps(body).encode() + b"\n"
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -68,7 +68,7 @@ class Report:
         return 0 if self._is_launched and state != "failed" else exit_code
 
 
-def tell_statuses(statuses: Mapping[int, int]) -> None:
+def report_exit_statuses(statuses: Mapping[int, int]) -> None:
     """What a launcher tells of ranks that have failed: the exit code of each, or minus the signal that ended
     it. What a rank has said itself holds more."""
     lines = [json.dumps({"rank": rank, "status": status}) for rank, status in statuses.items()]

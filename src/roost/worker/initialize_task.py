@@ -13,7 +13,7 @@ from roost.project.contract import Runner
 from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase
 from roost.train.model import memory_estimate, model_summary
-from roost.train.model.model_summary import Seen
+from roost.train.model.model_summary import ForwardTrace
 from roost.train.step import precision
 from roost.train.trainer import Trainer
 
@@ -43,45 +43,45 @@ class Initialize(Hook):
             )
         if trainer.at_end:
             return  # somebody has asked it to stop
-        lines = told(trainer)
+        lines = model_report(trainer)
         print("\n".join(lines), flush=True)
         durable.write(self._package.model_summary, "\n".join([*lines, ""]).encode())
         trainer.request_stop(INITIALIZED)
 
 
-def told(trainer: Trainer) -> list[str]:
+def model_report(trainer: Trainer) -> list[str]:
     """The table of a trainer's model, its parameters, and the memory of a step. One batch goes through it."""
-    seen, num_samples, why = _seen(trainer)
+    seen, num_samples, why = _forward_pass(trainer)
     runner = trainer.runner
     parameters = {id(p): p for p in runner.parameters()}.values()
     total, trained = (
         sum(p.numel() for p in found) for found in (parameters, [p for p in parameters if p.requires_grad])
     )
     frozen = f" ({trained:,} trained, {total - trained:,} frozen)" if trained != total else ""
-    found = memory_estimate.estimate(
+    found = memory_estimate.estimate_memory(
         runner, trainer.stepper.optimizers, activations=seen.activations if not why else None
     )
     return [
-        *model_summary.table(model_summary.rows(runner, seen.shapes)),
+        *model_summary.format_table(model_summary.module_rows(runner, seen.shapes)),
         f"parameters: {total:,}{frozen}, {size(found.parameters)}; buffers: {size(found.buffers)}",
         *found.lines(num_samples=num_samples),
         *([why] if why else []),
     ]
 
 
-def _seen(trainer: Trainer) -> tuple[Seen, int, str]:
+def _forward_pass(trainer: Trainer) -> tuple[ForwardTrace, int, str]:
     """What a forward pass of one batch shows, its samples, and why there is none, in words."""
     runner, unknown = trainer.runner, "what modules give and keep is unknown:"
     if type(runner).loss is Runner.loss:
-        return Seen(), 0, f"{unknown} the Runner has update(), and no loss()"
+        return ForwardTrace(), 0, f"{unknown} the Runner has update(), and no loss()"
     try:
         batch = trainer.loaders["train"].first()
         if batch is None:
-            return Seen(), 0, f"{unknown} every batch of the training set is empty"
-        numbers = precision.forward(trainer.stepper.precision, runner.device)
-        seen = model_summary.watch(runner, runner.loss, runner.to_device(batch.value), context=numbers)
+            return ForwardTrace(), 0, f"{unknown} every batch of the training set is empty"
+        numbers = precision.autocast_context(trainer.stepper.precision, runner.device)
+        seen = model_summary.trace_forward(runner, runner.loss, runner.to_device(batch.value), context=numbers)
     except Interrupted:
-        return Seen(), 0, f"{unknown} it was stopped"
+        return ForwardTrace(), 0, f"{unknown} it was stopped"
     except Exception as error:  # noqa: BLE001  - step 0 stands; the first step of the run will tell the rest
-        return Seen(), 0, f"{unknown} the loss of the first batch raises {in_one_line(raised(error))}"
+        return ForwardTrace(), 0, f"{unknown} the loss of the first batch raises {in_one_line(raised(error))}"
     return seen, batch.num_samples, ""

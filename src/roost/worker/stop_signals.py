@@ -33,7 +33,7 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        self._reason = self._reason or _words(number)
+        self._reason = self._reason or _stop_reason(number)
         if self._target is not None:
             self._target.request_stop(self._reason)
 
@@ -44,6 +44,6 @@ class StopSignals:
             target.request_stop(self._reason)
 
 
-def _words(number: int) -> str:
+def _stop_reason(number: int) -> str:
     # SIGTERM is what the supervisor passes on: Ctrl-C and `roost stop` alike.
     return "stopped on request" if number == signal.SIGTERM else f"stopped by {signal.Signals(number).name}"

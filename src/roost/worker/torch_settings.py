@@ -12,7 +12,7 @@ import torch
 from roost.config.settings import Settings
 
 _VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
-_REPEATABLE = (":4096:8", ":16:8")
+_DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
 """The workspaces with which cuBLAS adds up in one order; torch refuses to multiply with any other."""
 _NEVER, _WARN = 0, 1
 """Of `torch.get_deterministic_debug_mode`."""
@@ -54,7 +54,7 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def inexact(device: str) -> list[str]:
+def inexact_reasons(device: str) -> list[str]:
     """Why the same run may give other bits each time, by what is in force now: the project's code may have
     asked torch for something else."""
     mode, kind = torch.get_deterministic_debug_mode(), torch.device(device).type
@@ -91,10 +91,10 @@ def _allow_tf32(allowed: bool) -> None:
 def _set_workspace(before: object) -> None:
     """cuBLAS's workspace: the person's own if it will do, else that of the run's beginning."""
     asked = os.environ.get(_VARIABLE)
-    if asked in _REPEATABLE:
+    if asked in _DETERMINISTIC_WORKSPACES:
         return
-    value = str(before) if before in _REPEATABLE else _REPEATABLE[0]
+    value = str(before) if before in _DETERMINISTIC_WORKSPACES else _DETERMINISTIC_WORKSPACES[0]
     os.environ[_VARIABLE] = value
     if asked:
-        said = f"{_VARIABLE}={asked} became {value}: determinism: strict needs {' or '.join(_REPEATABLE)}"
+        said = f"{_VARIABLE}={asked} became {value}: determinism: strict needs {' or '.join(_DETERMINISTIC_WORKSPACES)}"
         print(said, flush=True)

@@ -35,7 +35,7 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
         RoostError: The config, the project or a checkpoint is wrong.
         Exception: Whatever the project's code raises.
     """
-    request, place = session.request, rank_environment.place()
+    request, place = session.request, rank_environment.read_rank_environment()
     device = choose_device(
         str(request.get("device", "auto")), local_rank=place.local_rank if place is not None else None
     )
@@ -44,22 +44,24 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
     first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)
-    card_memory.hold_to(request.get("reserved_mb"), device, is_rank=place is not None)
+    card_memory.limit_to_reservation(request.get("reserved_mb"), device, is_rank=place is not None)
     ranks = rank_join.join(place, settings, device)
-    with rank_join.watching(ranks, settings, package.path):
-        rank_join.compare(package, ranks)
-        trainer = build(package, session, project, device, ranks)
+    with rank_join.diagnosing_lost_ranks(ranks, settings, package.path):
+        rank_join.require_same_run(package, ranks)
+        trainer = build_trainer(package, session, project, device, ranks)
         if ranks.is_main:
             strategy = _strategy(session, ranks)
-            compare_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
-        for reason in [*_reasons(session), *torch_settings.inexact(device)]:
+            record_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
+        for reason in [*_inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
             trainer.note_inexact(reason)
         stop.attach(trainer)
         reason = trainer.fit(checkpoint=session.checkpoint)
         return EARLY_STOP if reason == "finished" and trainer.ended_early else reason
 
 
-def build(package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE) -> Trainer:
+def build_trainer(
+    package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE
+) -> Trainer:
     """The trainer of a package, built on ``device``."""
     begins = not checkpoint.ids(package.checkpoints)
     if not begins and package.settings().get("init_from") != package.args.get("init_from"):
@@ -88,7 +90,7 @@ def _strategy(session: Session, ranks: Ranks) -> str:
     return "ddp" if asked == "single" and ranks.are_several else asked
 
 
-def _reasons(session: Session) -> list[str]:
+def _inexact_reasons(session: Session) -> list[str]:
     """Why the operation that asked for this session holds the rest of the run for inexact."""
     reasons = [str(reason) for reason in session.request.get("inexact") or []]
     if session.request.get("force") and not reasons:
@@ -96,7 +98,7 @@ def _reasons(session: Session) -> list[str]:
     return reasons
 
 
-def compare_stack(
+def record_stack(
     package: Package,
     trainer: Trainer,
     device: str,
@@ -118,11 +120,11 @@ def compare_stack(
         durable.write(package.path / environment.NAME, data)
     else:
         now = environment.stack(device, ranks=world, strategy=strategy)
-        for reason in environment.differences({**first["stack"], **_ranks_before(package, id)}, now):
+        for reason in environment.differences({**first["stack"], **_ranks_of_checkpoint(package, id)}, now):
             trainer.note_inexact(reason)
 
 
-def _ranks_before(package: Package, id: int | None) -> dict[str, Any]:
+def _ranks_of_checkpoint(package: Package, id: int | None) -> dict[str, Any]:
     """How many ranks saved a checkpoint, or the newest, and how they shared the work, where that is known."""
     info = next((one for one in reversed(package.store().line()) if id in (None, one.id)), None)
     request = next((one.request for one in package.sessions() if info and one.number == info.session), None)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 
-class Unfailing(io.RawIOBase):
+class DiskFullTolerantOutput(io.RawIOBase):
     """Writes to a descriptor and passes over what the disk refuses; once it takes something again, says how
     much is missing."""
 
@@ -35,13 +35,15 @@ class Unfailing(io.RawIOBase):
         return view.nbytes
 
 
-def protect() -> None:
+def tolerate_full_disk() -> None:
     """Makes `print` and tracebacks of this process unfailing. Libraries that write to the descriptor
     themselves are not touched."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         stream.flush()
-        raw: Any = Unfailing(stream.fileno())  # without a buffer: a kill must not lose what was printed
+        raw: Any = DiskFullTolerantOutput(
+            stream.fileno()
+        )  # without a buffer: a kill must not lose what was printed
         setattr(
             sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
         )

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from roost.base.exception_record import Raised, raised
 from roost.train.data.workers.worker_pool import Ring
 from roost.worker.causes import cause_table
-from roost.worker.causes.cause import Cause, Scene
+from roost.worker.causes.cause import Cause, FailureContext
 
 
 def of(function: Callable[[], object]) -> Raised:
@@ -56,7 +56,7 @@ def in_a_worker_of_ours(does: Callable[[], object]) -> Raised:
 def known(found: Raised | BaseException, package: Path | None = None) -> Cause:
     """What the table says to an error that it must know, by one row alone."""
     error = found if isinstance(found, Raised) else raised(found)
-    scene = Scene(package)
+    scene = FailureContext(package)
     (cause,) = (one for row in cause_table.CAUSES if (one := row(error, scene)))
     assert "\n" not in cause.words + cause.fix and cause.fix
     return cause
@@ -69,4 +69,7 @@ def texts(cause: Cause) -> str:
 
 def unknown(found: Raised | BaseException, package: Path | None = None) -> bool:
     """Whether the table rightly says nothing."""
-    return cause_table.find(found if isinstance(found, Raised) else raised(found), Scene(package)) is None
+    return (
+        cause_table.find(found if isinstance(found, Raised) else raised(found), FailureContext(package))
+        is None
+    )

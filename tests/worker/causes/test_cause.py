@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from roost.base.exception_record import raised
-from roost.worker.causes.cause import Cause, Scene, gib, said
+from roost.worker.causes.cause import Cause, FailureContext, gib, rule_by_text
 from tests.project.projects import project
 
 
 def test_a_row_of_a_text() -> None:
-    row = said("OSError", r"no (\w+) of (\w+)?", "{1} lacks {0}", "get {0}")
-    scene = Scene()
+    row = rule_by_text("OSError", r"no (\w+) of (\w+)?", "{1} lacks {0}", "get {0}")
+    scene = FailureContext()
     assert row(raised(FileNotFoundError("no leg of table")), scene) == Cause("table lacks leg", "get leg")
     assert row(raised(OSError("no leg of ")), scene) == Cause(" lacks leg", "get leg")
     assert row(raised(ValueError("no leg of table")), scene) is None, "another class"
@@ -21,21 +21,21 @@ def test_a_row_of_a_text() -> None:
 def test_a_scene_of_a_package(tmp_path: Path) -> None:
     package = project(tmp_path)
     package.new_session({"overrides": ["data.batch_size=3"], "device": "cpu", "project": str(tmp_path)})
-    scene = Scene(package.path)
+    scene = FailureContext(package.path)
     assert scene.settings["data"]["batch_size"] == 3
     assert scene.project == tmp_path and scene.left_out == {} and scene.records.rows == []
 
 
 @pytest.mark.parametrize("damage", ["request.json", "args.json", "manifest.json"])
 def test_a_scene_in_which_all_is_missing(tmp_path: Path, damage: str) -> None:
-    empty = Scene()
+    empty = FailureContext()
     assert (empty.settings, empty.project, empty.left_out, empty.records.rows) == ({}, None, {}, [])
     package = project(tmp_path)
     (package.path / damage).write_text("{")
-    scene = Scene(package.path)
+    scene = FailureContext(package.path)
     assert isinstance(scene.settings, dict) and scene.left_out == {} and scene.records.rows == []
     assert scene.project in (None, tmp_path)
-    gone = Scene(tmp_path / "gone")
+    gone = FailureContext(tmp_path / "gone")
     assert (gone.settings, gone.project, gone.left_out, gone.records.rows) == ({}, None, {}, [])
 
 

@@ -11,7 +11,7 @@ import torch
 
 from roost.train.step.stepper import Stepper
 from roost.worker.causes import compile_causes
-from roost.worker.causes.cause import Cause, Scene
+from roost.worker.causes.cause import Cause, FailureContext
 from tests.messages import Messages
 from tests.project.projects import project
 from tests.worker.causes.scenes import of, texts, unknown
@@ -89,4 +89,6 @@ def test_an_error_in_a_compiled_loss_is_its_own() -> None:
     module = torch.nn.Linear(3, 3)
     stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), mode="compile")
     found = of(lambda: stepper.run(lambda batch: module(batch).mean(), [torch.ones(2, 5)]))
-    assert found.is_a("RuntimeError") and not any(row(found, Scene()) for row in compile_causes.CAUSES)
+    assert found.is_a("RuntimeError") and not any(
+        row(found, FailureContext()) for row in compile_causes.CAUSES
+    )

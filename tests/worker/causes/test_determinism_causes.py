@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from roost.worker.causes.determinism_causes import operation
+from roost.worker.causes.determinism_causes import operation_name
 from tests.messages import Messages
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, texts, unknown
@@ -82,8 +82,8 @@ def test_kernels_of_a_gpu(name: str, named: str, messages: Messages) -> None:
 
 
 def test_what_torch_does_not_know_by_name_is_named_as_it_is() -> None:
-    assert operation("quantized_resize_cpu_").startswith("resize_() ")
-    assert operation("my_own_kernel") == "my_own_kernel"
+    assert operation_name("quantized_resize_cpu_").startswith("resize_() ")
+    assert operation_name("my_own_kernel") == "my_own_kernel"
 
 
 def test_the_variable_of_cublas_is_missing() -> None:

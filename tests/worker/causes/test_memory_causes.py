@@ -100,7 +100,7 @@ def test_in_a_validation_its_own_batch_size_counts() -> None:
         def once(self) -> Iterator[object]:
             yield Batch(torch.ones(1), 1, True)
 
-    error = of(lambda: split_evaluation.run(Runner(), Loader(), "valid", stop=lambda: False))  # type: ignore[arg-type]
+    error = of(lambda: split_evaluation.evaluate_split(Runner(), Loader(), "valid", stop=lambda: False))  # type: ignore[arg-type]
     assert "data.valid.batch_size" in known(error).fix
 
 
@@ -149,5 +149,7 @@ def test_what_only_sounds_like_it(error: Exception) -> None:
 
 
 def test_how_much_was_asked_for() -> None:
-    found = [memory_causes.asked_mb(text) for text in (NEW, "Tried to allocate 20.00 MiB.", "out of memory")]
+    found = [
+        memory_causes.requested_mb(text) for text in (NEW, "Tried to allocate 20.00 MiB.", "out of memory")
+    ]
     assert found == [1.95 * 1024, 20.0, None]

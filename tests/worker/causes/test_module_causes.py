@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from roost.package.package import Package
-from roost.worker.causes.module_causes import INSTALLED_AS
+from roost.worker.causes.module_causes import PIP_NAMES
 from tests.messages import Messages
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, texts, unknown
@@ -49,7 +49,7 @@ def test_for_real() -> None:
 
 
 def test_the_table_holds_what_differs() -> None:
-    assert all(name != package for name, package in INSTALLED_AS.items())
+    assert all(name != package for name, package in PIP_NAMES.items())
 
 
 def test_a_part_of_a_library_of_another_version() -> None:

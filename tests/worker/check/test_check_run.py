@@ -13,8 +13,8 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from roost.package.results import check_findings
 from roost.package.results.check_findings import Findings
-from roost.worker.check.check_run import Miniature
-from roost.worker.check.stages import Walk
+from roost.worker.check.check_run import CheckRun
+from roost.worker.check.stages import StageReporter
 from tests.messages import Messages
 from tests.project.projects import DATASET, HOOKS, RUNNER, project
 
@@ -40,10 +40,10 @@ def walked(
     """Walks; gives what was written down, and what was raised in one text with its notes."""
     monkeypatch.chdir(package.path)
     number = package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
-    walk, said = Walk(package.path), ""
+    walk, said = StageReporter(package.path), ""
     walk.begin("imports")
     try:
-        Miniature(package, package.sessions()[number - 1].request, walk).run()
+        CheckRun(package, package.sessions()[number - 1].request, walk).run()
     except Exception as raised:  # noqa: BLE001  - looked at by whoever expects one
         assert error is not None and isinstance(raised, error), repr(raised)
         walk.fail()

@@ -14,7 +14,14 @@ from roost.train.data.stream import Stream
 from roost.train.hook import Hook
 from roost.train.hooks import Averaging
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import Noted, ends, known_length, looks, sample_of, shorten
+from roost.worker.check.data_excerpt import (
+    ObservedBatches,
+    describe_first_sample,
+    describe_value,
+    first_and_last_windows,
+    known_length,
+    shorten,
+)
 from tests.train.parts import MLP, Still, built, plain
 
 
@@ -31,7 +38,7 @@ from tests.train.parts import MLP, Still, built, plain
     ],
 )
 def test_the_first_window_and_the_last(num_batches: int, per_step: int, found: list[range]) -> None:
-    assert ends(num_batches, per_step) == found
+    assert first_and_last_windows(num_batches, per_step) == found
 
 
 def loader(num_samples: int = 23, batch_size: int = 5, **given: Any) -> Loader:
@@ -42,7 +49,7 @@ def loader(num_samples: int = 23, batch_size: int = 5, **given: Any) -> Loader:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_short_loader_gives_what_the_whole_one_gives(num_workers: int) -> None:
     whole = loader(num_workers=num_workers)
-    short = Noted(whole.excerpt(ends(len(whole))))
+    short = ObservedBatches(whole.excerpt(first_and_last_windows(len(whole))))
     all_of_them = list(whole.once())
     first, last = short.once()
     assert torch.equal(first.value[1], all_of_them[0].value[1]) and not first.last
@@ -54,7 +61,9 @@ def test_of_a_stream_nobody_may_know_the_length() -> None:
     assert known_length(Stream(Still())) == len(Still())
     unknown = Stream(rows(), batch_size=2)
     assert known_length(unknown) is None
-    assert [batch.num_samples for batch in Noted(unknown.excerpt(ends(2))).once()] == [2, 2]
+    assert [
+        batch.num_samples for batch in ObservedBatches(unknown.excerpt(first_and_last_windows(2))).once()
+    ] == [2, 2]
 
 
 def rows() -> torch.utils.data.IterableDataset[Any]:
@@ -78,9 +87,9 @@ def test_one_sample() -> None:
             return {"x": torch.zeros(3, dtype=torch.float16), "name": "a"}
 
     rows = Rows()
-    assert sample_of(Loader(rows, plan=BatchPlan(9, 4))) == "x: float16 (1, 3), name: 1 str"
+    assert describe_first_sample(Loader(rows, plan=BatchPlan(9, 4))) == "x: float16 (1, 3), name: 1 str"
     assert rows.asked == [0]
-    assert sample_of(loader(num_workers=4)) == "float32 (1, 1), float32 (1,)"
+    assert describe_first_sample(loader(num_workers=4)) == "float32 (1, 1), float32 (1,)"
 
 
 class Notes(Hook):
@@ -135,5 +144,5 @@ def test_an_average_of_a_shortened_trainer_begins_at_once() -> None:
     ],
 )
 def test_what_a_batch_looks_like(value: object, text: str | None) -> None:
-    found = looks(value)
+    found = describe_value(value)
     assert found == text if text is not None else len(found) == 122 and found.endswith(" …")

@@ -4,14 +4,16 @@ import pytest
 
 from roost.train.data.loader import Loader
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import Noted, ends
-from roost.worker.check.speed_measurement import Clock, evaluation_seconds, step_seconds
+from roost.worker.check.data_excerpt import ObservedBatches, first_and_last_windows
+from roost.worker.check.speed_measurement import StepClock, evaluation_seconds, step_seconds
 from tests.train.parts import MLP, Still, built, loader, plain
 
 
 def trainer_of() -> tuple[Trainer, dict[str, Loader]]:
     whole = {name: loader(Still()) for name in ("train", "valid/a", "valid/b")}
-    loaders = {name: Noted(one.excerpt(ends(len(one)))) for name, one in whole.items()}
+    loaders = {
+        name: ObservedBatches(one.excerpt(first_and_last_windows(len(one)))) for name, one in whole.items()
+    }
     return plain(built(MLP), Still(), loaders=loaders), whole
 
 
@@ -25,7 +27,7 @@ def test_steps_and_evaluations_are_measured(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_first_of_several_steps_does_not_count() -> None:
-    clock = Clock()
+    clock = StepClock()
     clock._at = [0.0, 5.0, 6.0, 7.0]
     assert clock.step_seconds == 1.0
     clock._at = [0.0, 5.0]

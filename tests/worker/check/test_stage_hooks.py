@@ -10,18 +10,18 @@ import torch
 from roost.base.errors import Refused
 from roost.train.hook import CallLists, Phase
 from roost.train.hooks import Console, Records, Save, Validate
-from roost.worker.check.stage_hooks import Mark, Notices, _num_bytes
-from roost.worker.check.stages import Walk
+from roost.worker.check.stage_hooks import CallbackHook, StageHooks, _num_bytes
+from roost.worker.check.stages import StageReporter
 from tests.project.projects import RUNNER, project
 from tests.worker.check.test_check_run import walked
 
 
 def test_marks_stand_at_the_borders_of_phases(tmp_path: Path) -> None:
-    notices = Notices(Walk(tmp_path), steps=2, place=tmp_path)
+    notices = StageHooks(StageReporter(tmp_path), steps=2, place=tmp_path)
     given = [Records(tmp_path / "records"), Save(), Console(), Validate()]
     order = ", ".join(hook.name for hook in CallLists(notices.hooks(given)).hooks)
     assert order == "check 0, check 1, Validate, check 2, check 3, Records, check 4, Save, check 5"
-    assert CallLists([Mark(7, Phase.SAVE)]).hooks[0].name == "check 7"
+    assert CallLists([CallbackHook(7, Phase.SAVE)]).hooks[0].name == "check 7"
 
 
 def test_too_little_room_for_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from roost.package.results import check_findings
-from roost.worker.check.stages import Walk, unheard
+from roost.worker.check.stages import StageReporter, output_suppressed
 
 
 def test_each_stage_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    walk = Walk(tmp_path)
+    walk = StageReporter(tmp_path)
     walk.tell("copy", "3 files", seconds=0.25)
     walk.begin("save")
     walk.done("1 kB")
@@ -38,7 +38,7 @@ def test_each_stage_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_warnings_that_others_print_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    walk = Walk(tmp_path)
+    walk = StageReporter(tmp_path)
     with walk.noting_warnings():
         print("a note", flush=True)
         print("warning: too long")
@@ -47,16 +47,16 @@ def test_warnings_that_others_print_are_counted(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_is_printed_can_be_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Walk(tmp_path).hearing() as heard:
+    with StageReporter(tmp_path).hearing() as heard:
         print("num_workers: 0")
     assert heard.said == capsys.readouterr().out == "num_workers: 0\n"
 
 
 def test_unheard_but_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with unheard():
+    with output_suppressed():
         print("a")
     assert capsys.readouterr().out == ""
-    with pytest.raises(ValueError, match="x"), unheard():
+    with pytest.raises(ValueError, match="x"), output_suppressed():
         print("b")
         raise ValueError("x")
     assert capsys.readouterr().out == "b\n"

@@ -15,7 +15,7 @@ from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.dataset_mixes import Together
 from roost.train.data.plans.length_batches import LengthPlan
 from roost.worker.data_report import batch_timing
-from roost.worker.data_report.batch_timing import Drawing, described, sizes
+from roost.worker.data_report.batch_timing import BatchTimer, batch_sizes, describe_batch
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def batches(
 
 
 def test_the_first_is_told_apart(clock: list[float]) -> None:
-    made = Drawing()
+    made = BatchTimer()
     made.draw(batches(clock, [8.0, 0.25, 0.5, 0.25]))
     times = made.times()
     assert times is not None and (times.first, times.num_batches, times.num_empty) == (8.0, 4, 0)
@@ -47,7 +47,7 @@ def test_the_first_is_told_apart(clock: list[float]) -> None:
 
 
 def test_the_time_is_over(clock: list[float]) -> None:
-    made = Drawing()
+    made = BatchTimer()
     made.draw(batches(clock, [9.0, *[0.5] * 100]), seconds=2.0)
     times = made.times()
     assert times is not None and times.num_batches == 5
@@ -55,7 +55,7 @@ def test_the_time_is_over(clock: list[float]) -> None:
 
 @pytest.mark.parametrize(("epoch", "number"), [(9, 9), (3, 9), (1, 8), (0, 50)])
 def test_an_epoch_is_enough_if_it_is_not_very_short(epoch: int, number: int, clock: list[float]) -> None:
-    made = Drawing()
+    made = BatchTimer()
     made.draw(batches(clock, [0.01] * 50, epoch=epoch))
     times = made.times()
     assert times is not None and times.num_batches == number
@@ -64,7 +64,7 @@ def test_an_epoch_is_enough_if_it_is_not_very_short(epoch: int, number: int, clo
 def test_workers_bring_one_each_at_a_time(clock: list[float]) -> None:
     """Each of two takes 0.8 s: that is a batch in 0.4 s, wherever the drawing ends."""
     for number in (4, 5):
-        made = Drawing()
+        made = BatchTimer()
         made.draw(batches(clock, [0.9, 0.0, 0.8, 0.0, 0.8][:number]))
         times = made.times(num_workers=2)
         assert times is not None and times.first == pytest.approx(0.9) and times.batch == pytest.approx(0.4)
@@ -74,20 +74,20 @@ def test_workers_bring_one_each_at_a_time(clock: list[float]) -> None:
 
 
 def test_empty_batches(clock: list[float]) -> None:
-    made = Drawing()
+    made = BatchTimer()
     made.draw(batches(clock, [1.0, 1.0, 0.5], empty=[0, 2]), seconds=9)
     times = made.times()
     assert times is not None and (times.num_batches, times.num_empty) == (3, 2)
     assert made.batch is not None and made.batch.num_samples == 4, "the first that holds something"
     assert times.sample == pytest.approx(1.5 / 4)
-    made = Drawing()
+    made = BatchTimer()
     made.draw(batches(clock, [1.0, 1.0], empty=[0, 1]))
     times = made.times()
     assert made.batch is None and times is not None and times.sample is None
 
 
 def test_no_batch_at_all(clock: list[float]) -> None:
-    made = Drawing()
+    made = BatchTimer()
     made.draw(batches(clock, []))
     assert made.batch is None and made.times() is None
 
@@ -102,7 +102,7 @@ def test_what_came_before_an_error_is_known() -> None:
         finally:
             is_closed.append(True)
 
-    made = Drawing()
+    made = BatchTimer()
     with pytest.raises(ValueError, match="bad"):
         made.draw(failing())
     times = made.times()
@@ -147,7 +147,7 @@ class Labelled:
     ],
 )
 def test_the_parts_of_a_batch(value: Any, parts: list[Part], num_bytes: int) -> None:
-    found = described(Batch(value, 4, False))
+    found = describe_batch(Batch(value, 4, False))
     assert (found.parts, found.num_bytes, found.num_samples) == (parts, num_bytes, 4)
 
 
@@ -155,20 +155,22 @@ def test_the_parts_of_a_batch(value: Any, parts: list[Part], num_bytes: int) -> 
 
 
 def test_sizes_of_a_plan_without_its_last_batch() -> None:
-    found = sizes(BatchPlan(10, 4, shuffle=False))
+    found = batch_sizes(BatchPlan(10, 4, shuffle=False))
     assert found is not None
     assert (found.num_batches, found.least, found.most, found.padding) == (3, 4, 4, None)
-    alone = sizes(BatchPlan(3, 4))
+    alone = batch_sizes(BatchPlan(3, 4))
     assert alone is not None and (alone.least, alone.most) == (3, 3)
 
 
 def test_padding() -> None:
     lengths = [1, 3, 2, 2]
-    found = sizes(BatchPlan(4, 2, shuffle=False), lengths)
+    found = batch_sizes(BatchPlan(4, 2, shuffle=False), lengths)
     assert found is not None and found.padding == pytest.approx(1 - 8 / (6 + 4))
-    sorted_ones = sizes(LengthPlan(lengths, max_tokens=4, shuffle=False, sort="ascending", seed=0), lengths)
+    sorted_ones = batch_sizes(
+        LengthPlan(lengths, max_tokens=4, shuffle=False, sort="ascending", seed=0), lengths
+    )
     assert sorted_ones is not None and sorted_ones.padding == pytest.approx(0)
 
 
 def test_batches_of_several_sets_at_once_have_no_one_size() -> None:
-    assert sizes(Together({"a": BatchPlan(4, 2), "b": BatchPlan(4, 2)}, "min_size")) is None
+    assert batch_sizes(Together({"a": BatchPlan(4, 2), "b": BatchPlan(4, 2)}, "min_size")) is None

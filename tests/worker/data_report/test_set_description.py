@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset,
 
 import roost
 from roost.package.results.data_report import Bin
-from roost.worker.data_report.set_description import histogram, told
+from roost.worker.data_report.set_description import describe_set, histogram
 from tests.messages import Messages
 
 
@@ -39,7 +39,7 @@ class Items(IterableDataset[int]):
 
 
 def test_a_set_that_tells_everything() -> None:
-    found = told("train", Speech([3, 1, 8, 5, 5]))
+    found = describe_set("train", Speech([3, 1, 8, 5, 5]))
     assert (found.name, found.class_name, found.kind, found.num_samples) == (
         "train",
         "Speech",
@@ -62,11 +62,11 @@ def test_a_set_that_tells_everything() -> None:
 
 def test_parts_of_a_set_tell_what_it_tells() -> None:
     speech = Speech([3, 1, 8, 5])
-    part = told("valid", Subset(speech, [2, 0]))
+    part = describe_set("valid", Subset(speech, [2, 0]))
     assert part.lengths is not None and (part.lengths.least, part.lengths.most) == (3, 8)
     assert part.classes is not None and part.classes.names == ["yes", "no"]
     assert part.classes.fewest == 0, "of one class there is none"
-    both = told("valid", ConcatDataset([speech, speech]))
+    both = describe_set("valid", ConcatDataset([speech, speech]))
     assert both.num_samples == 8 and both.lengths is not None and both.lengths.most == 8
 
 
@@ -77,7 +77,7 @@ def test_what_tells_nothing(messages: Messages) -> None:
         (Items(), None),
         (roost.Sampled(lambda state, index, augment: ([1], 0), length=4), None),
     ):
-        found = told("test", dataset)
+        found = describe_set("test", dataset)
         assert found.num_samples == number
         kinds.append(found.kind)
         assert found.lengths is None and found.weights is None and found.classes is None
@@ -86,11 +86,11 @@ def test_what_tells_nothing(messages: Messages) -> None:
 
 
 def test_a_loader_tells_of_the_set_in_it(messages: Messages) -> None:
-    found = told("train", DataLoader(Speech([1, 2, 3]), batch_size=2))
+    found = describe_set("train", DataLoader(Speech([1, 2, 3]), batch_size=2))
     assert found.num_samples == 3 and "DataLoader" in found.class_name and "Speech" in found.class_name
     assert found.classes is not None
     messages.check(f"{found.class_name}: {found.kind}")
-    assert told("train", DataLoader(Items())).num_samples is None
+    assert describe_set("train", DataLoader(Items())).num_samples is None
 
 
 def test_what_cannot_be_read_is_told(messages: Messages) -> None:
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_told(messages: Messages) -> None:
         def classes(self) -> list[str]:
             raise OSError("no such file")
 
-    found = told("train", Broken(torch.zeros(3)))
+    found = describe_set("train", Broken(torch.zeros(3)))
     lengths, weights = found.unreadable
     assert "3 " in lengths and "2 lengths" in lengths
     assert "weights" in weights and weights.endswith(": OSError: no such file")
@@ -117,7 +117,7 @@ def test_labels_that_are_no_classes() -> None:
     for targets in given:
         dataset = TensorDataset(torch.zeros(2))
         dataset.targets = targets  # type: ignore[attr-defined]
-        assert told("train", dataset).classes is None
+        assert describe_set("train", dataset).classes is None
 
 
 def test_each_length_is_in_one_bin() -> None:

@@ -13,14 +13,14 @@ import torch
 from roost.base.traceback_frames import Own
 from roost.package.results import black_box
 from roost.package.results.black_box import Box, Note, Visit
-from roost.train.failures.black_box_recorder import BlackBox
+from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.step import seeding
 from roost.train.step.loss import Window
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
-from roost.worker.debug.failing_step import Arrival, Earlier
-from roost.worker.debug.post_mortem import Left
-from roost.worker.debug.replay import Start
+from roost.worker.debug.failing_step import EarlierNonFiniteStep, FailingStepHook
+from roost.worker.debug.post_mortem import DebuggerQuit
+from roost.worker.debug.replay import ReplayStart
 from tests.messages import Messages
 from tests.train.parts import MLP, Points, bits, built, plain
 
@@ -42,14 +42,16 @@ def make(runner: Any = None, dataset: Any = None, **options: Any) -> Trainer:
     return trainer
 
 
-def arrival(box: Box | None = None, *, step: int = 1, begin: bool = False, hunts: bool = False) -> Arrival:
+def arrival(
+    box: Box | None = None, *, step: int = 1, begin: bool = False, hunts: bool = False
+) -> FailingStepHook:
     visit = Visit(step=step, session=1, begin=begin)
-    return Arrival(visit, box, Start(None, {}, is_box=False, notes=[]), OWN, hunts=hunts)
+    return FailingStepHook(visit, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, hunts=hunts)
 
 
 def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> Box:
     note = Note(**{"step": 1, "epoch": 0, "batch": 0, "error": "ValueError: no", **fields})
-    BlackBox(folder, 1).keep(trainer, note, window, generators=None)
+    BlackBoxRecorder(folder, 1).keep(trainer, note, window, generators=None)
     found = black_box.newest(folder)
     assert found is not None
     return found
@@ -61,10 +63,10 @@ def window_of(trainer: Trainer) -> list[Any]:
 
     def take(window: Any) -> Any:
         seen.append(window)
-        raise Left
+        raise DebuggerQuit
 
     trainer.take = take
-    with pytest.raises(Left):
+    with pytest.raises(DebuggerQuit):
         trainer.fit()
     return list(seen[0])
 
@@ -116,7 +118,7 @@ def test_a_set_that_ignores_the_seeds_gives_way_to_the_kept_batch(
 
 def test_a_step_that_goes_through_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     trainer, hook = make(), arrival()
-    with pytest.raises(Left):
+    with pytest.raises(DebuggerQuit):
         hook.before_step(trainer)
     said = capsys.readouterr().err
     names = ", ".join(map(str, trainer.loaders["train"].samples(0, 0, 1)))
@@ -134,7 +136,7 @@ def test_one_that_failed_then_and_not_now_names_what_differs(
     )
     found = found._replace(note=Note(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}}))
     hook, trainer.stepper.mode = arrival(found), "compile"
-    with pytest.raises(Left):
+    with pytest.raises(DebuggerQuit):
         hook.before_step(trainer)
     said = capsys.readouterr().err
     assert hook.exit_code == 1 and re.search(r"step 1 .*loss", said)
@@ -163,7 +165,7 @@ def test_a_step_that_was_compiled_is_taken_as_it_is_written(
 ) -> None:
     runner = built(Looks)
     stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), mode="compile")
-    with pytest.raises(Left):
+    with pytest.raises(DebuggerQuit):
         arrival(hunts=hunts).before_step(make(runner, stepper=stepper))
     said = capsys.readouterr().err
     assert "torch.compile" in said and re.search(r"step 1 .* 0\.\d", said)
@@ -184,7 +186,7 @@ def test_on_the_way_nothing_is_printed_and_no_breakpoint_stops(capsys: pytest.Ca
         hook.on_start(trainer)
         hook.before_step(trainer)
         trainer.progress.step = 2
-        with pytest.raises(Left):
+        with pytest.raises(DebuggerQuit):
             hook.before_step(trainer)
         print("here")
         assert sys.breakpointhook is before
@@ -203,7 +205,7 @@ def test_who_evaluates_the_loss_by_itself_is_looked_at_after_its_step() -> None:
     trainer.take(window := window_of(make()))
     with torch.no_grad():
         next(runner.parameters()).fill_(float("inf"))
-    with pytest.raises(Earlier) as caught:
+    with pytest.raises(EarlierNonFiniteStep) as caught:
         trainer.take(window)
     assert caught.value.step == 1, "the step in progress"
 
@@ -212,9 +214,9 @@ def test_a_hunt_leaves_nothing_behind_when_the_step_is_well() -> None:
     """The watched step is the step itself."""
     trainer, other = make(), make()
     before = seeding.rng_state()
-    with pytest.raises(Left):
+    with pytest.raises(DebuggerQuit):
         arrival(hunts=True).before_step(trainer)
     seeding.set_rng_state(before)
-    with pytest.raises(Left):
+    with pytest.raises(DebuggerQuit):
         arrival().before_step(other)
     assert bits(dict(trainer.runner.state_dict())) == bits(dict(other.runner.state_dict()))

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from roost.base.traceback_frames import Own
 from roost.train.step.fast_ops import backward
-from roost.worker.debug.nonfinite_trace import NotFinite, Watch
+from roost.worker.debug.nonfinite_trace import NonFiniteTracer, NotFinite
 from tests.messages import Messages
 
 OWN = Own([Path(__file__).parent])
@@ -32,10 +32,12 @@ class Model(nn.Module):
         return self.function(self, batch)
 
 
-def found(loss: Callable[[Model, Any], Tensor], batch: Any = BATCH, model: Model | None = None) -> Watch:
+def found(
+    loss: Callable[[Model, Any], Tensor], batch: Any = BATCH, model: Model | None = None
+) -> NonFiniteTracer:
     """The watch of a step that fails, after a first pass."""
     model = model or Model(loss)
-    watch = Watch(OWN, model, [batch])
+    watch = NonFiniteTracer(OWN, model, [batch])
     with pytest.raises(NotFinite), watch:
         backward(model.loss(batch))
     return watch
@@ -45,7 +47,7 @@ def stopped(loss: Callable[[Model, Any], Tensor], batch: Any = BATCH, model: Mod
     """The innermost own function and the words of a second pass, which stops at what the first one found."""
     model = model or Model(loss)
     first = found(loss, batch, model).origins[0]
-    with pytest.raises(NotFinite) as error, Watch(OWN, model, [batch], stop_at=first):
+    with pytest.raises(NotFinite) as error, NonFiniteTracer(OWN, model, [batch], stop_at=first):
         backward(model.loss(batch))
     own = [entry.name for entry in error.traceback if str(entry.path) == __file__]
     assert first.text == str(error.value) and first.place.startswith("test_watch.py:")
@@ -156,7 +158,7 @@ def test_reading_an_attribute_is_no_computation() -> None:
 
 def test_a_step_that_is_well_is_left_alone() -> None:
     model, other = Model(plain), Model(plain)
-    with Watch(OWN, model, [BATCH]):
+    with NonFiniteTracer(OWN, model, [BATCH]):
         backward(model.loss(BATCH))
     backward(other.loss(BATCH))
     assert all(
@@ -166,7 +168,7 @@ def test_a_step_that_is_well_is_left_alone() -> None:
 
 def test_gradients_may_be_left_to_a_scaler() -> None:
     model = Model(backward_of_a_root)
-    with Watch(OWN, model, [BATCH], backward=False):
+    with NonFiniteTracer(OWN, model, [BATCH], backward=False):
         backward(model.loss(BATCH))
     assert not all(bool(p.grad.isfinite().all()) for p in model.parameters())
 
@@ -190,6 +192,6 @@ def test_it_looks_into_a_function_of_the_persons_own() -> None:
 def test_the_weights_of_a_step_in_two_parts() -> None:
     """Two losses in one step: the second one is looked at, too."""
     model = Model(of_a_log)
-    with pytest.raises(NotFinite, match=r"loss .*nan"), Watch(OWN, model, [BATCH]):
+    with pytest.raises(NotFinite, match=r"loss .*nan"), NonFiniteTracer(OWN, model, [BATCH]):
         backward(plain(model, BATCH))
         backward(of_a_log(model, BATCH))

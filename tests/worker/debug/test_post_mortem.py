@@ -68,7 +68,7 @@ def shown(
     *keys: str,
 ) -> str:
     type_in(monkeypatch, *keys)
-    post_mortem.look_at(error, own)
+    post_mortem.inspect_error(error, own)
     return capsys.readouterr().out
 
 
@@ -126,7 +126,7 @@ def test_it_stops_before_the_first_own_line_and_goes_on(
         return module.fine(torch.ones(1) * before)
 
     type_in(monkeypatch, "p x", "n", "p 'b', b + 1", "c")
-    assert post_mortem.stop_at_begin(own, step).item() == 8
+    assert post_mortem.stop_at_first_own_line(own, step).item() == 8
     text = capsys.readouterr().out
     assert re.match(r".* code\.py:19 in fine\n.*: x \(float32 \(1,\)\)\n", text)
     assert "tensor([2.])" in text and "('b', 7)" in text and "--Call--" not in text
@@ -137,8 +137,8 @@ def test_quitting_there_is_no_error_of_the_step(
     module: ModuleType, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_in(monkeypatch, "q")
-    with pytest.raises(post_mortem.Left):
-        post_mortem.stop_at_begin(own, lambda: module.fine(torch.ones(1)))
+    with pytest.raises(post_mortem.DebuggerQuit):
+        post_mortem.stop_at_first_own_line(own, lambda: module.fine(torch.ones(1)))
 
 
 def test_an_error_after_it_is_the_steps(
@@ -146,7 +146,7 @@ def test_an_error_after_it_is_the_steps(
 ) -> None:
     type_in(monkeypatch, "c")
     with pytest.raises(RuntimeError, match="shapes"):
-        post_mortem.stop_at_begin(own, lambda: module.outer(torch.ones(4)))
+        post_mortem.stop_at_first_own_line(own, lambda: module.outer(torch.ones(4)))
 
 
 def test_a_long_or_strange_variable_is_shown_by_its_kind(

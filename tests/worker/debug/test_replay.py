@@ -17,7 +17,7 @@ from roost.train.hook import Hook, Phase
 from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
 from roost.worker.debug import replay
-from roost.worker.debug.replay import AsOf
+from roost.worker.debug.replay import PackageAsOfSession
 from tests.messages import Messages
 from tests.project.projects import DATASET, project
 from tests.project.trained import trained
@@ -52,11 +52,11 @@ def visit(step: int, **fields: Any) -> Visit:
 
 def went(made: Package, where: Visit, box: Box | None = None) -> StopBefore:
     """The hook at a step of a package."""
-    package, hook = AsOf(made.path, where.session), StopBefore(where.step)
-    start = replay.find(package, where, box)
+    package, hook = PackageAsOfSession(made.path, where.session), StopBefore(where.step)
+    start = replay.find_start(package, where, box)
     with (
         inside(made),
-        replay.trainer(package, where, start, device="cpu", hook=hook) as trainer,
+        replay.replay_trainer(package, where, start, device="cpu", hook=hook) as trainer,
         pytest.raises(Here),
     ):
         trainer.fit()
@@ -96,11 +96,11 @@ def test_it_has_the_bits_of_the_run_itself(tmp_path: Path) -> None:
     hook = went(made, visit(7, checkpoint=saved(made, 2)))
     _, states = checkpoint.read(made.store().path(saved(made, 6)))
     other = StopBefore(7)
-    package = AsOf(made.path, 1)
-    start = replay.Start(made.store().line()[-2], states, is_box=False, notes=[])
+    package = PackageAsOfSession(made.path, 1)
+    start = replay.ReplayStart(made.store().line()[-2], states, is_box=False, notes=[])
     with (
         inside(made),
-        replay.trainer(package, visit(7), start, device="cpu", hook=other) as trainer,
+        replay.replay_trainer(package, visit(7), start, device="cpu", hook=other) as trainer,
         pytest.raises(Here),
     ):
         trainer.fit()
@@ -142,7 +142,7 @@ def test_damaged_ones_are_passed_over_and_stay(tmp_path: Path, messages: Message
     bad = made.store().path(saved(made, 6))
     (bad / "model.safetensors").write_bytes(b"")
     before = files(made.path)
-    start = replay.find(AsOf(made.path, 1), visit(8), None)
+    start = replay.find_start(PackageAsOfSession(made.path, 1), visit(8), None)
     assert start.info is not None and start.info.step == 4 and start.name == f"checkpoint {start.info.id}"
     assert len(start.notes) == 1 and "model.safetensors" in start.notes[0]
     messages.check(start.notes[0])
@@ -160,14 +160,16 @@ def test_a_box_begins_with_its_own_state(tmp_path: Path, messages: Messages) -> 
     checkpoint.write(path, {**states, **note}, info)
     box = black_box.newest(path)
     assert box is not None
-    start = replay.find(AsOf(made.path, 1), visit(3), box)
+    start = replay.find_start(PackageAsOfSession(made.path, 1), visit(3), box)
     assert start.is_box and "checkpoint" not in start.name
     hook = went(made, visit(3), box)
     assert hook.first == 2 and same(hook.state, went(made, visit(3)).state)
-    other = replay.find(AsOf(made.path, 1), visit(3, checkpoint=saved(made, 2)), box)
+    other = replay.find_start(PackageAsOfSession(made.path, 1), visit(3, checkpoint=saved(made, 2)), box)
     assert not other.is_box
     (box.path / "model.json").write_bytes(b"{}")
-    instead = replay.find(AsOf(made.path, 1), visit(3), box._replace(note=Note(step=3, epoch=0, batch=2)))
+    instead = replay.find_start(
+        PackageAsOfSession(made.path, 1), visit(3), box._replace(note=Note(step=3, epoch=0, batch=2))
+    )
     assert instead.info is None and "model.json" in instead.notes[0]
     messages.check(instead.notes[0])
 
@@ -188,13 +190,13 @@ def test_the_line_of_a_box_is_that_of_its_own_checkpoint(tmp_path: Path) -> None
 
     def chosen(step: int, tip: int | None) -> int | None:
         box = Box(made.path, Note(step=step, epoch=0, batch=0, checkpoint=tip), False, False)
-        found = replay.find(AsOf(made.path, 1), visit(step), box).info
+        found = replay.find_start(PackageAsOfSession(made.path, 1), visit(step), box).info
         return found.id if found is not None else None
 
     assert chosen(9, 3) == 3 and chosen(7, 2) == 1 and chosen(3, 1) == 0
     assert chosen(5, 4) == 4 and chosen(4, 4) == 0 and chosen(2, 0) is None and chosen(9, None) is None
     assert chosen(9, 7) is None
-    found = replay.find(AsOf(made.path, 1), visit(9), None).info
+    found = replay.find_start(PackageAsOfSession(made.path, 1), visit(9), None).info
     assert found is not None and found.id == 4
 
 
@@ -202,10 +204,10 @@ def test_a_checkpoint_of_a_later_step_is_refused(tmp_path: Path, messages: Messa
     made = trained(tmp_path, max_steps=4)
     id = saved(made, 4)
     with pytest.raises(UsageError, match=f"checkpoint {id} .*step 4.*step 4") as refused:
-        replay.find(AsOf(made.path, 1), visit(4, checkpoint=id), None)
+        replay.find_start(PackageAsOfSession(made.path, 1), visit(4, checkpoint=id), None)
     messages.check(refused.value)
     with pytest.raises(NotFound, match="checkpoint 77") as refused:
-        replay.find(AsOf(made.path, 1), visit(4, checkpoint=77), None)
+        replay.find_start(PackageAsOfSession(made.path, 1), visit(4, checkpoint=77), None)
     messages.check(refused.value)
 
 
@@ -214,10 +216,10 @@ def test_a_run_that_only_measured_has_no_steps(tmp_path: Path, messages: Message
     with (
         inside(made),
         pytest.raises(Refused) as refused,
-        replay.trainer(
-            AsOf(made.path, 1),
+        replay.replay_trainer(
+            PackageAsOfSession(made.path, 1),
             visit(2),
-            replay.Start(None, {}, is_box=False, notes=[]),
+            replay.ReplayStart(None, {}, is_box=False, notes=[]),
             device="cpu",
             hook=StopBefore(2),
         ),
@@ -230,7 +232,10 @@ def test_settings_are_those_of_the_session(tmp_path: Path) -> None:
     made = trained(tmp_path, max_steps=4)
     made.new_session({"project": str(tmp_path), "overrides": ["width=9"], "kind": "python"})
     assert made.settings()["width"] == 9
-    assert AsOf(made.path, 1).settings()["width"] == 3 and AsOf(made.path, 2).settings()["width"] == 9
+    assert (
+        PackageAsOfSession(made.path, 1).settings()["width"] == 3
+        and PackageAsOfSession(made.path, 2).settings()["width"] == 9
+    )
 
 
 def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Path) -> None:
@@ -241,9 +246,9 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
             made.path / skipped_steps.NAME,
             skipped_steps.Skipped(**fields, epoch=0, batch=0, error="", samples=[]),
         )
-    package, hook = AsOf(made.path, 1), StopBefore(7)
-    start = replay.find(package, visit(7), None)
-    with inside(made), replay.trainer(package, visit(7), start, device="cpu", hook=hook) as trainer:
+    package, hook = PackageAsOfSession(made.path, 1), StopBefore(7)
+    start = replay.find_start(package, visit(7), None)
+    with inside(made), replay.replay_trainer(package, visit(7), start, device="cpu", hook=hook) as trainer:
         assert trainer.recovery.passed_over == {5}
         (validate,) = (one for one in trainer.calls.hooks if isinstance(one, Validate))
         assert not validate.probes, "a validation set's first batch may fail as the step does"

@@ -14,7 +14,7 @@ from roost.config.settings import Settings, typed
 from roost.package.package import Package
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.worker.ranks import rank_join
-from roost.worker.ranks.rank_environment import Place
+from roost.worker.ranks.rank_environment import RankEnvironment
 from tests.messages import Messages
 from tests.train.team import team
 
@@ -29,7 +29,7 @@ def package(folder: Path, values: Mapping[str, Any]) -> Package:
 
 def compared(ranks: Ranks, one: Package) -> str:
     try:
-        rank_join.compare(one, ranks)
+        rank_join.require_same_run(one, ranks)
     except (ConfigError, PeerLost) as error:
         return f"{type(error).__name__}: {error.message}"
     return ""
@@ -56,12 +56,12 @@ def test_other_settings_are_told_once_and_by_rank_0(tmp_path: Path, messages: Me
 def test_a_rank_that_never_comes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, MEETING_VARIABLE, str(tmp_path / "store"))
     with pytest.raises(RoostError, match=r"rank 0 .* 1"):
-        rank_join.join(Place(0, 2, 0), settings(rank_timeout="1s"), "cpu")
+        rank_join.join(RankEnvironment(0, 2, 0), settings(rank_timeout="1s"), "cpu")
 
 
 def lost(ranks: Ranks, end: Callable[[Ranks], None]) -> str:
     try:
-        with rank_join.watching(ranks, settings(rank_timeout="9s"), Path(__file__).parent):
+        with rank_join.diagnosing_lost_ranks(ranks, settings(rank_timeout="9s"), Path(__file__).parent):
             end(ranks)
     except (PeerLost, KeyError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"

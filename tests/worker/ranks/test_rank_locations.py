@@ -21,24 +21,24 @@ def test_a_place_is_the_own_line_or_else_what_roost_does(messages: Messages) -> 
     stack = traceback.extract_stack()
     own, of_roost = stack[-1], traceback.FrameSummary(control_channel.__file__, 1, "wait")
     line = f"test_whereabouts.py:{own.lineno}: stack = traceback.extract_stack()"
-    assert rank_locations.place([own, of_roost], HERE) == line
-    assert "channel.wait" in rank_locations.place([own, of_roost], HERE / "other")
-    messages.check(rank_locations.place([own, of_roost], HERE / "other"))
-    messages.check(rank_locations.place([], HERE))
+    assert rank_locations.code_location([own, of_roost], HERE) == line
+    assert "channel.wait" in rank_locations.code_location([own, of_roost], HERE / "other")
+    messages.check(rank_locations.code_location([own, of_roost], HERE / "other"))
+    messages.check(rank_locations.code_location([], HERE))
 
 
 def test_alone_nobody_asks() -> None:
-    with rank_locations.Answering(ALONE, HERE):
-        assert rank_locations.of_all(ALONE, "here", 1.0) == {0: "here"}
+    with rank_locations.LocationResponder(ALONE, HERE):
+        assert rank_locations.gather_locations(ALONE, "here", 1.0) == {0: "here"}
 
 
 def test_a_rank_answers_while_it_waits_and_one_that_is_gone_does_not() -> None:
     def work(ranks: Ranks) -> dict[int, str]:
         if ranks.rank == 2:
             return {}
-        with rank_locations.Answering(ranks, HERE):
+        with rank_locations.LocationResponder(ranks, HERE):
             if ranks.rank == 0:
-                found = rank_locations.of_all(ranks, "rank 0's place", 1.0)
+                found = rank_locations.gather_locations(ranks, "rank 0's place", 1.0)
                 ranks.store.set("asked enough", "")
                 return found
             ranks.store.wait(["asked enough"])
@@ -54,7 +54,7 @@ def test_ranks_that_wait_in_different_groups_are_told_where(tmp_path: Path) -> N
 
     def work(ranks: Ranks) -> str:
         try:
-            with rank_join.watching(ranks, settings(rank_timeout="1s"), HERE):
+            with rank_join.diagnosing_lost_ranks(ranks, settings(rank_timeout="1s"), HERE):
                 if ranks.rank == 1:
                     ranks.store.wait(["asked enough"])  # for what nobody does
                 else:

@@ -18,7 +18,7 @@ from roost.config.settings import Settings, typed
 from roost.project.batch_plans import nowhere
 from roost.project.yaml.yaml_project import dataset_class
 from roost.worker.results import prediction_source
-from roost.worker.results.prediction_source import Source
+from roost.worker.results.prediction_source import PredictionSource
 from tests.messages import Messages
 
 CPU = torch.device("cpu")
@@ -41,14 +41,16 @@ def asked(**data: Any) -> Settings:
     return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
 
 
-def found(name: str, dataset: roost.Dataset, folder: Path, settings: Settings | None = None) -> Source:
-    made = settings or prediction_source.for_all(asked(), batch_size=4, num_workers=0)
-    return prediction_source.source_of(
+def found(
+    name: str, dataset: roost.Dataset, folder: Path, settings: Settings | None = None
+) -> PredictionSource:
+    made = settings or prediction_source.without_limits(asked(), batch_size=4, num_workers=0)
+    return prediction_source.open_source(
         name, dataset, dataset.build(), made, folder=folder, device=CPU, where=nowhere
     )
 
 
-def drawn(of: Source) -> list[Any]:
+def drawn(of: PredictionSource) -> list[Any]:
     return [value for value, number, *_ in of.batches.once() if number]
 
 
@@ -61,9 +63,11 @@ def test_a_set_in_its_order_whatever_the_settings_leave_out(name: str, added: in
         valid={"batch_size": 3},
         num_workers=0,
     )
-    assert prediction_source.limited(settings.data, name) == f"data.limit_{name.partition('/')[0]}_batches"
+    assert (
+        prediction_source.ignored_limit(settings.data, name) == f"data.limit_{name.partition('/')[0]}_batches"
+    )
     for batch_size in (None, 4):
-        made = prediction_source.for_all(settings, batch_size=batch_size, num_workers=0)
+        made = prediction_source.without_limits(settings, batch_size=batch_size, num_workers=0)
         of = found(name, Plain({}), tmp_path, made)
         batches = [value[0] for value in drawn(of)]
         assert torch.equal(torch.cat(batches), X + added) and of.num_samples == 10
@@ -116,11 +120,11 @@ def test_a_dataset_that_is_a_section_has_no_code_to_write_in(tmp_path: Path, mes
 
 def test_sizes_that_were_asked_for_hold_for_every_split() -> None:
     settings = asked(max_tokens=9, num_workers=2, valid={"max_tokens": 3}, mix={"mode": "sequential"})
-    made = prediction_source.for_all(settings, batch_size=5, num_workers=1).data
+    made = prediction_source.without_limits(settings, batch_size=5, num_workers=1).data
     assert (made.batch_size, made.max_tokens, made.mix, made.num_workers) == (5, None, None, 1)
     assert made.valid == SplitSettings(batch_size=5, num_workers=1) == made.test
-    assert prediction_source.for_all(settings, batch_size=None, num_workers=None) == settings
+    assert prediction_source.without_limits(settings, batch_size=None, num_workers=None) == settings
     assert (
-        prediction_source.limited(DataSettings(), "valid") is None
-        and prediction_source.limited(DataSettings(), "x.npy") is None
+        prediction_source.ignored_limit(DataSettings(), "valid") is None
+        and prediction_source.ignored_limit(DataSettings(), "x.npy") is None
     )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roost.base.errors import ContractError
-from roost.worker.results.prediction_writer import A_FEW, Predicted
+from roost.worker.results.prediction_writer import MAX_INLINE_NUMBERS, PredictionWriter
 from tests.messages import Messages
 
 
@@ -21,9 +21,12 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_few_numbers_stand_in_the_line_and_more_in_a_file(tmp_path: Path) -> None:
     random = torch.Generator().manual_seed(0)
-    wide, few = torch.randn(5, 3, A_FEW, generator=random), torch.randn(5, A_FEW, generator=random)
+    wide, few = (
+        torch.randn(5, 3, MAX_INLINE_NUMBERS, generator=random),
+        torch.randn(5, MAX_INLINE_NUMBERS, generator=random),
+    )
     names, short = ["a", "b", "ü", "d", "e"], torch.arange(5).to(torch.bfloat16)
-    with Predicted(tmp_path) as written:
+    with PredictionWriter(tmp_path) as written:
         for span in (range(3), range(3, 5)):
             at = list(span)
             output = {"few": few[at], "name": [names[i] for i in at], "a/b": wide[at], "label": short[at]}
@@ -35,13 +38,13 @@ def test_a_few_numbers_stand_in_the_line_and_more_in_a_file(tmp_path: Path) -> N
     assert torch.equal(torch.tensor([line["few"] for line in found]), few), "every bit"
     assert found[4]["label"] == 4.0
     assert np.array_equal(np.load(tmp_path / "a_b.npy"), wide.numpy())
-    assert values["a/b"] == {"file": "a_b.npy", "shape": [5, 3, A_FEW], "dtype": "float32"}
+    assert values["a/b"] == {"file": "a_b.npy", "shape": [5, 3, MAX_INLINE_NUMBERS], "dtype": "float32"}
     assert values["few"] == {} and written.count == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a_b.npy", "predictions.jsonl"]
 
 
 def test_what_json_lacks_is_null_and_named(tmp_path: Path) -> None:
-    with Predicted(tmp_path) as written:
+    with PredictionWriter(tmp_path) as written:
         written.add({"x": np.array([np.nan, 1.0]), "y": [[1.0, float("-inf")], {"z": [2]}]}, 2, first=7)
     assert lines(tmp_path) == [
         {"index": 7, "x": None, "y": [1.0, None], "nonfinite": {"x": "nan", "y.1": "-inf"}},
@@ -50,7 +53,7 @@ def test_what_json_lacks_is_null_and_named(tmp_path: Path) -> None:
 
 
 def test_the_first_of_a_batch_alone(tmp_path: Path) -> None:
-    with Predicted(tmp_path) as written:
+    with PredictionWriter(tmp_path) as written:
         written.add({"x": torch.arange(4), "w": torch.ones(4, 20)}, 4, first=0, most=3)
         assert written.count == 3
     assert [line["x"] for line in lines(tmp_path)] == [0, 1, 2]
@@ -59,7 +62,7 @@ def test_the_first_of_a_batch_alone(tmp_path: Path) -> None:
 
 def test_names_of_files_do_not_meet(tmp_path: Path) -> None:
     given = {name: torch.full((1, 9), at) for at, name in enumerate(["a/b", "a_b", "A.b", "..", "a.B"])}
-    with Predicted(tmp_path) as written:
+    with PredictionWriter(tmp_path) as written:
         written.add(given, 1, first=0)
         files = [one["file"] for one in written.values().values()]
     assert files == ["a_b.npy", "a_b-2.npy", "A.b.npy", "value.npy", "a.B-2.npy"]
@@ -86,7 +89,7 @@ BATCH = {"x": torch.zeros(2), "w": torch.zeros(2, 10)}
     ],
 )
 def test_what_predict_must_not_give(output: object, says: str, tmp_path: Path, messages: Messages) -> None:
-    with pytest.raises(ContractError, match=says) as refused, Predicted(tmp_path) as written:
+    with pytest.raises(ContractError, match=says) as refused, PredictionWriter(tmp_path) as written:
         written.add(output, 2, first=0)
     messages.check(refused.value)
     assert list(tmp_path.iterdir()) == []
@@ -105,7 +108,7 @@ def test_what_predict_must_not_give(output: object, says: str, tmp_path: Path, m
     ],
 )
 def test_what_may_not_change(output: object, says: str, tmp_path: Path, messages: Messages) -> None:
-    with pytest.raises(ContractError, match=says) as refused, Predicted(tmp_path) as written:
+    with pytest.raises(ContractError, match=says) as refused, PredictionWriter(tmp_path) as written:
         written.add(BATCH, 2, first=0)
         written.add(output, 2, first=2)
     messages.check(refused.value)

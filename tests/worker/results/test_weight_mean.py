@@ -12,7 +12,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Info
 from roost.worker.results import weight_mean
-from roost.worker.results.weight_mean import Mean
+from roost.worker.results.weight_mean import WeightMean
 from tests.messages import Messages
 
 
@@ -36,7 +36,7 @@ def state(seed: int) -> dict[str, Any]:
 
 
 def mean_of(*states: dict[str, Any]) -> dict[str, Any]:
-    mean = Mean()
+    mean = WeightMean()
     for id, one in enumerate(states):
         mean.add(info(id), one)
     return mean.weights()
@@ -59,7 +59,7 @@ def test_the_mean_in_float64_cast_back() -> None:
     assert found["norm.count"] == 1 and found["mask"].tolist() == [True, False], "those of the first"
     assert found["_extra_state"] == {"seen": 1}
     assert found["out.weight"] is found["in.weight"]
-    assert weight_mean.tied(found) == {"out.weight": "in.weight"}
+    assert weight_mean.tied_names(found) == {"out.weight": "in.weight"}
     again = [state(1), state(2), state(3)]
     assert all(torch.equal(a["wide"], b["wide"]) for a, b in zip(states, again, strict=True)), (
         "not written into"
@@ -91,18 +91,18 @@ def test_what_a_checkpoint_holds(tmp_path: Path, messages: Messages) -> None:
     parts = {"model": {"state": one, "hidden": {}}, "trainer": {"hooks": hooks}}
     checkpoint.write(tmp_path, parts, info(3))
     path = checkpoint.folder_of(tmp_path, 3)
-    found, module = weight_mean.stored(path)
+    found, module = weight_mean.read_weights(path)
     assert found.id == 3 and module["hidden"] == {}
     assert torch.equal(module["state"]["wide"], one["wide"])
-    averaged = weight_mean.stored(path, average="ema")[1]["state"]
+    averaged = weight_mean.read_weights(path, average="ema")[1]["state"]
     assert torch.equal(averaged["wide"], one["wide"] + 1)
     assert torch.equal(averaged["norm.mean"], torch.ones(4, dtype=torch.bfloat16)), (
         "of the type of the weights"
     )
     assert torch.equal(averaged["in.weight"], one["in.weight"]), "what the average does not hold"
     with pytest.raises(NotFound, match=r"'emma'.*'ema'.* ema, late") as refused:
-        weight_mean.stored(path, average="emma")
+        weight_mean.read_weights(path, average="emma")
     messages.check(refused.value)
     with pytest.raises(NotFound, match="late") as refused:
-        weight_mean.stored(path, average="late")
+        weight_mean.read_weights(path, average="late")
     messages.check(refused.value)

@@ -23,7 +23,7 @@ class Cause(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scene:
+class FailureContext:
     """Where an error came up, besides what it says itself. Everything here may be missing: it is asked after
     a failure, of which it may be a part."""
 
@@ -63,11 +63,11 @@ class Scene:
         return Package(self.package).records() if self.package else Columns()
 
 
-Row = Callable[[Raised, Scene], Cause | None]
+CauseRule = Callable[[Raised, FailureContext], Cause | None]
 """Recognises one cause: gives it, or None when this is another error. It must be right when it speaks."""
 
 
-def said(kind: str, pattern: str, words: str, fix: str) -> Row:
+def rule_by_text(kind: str, pattern: str, words: str, fix: str) -> CauseRule:
     """A cause that is known by the class and the text alone.
 
     Args:
@@ -78,7 +78,7 @@ def said(kind: str, pattern: str, words: str, fix: str) -> Row:
     """
     known = re.compile(pattern)
 
-    def row(raised: Raised, scene: Scene) -> Cause | None:
+    def row(raised: Raised, scene: FailureContext) -> Cause | None:
         match = known.match(raised.text) if raised.is_a(kind) else None
         if match is None:
             return None

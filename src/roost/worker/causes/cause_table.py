@@ -17,9 +17,9 @@ from roost.worker.causes import (
     tensor_causes,
     weight_causes,
 )
-from roost.worker.causes.cause import Cause, Row, Scene
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
-CAUSES: tuple[Row, ...] = (
+CAUSES: tuple[CauseRule, ...] = (
     *memory_causes.CAUSES,
     *cuda_causes.CAUSES,
     *compile_causes.CAUSES,
@@ -34,19 +34,19 @@ CAUSES: tuple[Row, ...] = (
 """Each tells one kind of failure from all others, so their order does not matter."""
 
 
-def find(raised: Raised, scene: Scene) -> Cause | None:
+def find(raised: Raised, scene: FailureContext) -> Cause | None:
     """The cause of an error, or of the one it was raised from; None when nothing is known of it.
 
     What merely was being handled meanwhile is not asked: it may have had nothing to do with it.
     """
     for one in _candidates(raised):
         for row in CAUSES:
-            if cause := _asked(row, one, scene):
+            if cause := _try_rule(row, one, scene):
                 return cause
     return None
 
 
-def _asked(row: Row, raised: Raised, scene: Scene) -> Cause | None:
+def _try_rule(row: CauseRule, raised: Raised, scene: FailureContext) -> Cause | None:
     try:
         return row(raised, scene)
     except Exception:  # noqa: BLE001  - the package is gone, say; the error itself is what must be told

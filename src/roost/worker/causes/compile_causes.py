@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from roost.base.exception_record import Raised
-from roost.worker.causes.cause import Cause, Row, Scene
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
 _NONE_WORKS = re.compile(r"InvalidCxxCompiler: No working C\+\+ compiler found in [\w.]+: (.*)")
 _FAILED = re.compile(
@@ -14,7 +14,7 @@ _FAILED = re.compile(
 _FIRST = re.compile(r"^.*?((?:fatal )?error: .+)$", re.MULTILINE)
 
 
-def no_compiler(raised: Raised, scene: Scene) -> Cause | None:
+def no_compiler(raised: Raised, scene: FailureContext) -> Cause | None:
     """On a CPU the kernels are C++, built by the machine's own compiler."""
     match = _NONE_WORKS.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     if match is None:
@@ -22,11 +22,11 @@ def no_compiler(raised: Raised, scene: Scene) -> Cause | None:
     tried = " and ".join(re.findall(r"'([^']+)'", match[1])) or "none"
     return Cause(
         f"{_mode(scene)} builds its kernels with a C++ compiler, and {tried} does not work on this machine",
-        f"install one (g++ or clang++; another name goes into the environment variable CXX), {_else(scene)}",
+        f"install one (g++ or clang++; another name goes into the environment variable CXX), {_alternative(scene)}",
     )
 
 
-def compiler_fails(raised: Raised, scene: Scene) -> Cause | None:
+def compiler_error(raised: Raised, scene: FailureContext) -> Cause | None:
     """There is a compiler, and something that it needs is missing."""
     match = _FAILED.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     error = _FIRST.search(match[2]) if match is not None else None
@@ -35,19 +35,21 @@ def compiler_fails(raised: Raised, scene: Scene) -> Cause | None:
     mend = "see what it says above"
     if "Python.h" in error[1]:
         mend = "install the headers of this Python (the package python3-dev, or python3-devel)"
-    return Cause(f"{_mode(scene)}: {match[1]} cannot build a kernel: {error[1]}", f"{mend}, {_else(scene)}")
+    return Cause(
+        f"{_mode(scene)}: {match[1]} cannot build a kernel: {error[1]}", f"{mend}, {_alternative(scene)}"
+    )
 
 
-def _mode(scene: Scene) -> str:
-    return "step_mode: compile" if _is_ours(scene) else "torch.compile"
+def _mode(scene: FailureContext) -> str:
+    return "step_mode: compile" if _is_step_mode(scene) else "torch.compile"
 
 
-def _else(scene: Scene) -> str:
-    return "or set step_mode: eager" if _is_ours(scene) else "or do not compile"
+def _alternative(scene: FailureContext) -> str:
+    return "or set step_mode: eager" if _is_step_mode(scene) else "or do not compile"
 
 
-def _is_ours(scene: Scene) -> bool:
+def _is_step_mode(scene: FailureContext) -> bool:
     return scene.settings.get("step_mode") == "compile"
 
 
-CAUSES: tuple[Row, ...] = (no_compiler, compiler_fails)
+CAUSES: tuple[CauseRule, ...] = (no_compiler, compiler_error)

@@ -6,10 +6,10 @@ import re
 import sys
 
 from roost.base.exception_record import Raised
-from roost.worker.causes.cause import Cause, Row, Scene, said
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
 _ON_CPU = 'write self.device in place of "cuda" in the project to run without a GPU'
-_UNSEEN = (
+_NO_GPU_TEXTS = (
     "Torch not compiled with CUDA enabled",
     "No CUDA GPUs are available",
     "Found no NVIDIA driver on your system",
@@ -22,15 +22,15 @@ def _torch_version() -> str:
     return f"torch {torch.__version__}" if torch is not None else "this torch"
 
 
-def _built_for() -> str | None:
+def _torch_cuda_version() -> str | None:
     """The CUDA version that torch was built for."""
     torch = sys.modules.get("torch")
     return getattr(getattr(torch, "version", None), "cuda", None)
 
 
-def no_gpu(raised: Raised, scene: Scene) -> Cause | None:
+def no_gpu(raised: Raised, scene: FailureContext) -> Cause | None:
     """The project asks for CUDA where there is none."""
-    if not raised.is_a("AssertionError", "RuntimeError") or not raised.text.startswith(_UNSEEN):
+    if not raised.is_a("AssertionError", "RuntimeError") or not raised.text.startswith(_NO_GPU_TEXTS):
         return None
     if raised.text.startswith("Torch not compiled"):
         why, mend = f"{_torch_version()} was built without CUDA", "; install a torch with CUDA to use one"
@@ -44,14 +44,14 @@ def no_gpu(raised: Raised, scene: Scene) -> Cause | None:
 _FOUND = re.compile(r"\s*The NVIDIA driver on your system is too old \(found version (\d+)\)")
 
 
-def old_driver(raised: Raised, scene: Scene) -> Cause | None:
+def old_driver(raised: Raised, scene: FailureContext) -> Cause | None:
     """torch was built for a newer CUDA than the driver serves."""
     match = _FOUND.match(raised.text) if raised.is_a("RuntimeError", "AssertionError") else None
     if match is None:
         return None
     number = int(match[1])
     serves = f"{number // 1000}.{number % 1000 // 10}"
-    wants = f"for CUDA {_built_for()}" if _built_for() else "for a newer one"
+    wants = f"for CUDA {_torch_cuda_version()}" if _torch_cuda_version() else "for a newer one"
     return Cause(
         f"the NVIDIA driver is too old for this torch: it serves CUDA {serves}, "
         f"{_torch_version()} was built {wants}",
@@ -59,7 +59,7 @@ def old_driver(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-def no_kernel(raised: Raised, scene: Scene) -> Cause | None:
+def no_kernel(raised: Raised, scene: FailureContext) -> Cause | None:
     """Compiled code that knows nothing of this kind of GPU."""
     if not raised.is_a("RuntimeError") or "no kernel image is available for execution" not in raised.text:
         return None
@@ -72,7 +72,7 @@ def no_kernel(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-_TWO = re.compile(
+_TWO_DEVICES = re.compile(
     r"Expected all tensors to be on the same device, but found at least two devices, (\S+) and (\S+)!"
     r"|Tensor on device (\S+) is not on the expected device (\S+)!"
 )
@@ -81,32 +81,32 @@ _TYPES = re.compile(
 )
 
 
-def two_devices(raised: Raised, scene: Scene) -> Cause | None:
+def two_devices(raised: Raised, scene: FailureContext) -> Cause | None:
     """Tensors that meet on different devices."""
     if not raised.is_a("RuntimeError"):
         return None
-    if match := _TWO.match(raised.text):
+    if match := _TWO_DEVICES.match(raised.text):
         one, other = filter(None, match.groups())
     elif (match := _TYPES.match(raised.text)) and match[1] != match[2]:
         one, other = ("GPU", "CPU") if match[1] else ("CPU", "GPU")
     elif raised.text.startswith("Expected all tensors to be on the same device"):
-        return Cause("tensors on different devices meet", _TOGETHER)
+        return Cause("tensors on different devices meet", _SAME_DEVICE_FIX)
     else:
         return None
-    return Cause(f"tensors on two devices meet: {one} and {other}", _TOGETHER)
+    return Cause(f"tensors on two devices meet: {one} and {other}", _SAME_DEVICE_FIX)
 
 
-_TOGETHER = (
+_SAME_DEVICE_FIX = (
     "make tensors with device=self.device, or keep them as buffers (self.register_buffer in build()); of a "
     "batch Runner.to_device moves tensors, lists, mappings and what has .to(): override it for anything else"
 )
 
-CAUSES: tuple[Row, ...] = (
+CAUSES: tuple[CauseRule, ...] = (
     no_gpu,
     old_driver,
     no_kernel,
     two_devices,
-    said(
+    rule_by_text(
         "RuntimeError",
         r"CUDA error: device-side assert triggered",
         "a check inside a GPU kernel failed, most often an index or a class label out of range; "
@@ -114,13 +114,13 @@ CAUSES: tuple[Row, ...] = (
         "run it with CUDA_LAUNCH_BLOCKING=1 or -CPU, which shows the right line; "
         "the output above may name the assertion",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"CUDA error: invalid device ordinal",
         "the project names a GPU that does not exist or is not visible",
         "write self.device in place of a number",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"Cannot re-initialize CUDA in forked subprocess",
         "the dataset uses the GPU inside a loader worker, which cannot",

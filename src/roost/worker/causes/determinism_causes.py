@@ -6,12 +6,12 @@ import re
 import sys
 
 from roost.base.exception_record import Raised
-from roost.worker.causes.cause import Cause, Row, Scene, said
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
 _REFUSED = re.compile(r"(\w+)((?: [\w ]+)?) does not have a deterministic implementation, but you set ")
 _PARTS = re.compile(r"_(?:backward|forward|out|cuda|cpu|gpu|kernel|template|with_indices)(?:_|$)")
 """What torch adds to an operation's name to tell its kernels apart."""
-_CALLED = (
+_PUBLIC_NAMES = (
     (re.compile(r"max_unpooling2d"), "nn.MaxUnpool1d or nn.MaxUnpool2d"),
     (re.compile(r"max_unpooling3d"), "nn.MaxUnpool3d"),
     (re.compile(r"upsample_(\w+?)\dd"), 'F.interpolate(mode="{0}")'),
@@ -21,7 +21,7 @@ _CALLED = (
 )
 
 
-def no_such_algorithm(raised: Raised, scene: Scene) -> Cause | None:
+def no_deterministic_algorithm(raised: Raised, scene: FailureContext) -> Cause | None:
     """Deterministic algorithms are asked for, and there is none."""
     match = _REFUSED.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
@@ -37,22 +37,22 @@ def no_such_algorithm(raised: Raised, scene: Scene) -> Cause | None:
         asks = "determinism: strict"
         end = "set determinism: seeded, which allows it (the run may then not be repeated bit for bit)"
     return Cause(
-        f"{operation(kernel)} has no deterministic algorithm{place}, and {asks} allows nothing else",
+        f"{operation_name(kernel)} has no deterministic algorithm{place}, and {asks} allows nothing else",
         f"put another operation in its place, or {end}",
     )
 
 
-def operation(kernel: str) -> str:
+def operation_name(kernel: str) -> str:
     """What a person calls the operation of a kernel, as far as that can be told: ``the gradient of
     nn.AvgPool3d`` for ``avg_pool3d_backward_cuda``."""
-    found = _called(_PARTS.split(kernel.removeprefix("_"))[0])
+    found = _public_name(_PARTS.split(kernel.removeprefix("_"))[0])
     if found is None:
         return kernel
     return f"the gradient of {found}" if "_backward" in kernel else found
 
 
-def _called(stem: str) -> str | None:
-    for pattern, words in _CALLED:
+def _public_name(stem: str) -> str | None:
+    for pattern, words in _PUBLIC_NAMES:
         if match := pattern.fullmatch(stem):
             return words.format(*match.groups())
     torch = sys.modules.get("torch")
@@ -66,9 +66,9 @@ def _called(stem: str) -> str | None:
     return None
 
 
-CAUSES: tuple[Row, ...] = (
-    no_such_algorithm,
-    said(
+CAUSES: tuple[CauseRule, ...] = (
+    no_deterministic_algorithm,
+    rule_by_text(
         "RuntimeError",
         r"Deterministic behavior was enabled with [^\n]*because it uses CuBLAS",
         "the project asks for deterministic algorithms, and cuBLAS's variable for them is not set",

@@ -10,7 +10,7 @@ import re
 import resource
 
 from roost.base.exception_record import Raised
-from roost.worker.causes.cause import Cause, Row, Scene, gib, said
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext, gib, rule_by_text
 
 SHARED = "/dev/shm"
 
@@ -32,7 +32,7 @@ _FULL = re.compile(
 _BUS = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Bus error")
 
 
-def shared_memory_full(raised: Raised, scene: Scene) -> Cause | None:
+def shared_memory_full(raised: Raised, scene: FailureContext) -> Cause | None:
     """Its workers hand their batches over in files of shared memory."""
     if not raised.is_a("RuntimeError"):
         return None
@@ -46,7 +46,7 @@ def shared_memory_full(raised: Raised, scene: Scene) -> Cause | None:
     return None
 
 
-def too_many_files(raised: Raised, scene: Scene) -> Cause | None:
+def too_many_files(raised: Raised, scene: FailureContext) -> Cause | None:
     """The limit of open files, which batches in shared memory count against too."""
     is_known = raised.is_a("OSError") and raised.text.startswith("[Errno 24] ")
     is_loader = raised.is_a("RuntimeError") and raised.text.startswith(
@@ -62,29 +62,29 @@ def too_many_files(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-CAUSES: tuple[Row, ...] = (
+CAUSES: tuple[CauseRule, ...] = (
     shared_memory_full,
     too_many_files,
-    said(
+    rule_by_text(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: Killed",
         "loader worker {0} was killed from outside, probably by the kernel because memory ran out",
         "fewer num_workers in that DataLoader or smaller batches; `dmesg` tells whom the kernel killed",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: (Segmentation fault|Aborted)",
         "loader worker {0} crashed in compiled code: {1}",
         "num_workers=0 in that DataLoader shows where; often a library that cannot be forked, or a damaged "
         "sample",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) exited unexpectedly with exit code (\d+)",
         "loader worker {0} ended itself with exit code {1} (sys.exit or os._exit while it read a sample)",
         "num_workers=0 in that DataLoader shows where",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"unable to mmap \d+ bytes from file </torch_\S+>: Cannot allocate memory",
         "probably too many tensors are kept in shared memory one by one (the kernel's vm.max_map_count)",

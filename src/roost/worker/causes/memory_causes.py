@@ -7,10 +7,10 @@ import re
 
 from roost.base.exception_record import Raised
 from roost.base.system.host_memory import available_bytes
-from roost.worker.causes.cause import Cause, Row, Scene, gib
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext, gib
 
 _SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
-_ASKED = re.compile(rf"Tried to allocate {_SIZE}")
+_REQUESTED = re.compile(rf"Tried to allocate {_SIZE}")
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
 # The second form is that of torch before 2.1; 2.1 and 2.2 wrote "capacty".
 _TOTAL = re.compile(rf"total capaci?ty of {_SIZE}|; {_SIZE} total capacity")
@@ -18,7 +18,7 @@ _FREE = re.compile(rf"of which {_SIZE} is free|; {_SIZE} free")
 _ALLOCATED = re.compile(rf"{_SIZE} is allocated by PyTorch|; {_SIZE} already allocated")
 _IDLE = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _OTHERS = re.compile(rf"Process (\d+) has {_SIZE} memory in use")
-_MINE = "this process has "
+_OWN_PROCESS = "this process has "
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -32,25 +32,27 @@ def _bytes(size: str | None) -> float:
     return float(number) * _UNITS[unit]
 
 
-def asked_mb(text: str) -> float | None:
+def requested_mb(text: str) -> float | None:
     """What was asked for when torch's allocator had no more; None where its error does not tell."""
-    asked = _first(_ASKED, text)
+    asked = _first(_REQUESTED, text)
     return _bytes(asked) / 2**20 if asked else None
 
 
-def is_of_the_gpu(raised: Raised) -> bool:
+def is_gpu_out_of_memory(raised: Raised) -> bool:
     """Whether a GPU had no more memory."""
-    scene = Scene()
-    return any(row(raised, scene) is not None for row in (of_the_gpu, of_the_gpu_without_numbers))
+    scene = FailureContext()
+    return any(
+        row(raised, scene) is not None for row in (gpu_out_of_memory, gpu_out_of_memory_without_numbers)
+    )
 
 
-def of_the_gpu(raised: Raised, scene: Scene) -> Cause | None:
+def gpu_out_of_memory(raised: Raised, scene: FailureContext) -> Cause | None:
     """torch's allocator, which tells its numbers."""
     is_known = raised.is_a("OutOfMemoryError") or raised.text.startswith("CUDA out of memory.")
     if not is_known or not raised.is_a("RuntimeError", "OutOfMemoryError"):
         return None
     text = raised.text
-    asked, idle = _first(_ASKED, text), _first(_IDLE, text)
+    asked, idle = _first(_REQUESTED, text), _first(_IDLE, text)
     device = _first(_DEVICE, text)
     words = f"GPU {device} is out of memory" if device else "the GPU is out of memory"
     if asked:
@@ -60,7 +62,7 @@ def of_the_gpu(raised: Raised, scene: Scene) -> Cause | None:
     if allocated := _first(_ALLOCATED, text):
         words += f"; tensors hold {allocated}" + (f", torch keeps {idle} in reserve" if idle else "")
     # Where torch cannot tell its own process (in a container) it lists it like another one.
-    others = _OTHERS.findall(text) if _MINE in text else []
+    others = _OTHERS.findall(text) if _OWN_PROCESS in text else []
     words += "".join(f"; process {pid} holds {size}" for pid, size in others)
     fixes = [_smaller_batches(raised, scene)]
     if others:
@@ -70,7 +72,7 @@ def of_the_gpu(raised: Raised, scene: Scene) -> Cause | None:
     return Cause(words, "; or ".join(fixes))
 
 
-def _smaller_batches(raised: Raised, scene: Scene) -> str:
+def _smaller_batches(raised: Raised, scene: FailureContext) -> str:
     if any(frame.filename.endswith("/roost/train/evaluation.py") for frame in raised.frames):
         return "a smaller data.valid.batch_size (data.test.batch_size for the test)"
     data = scene.settings.get("data")
@@ -85,7 +87,7 @@ def _smaller_batches(raised: Raised, scene: Scene) -> str:
     )
 
 
-def of_the_gpu_without_numbers(raised: Raised, scene: Scene) -> Cause | None:
+def gpu_out_of_memory_without_numbers(raised: Raised, scene: FailureContext) -> Cause | None:
     """The driver's own word, and what cuBLAS and cuDNN make of it."""
     if not raised.is_a("RuntimeError"):
         return None
@@ -98,32 +100,34 @@ def of_the_gpu_without_numbers(raised: Raised, scene: Scene) -> Cause | None:
     return Cause(words, f"nvidia-smi shows who holds it; else {_smaller_batches(raised, scene)}")
 
 
-_TORCH_ASKED = re.compile(r"DefaultCPUAllocator: can't allocate memory: you tried to allocate (\d+) bytes")
-_NUMPY_ASKED = re.compile(
+_TORCH_REQUESTED = re.compile(
+    r"DefaultCPUAllocator: can't allocate memory: you tried to allocate (\d+) bytes"
+)
+_NUMPY_REQUESTED = re.compile(
     r"Unable to allocate ([\d.]+ (?:bytes|[KMGTPE]iB)) for an array with shape (\(.*?\))"
 )
 
 
-def of_the_machine(raised: Raised, scene: Scene) -> Cause | None:
+def host_out_of_memory(raised: Raised, scene: FailureContext) -> Cause | None:
     """Python's, NumPy's and torch's allocators on the host."""
-    if raised.is_a("RuntimeError") and (match := _TORCH_ASKED.search(raised.text)):
+    if raised.is_a("RuntimeError") and (match := _TORCH_REQUESTED.search(raised.text)):
         asked = f": {gib(int(match[1]))} were asked for at once"
     elif raised.name.endswith("MemoryError") and not raised.is_a("OutOfMemoryError"):
-        match = _NUMPY_ASKED.match(raised.text)
+        match = _NUMPY_REQUESTED.match(raised.text)
         asked = f": {match[1]} were asked for at once, for an array of shape {match[2]}" if match else ""
     else:
         return None
     return Cause(
-        f"the machine's memory does not suffice{asked} ({_memory()})",
+        f"the machine's memory does not suffice{asked} ({_host_memory()})",
         "look at the sizes in that line; else smaller batches, or fewer data.num_workers, "
         "which may each hold a copy of the data",
     )
 
 
-def _memory() -> str:
+def _host_memory() -> str:
     total = f"it has {gib(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}"
     free = available_bytes()
     return f"{total}, {gib(free)} of it free now" if free is not None else total
 
 
-CAUSES: tuple[Row, ...] = (of_the_gpu, of_the_gpu_without_numbers, of_the_machine)
+CAUSES: tuple[CauseRule, ...] = (gpu_out_of_memory, gpu_out_of_memory_without_numbers, host_out_of_memory)

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from roost.base.exception_record import Raised
-from roost.worker.causes.cause import Cause, Row, Scene
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
-INSTALLED_AS = {
+PIP_NAMES = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
     "Bio": "biopython",
@@ -51,16 +51,16 @@ INSTALLED_AS = {
 _MISSING = re.compile(r"No module named '([^']+)'")
 
 
-def missing_module(raised: Raised, scene: Scene) -> Cause | None:
+def missing_module(raised: Raised, scene: FailureContext) -> Cause | None:
     """A ModuleNotFoundError of whatever sort."""
     match = _MISSING.match(raised.text) if raised.is_a("ModuleNotFoundError") else None
     if match is None:
         return None
     name = match[1]
-    return _of_the_project(name, scene) or _part(name) or _not_installed(name)
+    return _not_in_package(name, scene) or _other_version(name) or _not_installed(name)
 
 
-def _of_the_project(name: str, scene: Scene) -> Cause | None:
+def _not_in_package(name: str, scene: FailureContext) -> Cause | None:
     """A module that lies in the project: a run imports from the package only."""
     if scene.project is None or scene.package is None:
         return None
@@ -78,7 +78,7 @@ def _of_the_project(name: str, scene: Scene) -> Cause | None:
     return None
 
 
-def _part(name: str) -> Cause | None:
+def _other_version(name: str) -> Cause | None:
     """A module inside one that is installed: it has another version than the code expects."""
     top = name.partition(".")[0]
     if top == name or top not in sys.modules or importlib.util.find_spec(top) is None:
@@ -90,7 +90,7 @@ def _part(name: str) -> Cause | None:
 
 def _not_installed(name: str) -> Cause:
     top = name.partition(".")[0]
-    package = INSTALLED_AS.get(name) or INSTALLED_AS.get(top)
+    package = PIP_NAMES.get(name) or PIP_NAMES.get(top)
     hint = "" if package else f" (if that is no name of it: look where {top} comes from)"
     return Cause(
         f"the module {top} is not installed in the Python that runs roost ({sys.executable})",
@@ -98,4 +98,4 @@ def _not_installed(name: str) -> Cause:
     )
 
 
-CAUSES: tuple[Row, ...] = (missing_module,)
+CAUSES: tuple[CauseRule, ...] = (missing_module,)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roost.base.exception_record import Raised
-from roost.worker.causes.cause import Cause, Row, Scene
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
 _FIX = "look at the batch (a logarithm or a division by 0): roost debug stops there"
 _PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)
@@ -19,12 +19,12 @@ _FIRST = re.compile(r", first in step \d+ \(")
 _BACKWARD = re.compile(r"Function '(\w+)' returned nan values in its (\d+)\w\w output")
 
 
-def not_finite(raised: Raised, scene: Scene) -> Cause | None:
+def nonfinite_value(raised: Raised, scene: FailureContext) -> Cause | None:
     """An error that NaN or infinity caused, told with the record of the loss."""
-    where = _where(raised)
+    where = _what_became_nonfinite(raised)
     if where is None:
         return None
-    words = ": ".join(filter(None, (where, _since(scene))))
+    words = ": ".join(filter(None, (where, _first_nonfinite_row(scene))))
     return Cause(words, _fix(scene.settings)) if words else None
 
 
@@ -39,7 +39,7 @@ def _fix(settings: Mapping[str, Any]) -> str:
     return f"{', '.join(ways)}, or {_FIX}"
 
 
-def _where(raised: Raised) -> str | None:
+def _what_became_nonfinite(raised: Raised) -> str | None:
     """What became NaN; empty when the error has said that itself, None for any other error, and for one that
     names its step."""
     text = raised.text
@@ -64,7 +64,7 @@ def _where(raised: Raised) -> str | None:
     return None
 
 
-def _since(scene: Scene) -> str:
+def _first_nonfinite_row(scene: FailureContext) -> str:
     """Since when a recorded loss is not finite; empty when the newest value of each is."""
     series = scene.records.series
     losses = [name for name in ("train/loss", *series) if name in series and name.endswith("loss")]
@@ -82,4 +82,4 @@ def _since(scene: Scene) -> str:
     return f"{words} (step {steps[last]}: {values[last]:.4g}{rate})"
 
 
-CAUSES: tuple[Row, ...] = (not_finite,)
+CAUSES: tuple[CauseRule, ...] = (nonfinite_value,)

@@ -6,13 +6,13 @@ import re
 
 from roost.base.exception_record import Raised
 from roost.base.traceback_frames import library
-from roost.worker.causes.cause import Cause, Row, Scene, said
-from roost.worker.ranks.rank_environment import place
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
+from roost.worker.ranks.rank_environment import read_rank_environment
 
 _MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 
 
-def features(raised: Raised, scene: Scene) -> Cause | None:
+def wrong_number_of_features(raised: Raised, scene: FailureContext) -> Cause | None:
     """A matrix product, in most cases that of a Linear layer."""
     match = _MATRICES.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
@@ -34,7 +34,7 @@ _TYPES = re.compile(
 )
 
 
-def types(raised: Raised, scene: Scene) -> Cause | None:
+def mixed_dtypes(raised: Raised, scene: FailureContext) -> Cause | None:
     """Numbers of two types."""
     match = _TYPES.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
@@ -49,7 +49,7 @@ def types(raised: Raised, scene: Scene) -> Cause | None:
     return Cause(f"numbers of two types meet: {one} and {other}", fix)
 
 
-def index_of_an_embedding(raised: Raised, scene: Scene) -> Cause | None:
+def embedding_index_out_of_range(raised: Raised, scene: FailureContext) -> Cause | None:
     """torch says only "in self"."""
     is_known = raised.is_a("IndexError") and raised.text == "index out of range in self"
     if not is_known or not any(
@@ -62,12 +62,12 @@ def index_of_an_embedding(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-def one_sample(raised: Raised, scene: Scene) -> Cause | None:
+def batch_norm_of_one_sample(raised: Raised, scene: FailureContext) -> Cause | None:
     """A batch norm in training that got a batch of one, in most cases the rest of an epoch, or its share."""
     known = "Expected more than 1 value per channel when training"
     if not raised.is_a("ValueError") or not raised.text.startswith(known):
         return None
-    own = place()
+    own = read_rank_environment()
     share = f": the share of one of {own.world} ranks" if own is not None else ""
     return Cause(
         f"a batch norm in training got one sample, which has no variance{share}",
@@ -78,7 +78,7 @@ def one_sample(raised: Raised, scene: Scene) -> Cause | None:
 _ARGUMENTS = re.compile(r"(?:\w+\.)*(\w+)\.__init__\(\) (?:takes|missing|got)\b")
 
 
-def arguments_of_the_contract(raised: Raised, scene: Scene) -> Cause | None:
+def wrong_constructor_arguments(raised: Raised, scene: FailureContext) -> Cause | None:
     """A Runner or Dataset whose ``__init__`` does not take what roost gives: roost's own call failed."""
     match = _ARGUMENTS.match(raised.text) if raised.is_a("TypeError") else None
     if match is None or not raised.frames:
@@ -92,81 +92,81 @@ def arguments_of_the_contract(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-CAUSES: tuple[Row, ...] = (
-    features,
-    types,
-    index_of_an_embedding,
-    one_sample,
-    arguments_of_the_contract,
-    said(
+CAUSES: tuple[CauseRule, ...] = (
+    wrong_number_of_features,
+    mixed_dtypes,
+    embedding_index_out_of_range,
+    batch_norm_of_one_sample,
+    wrong_constructor_arguments,
+    rule_by_text(
         "RuntimeError",
         r"Given groups=\d+, weight of size .*, "
         r"expected input(\[.*\]) to have (\d+) channels, but got (\d+) channels",
         "a convolution takes {1} channels and got {2} (its input is {0})",
         "build it with in_channels={2}, or bring the samples to (batch, channels, ...)",
     ),
-    said(
+    rule_by_text(
         "IndexError",
         r"Target (-?\d+) is out of bounds\.",
         "a class label is {0}, which is no index of the model's outputs",
         "labels go from 0 to the number of classes - 1, and the last layer has one output for each class",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"expected target dtype to be Long or Byte, but got (\w+)|expected scalar type Long but found (\w+)",
         "class labels must be whole numbers (torch.long), and are {0}{1}",
         "labels.long(), or a loss for probabilities",
     ),
-    said(
+    rule_by_text(
         "ValueError",
         r"Target size \(torch\.Size\((.*)\)\) must be the same as input size \(torch\.Size\((.*)\)\)",
         "the loss compares targets of shape {0} with outputs of shape {1}",
         "bring them to one shape, for example outputs.squeeze(1)",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"grad can be implicitly created only for scalar outputs",
         "backward() was called on more than one number",
         "reduce the loss first, for example loss.mean()",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"element 0 of tensors does not require grad and does not have a grad_fn",
         "backward() was called on something that depends on no trainable parameter",
         "compute the loss from the model's output, without detach(), .item() or torch.no_grad()",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"Trying to backward through the graph a second time",
         "a graph was used for backward() twice: something was kept from an earlier step with its graph",
         "detach() what is carried from step to step (a hidden state, a running loss)",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"one of the variables needed for gradient computation has been modified by an inplace operation",
         "a tensor that backward() needs was changed in place after it was used",
         "write x = x + y in place of x += y, relu(x) in place of relu_(x); "
         "torch.autograd.set_detect_anomaly(True) names the operation",
     ),
-    said(
+    rule_by_text(
         "ValueError",
         r"Tried to step (\d+) times\. The (?:specified|total) number of (?:total )?steps is (\d+)",
         "OneCycleLR was built for {1} steps, and this was step {0}",
         'give it `total_steps: "${{total_steps}}"` in the config (with unit: step)',
     ),
-    said(
+    rule_by_text(
         "TypeError",
         r"(\w+)\.step\(\) missing 1 required positional argument: 'closure'",
         "{0} needs a closure, which roost's step does not give",
         "override Runner.update() and call the optimizer's step(closure) there, or take another optimizer",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"SparseAdam does not support dense gradients",
         "SparseAdam got a dense gradient: it is for nn.Embedding(sparse=True) alone",
         "give it only those in `params`, and the rest another optimizer",
     ),
-    said(
+    rule_by_text(
         "AttributeError",
         r"cannot assign (?:module|parameters?) before Module\.__init__\(\) call",
         "a module was assigned before nn.Module was set up",

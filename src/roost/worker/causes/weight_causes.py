@@ -6,7 +6,7 @@ import re
 
 from roost.base.exception_record import Raised
 from roost.base.text.word_list import listed
-from roost.worker.causes.cause import Cause, Row, Scene, said
+from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
 _REFUSED = re.compile(r"Unsupported (?:global: GLOBAL|class) (\S+)")
 _KEYS = re.compile(r'"([^"]+)"')
@@ -17,7 +17,7 @@ _MISMATCH = re.compile(
 _SHAPE = re.compile(r"torch\.Size\((.*)\)")
 
 
-def refused(raised: Raised, scene: Scene) -> Cause | None:
+def refused_by_weights_only(raised: Raised, scene: FailureContext) -> Cause | None:
     """torch.load with weights_only, which is its default."""
     if not raised.is_a("UnpicklingError") or not raised.text.startswith("Weights only load failed"):
         return None
@@ -36,7 +36,7 @@ def refused(raised: Raised, scene: Scene) -> Cause | None:
     )
 
 
-def do_not_fit(raised: Raised, scene: Scene) -> Cause | None:
+def state_dict_mismatch(raised: Raised, scene: FailureContext) -> Cause | None:
     """load_state_dict of another model."""
     match = re.match(r"Error\(s\) in loading state_dict for (\w+):", raised.text)
     if match is None or not raised.is_a("RuntimeError"):
@@ -73,16 +73,16 @@ def _how_to_fit(unexpected: list[str], sizes: list[str]) -> str:
     return "load it into the class it was saved from, or strict=False to take what fits"
 
 
-CAUSES: tuple[Row, ...] = (
-    refused,
-    do_not_fit,
-    said(
+CAUSES: tuple[CauseRule, ...] = (
+    refused_by_weights_only,
+    state_dict_mismatch,
+    rule_by_text(
         "RuntimeError",
         r"PytorchStreamReader failed reading zip archive",
         "the file of weights is cut off or damaged",
         "copy or download it anew",
     ),
-    said(
+    rule_by_text(
         "RuntimeError",
         r"Attempting to deserialize object on (?:a )?(\w+) device(?: \d+)? but",
         "the file holds tensors of a {0} device that is not here",

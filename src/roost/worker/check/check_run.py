@@ -29,22 +29,22 @@ from roost.project.native_project import Experiment
 from roost.train import hooks
 from roost.train.data.batches import Batches
 from roost.train.hook import Hook
-from roost.train.hooks.console import unused
-from roost.train.mirrors.mirror_kinds import mirrored
+from roost.train.hooks.console import unused_optimizers
+from roost.train.mirrors.mirror_kinds import enabled_mirrors
 from roost.train.step import timing
 from roost.train.trainer import Trainer
 from roost.worker import failure_report, torch_settings
-from roost.worker.check.data_excerpt import all_due, sample_of, shorten
+from roost.worker.check.data_excerpt import all_optimizers_due, describe_first_sample, shorten
 from roost.worker.check.speed_measurement import evaluation_seconds, step_seconds
-from roost.worker.check.stage_hooks import Notices, Reloaded
-from roost.worker.check.stages import Walk, unheard
+from roost.worker.check.stage_hooks import ReloadComparison, StageHooks
+from roost.worker.check.stages import StageReporter, output_suppressed
 from roost.worker.check.state_fingerprints import fingerprints
 
 _STEPS = 2
 _SCHEDULE_SECONDS = 2.0
 
 
-class Miniature:
+class CheckRun:
     """Does everything that a run does once, and tells each stage of it::
 
         imports, data, one sample of each set, model
@@ -59,7 +59,7 @@ class Miniature:
         walk: Tells what is done; its stage "imports" is begun.
     """
 
-    def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
+    def __init__(self, package: Package, request: Mapping[str, Any], walk: StageReporter) -> None:
         self._package, self._walk = package, walk
         self._where = places(package)
         self._device = choose_device(str(request["device"]))
@@ -102,7 +102,7 @@ class Miniature:
         native_project.dataset_class(settings, self._package.path, self._where)
         native_project.runner_class(settings, self._package.path, self._where)
         own = self._own_hooks()
-        mirrored(settings.mirrors, where=self._where)
+        enabled_mirrors(settings.mirrors, where=self._where)
         self._walk.done(classes(settings.runner, settings.dataset, *settings.hooks))
         return own
 
@@ -126,7 +126,7 @@ class Miniature:
         more = f", and {len(found) - len(sized)} tensors sized by the first batch" * (len(sized) < len(found))
         total = sum(p.numel() for p in sized)
         self._walk.done(f"{total:,} parameters on {trainer.runner.device}{more}")
-        for reason in torch_settings.inexact(self._device):
+        for reason in torch_settings.inexact_reasons(self._device):
             trainer.note_inexact(reason)
         return trainer
 
@@ -146,8 +146,8 @@ class Miniature:
 
     def _samples(self, loaders: Mapping[str, Batches]) -> None:
         self._walk.begin("samples")
-        with unheard():  # of how many workers were chosen; it is told here
-            found = {name: sample_of(loader) for name, loader in loaders.items()}
+        with output_suppressed():  # of how many workers were chosen; it is told here
+            found = {name: describe_first_sample(loader) for name, loader in loaders.items()}
         workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
         told = [f"{name} {looks}" for name, looks in found.items()]
         told += [f"{name} by {number} workers" for name, number in workers.items()]
@@ -155,24 +155,24 @@ class Miniature:
 
     # ---- the run ----------------------------------------------------------------------------------------
 
-    def _walk_through(self, trainer: Trainer) -> Notices:
+    def _walk_through(self, trainer: Trainer) -> StageHooks:
         own = [hook for hook in trainer.calls.hooks if not type(hook).__module__.startswith("roost.")]
         steps = min(_STEPS, trainer.total_steps)
-        notices = Notices(self._walk, steps=steps, place=self._package.path)
+        notices = StageHooks(self._walk, steps=steps, place=self._package.path)
         shorten(trainer, steps=steps, hooks=notices.hooks)
         self._walk.begin("start")
         try:
-            with all_due(trainer.stepper, within=steps):
+            with all_optimizers_due(trainer.stepper, within=steps):
                 reason = trainer.fit()
         except Exception as error:
-            _note_the_excerpt(error)
+            _note_shortened_summarize(error)
             raise
         self._walk.drop()
         if own:
             self._walk.tell("hooks", ", ".join(hook.name for hook in own))
         if trainer.progress.step < steps:
             self._walk.warn(f"the run ends after step {trainer.progress.step}: {reason}")
-        for text in unused(trainer):
+        for text in unused_optimizers(trainer):
             self._walk.warn(text)
         if trainer.checkpoints is not None and notices.saved is None:
             raise RoostError("no checkpoint could be written; why stands above")
@@ -193,7 +193,7 @@ class Miniature:
         except Exception as error:  # noqa: BLE001  - told, and passed over as a run does
             self._walk.fail()
             self._walk.warn("Runner.visualize() fails; the run goes on without what it would show")
-            failure_report.told(error, own=[self._package.path], package=self._package.path, file=None)
+            failure_report.report(error, own=[self._package.path], package=self._package.path, file=None)
         else:
             self._walk.done(", ".join(file.name for file in files) or "nothing")
 
@@ -228,7 +228,7 @@ class Miniature:
         self._walk.begin("schedule")
         optimizers = {name: o for name, o in trainer.stepper.optimizers.items() if o.scheduler is not None}
         first = {name: optim.lr for name, optim in optimizers.items()}
-        number = _moved(schedule, trainer)
+        number = _advance_schedules(schedule, trainer)
         where = "" if number == trainer.total_steps else f", as far as step {number:,}"
         shown = [f"lr of {name} {first[name]:.3g} to {one.lr:.3g}" for name, one in optimizers.items()]
         self._walk.done(", ".join(shown) + where)
@@ -238,19 +238,19 @@ class Miniature:
 
     # ---- going on ---------------------------------------------------------------------------------------
 
-    def _load(self, data: Data, notices: Notices) -> list[str]:
+    def _load(self, data: Data, notices: StageHooks) -> list[str]:
         """Builds everything anew and goes on from the checkpoint of the first step; gives the reasons why a
         run that is continued would not be exact."""
         assert notices.saved is not None
         self._walk.begin("load")
         saved = fingerprints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
-        with unheard():
+        with output_suppressed():
             trainer = self._trainer(data, self._own_hooks(), session=2)
-            after = {} if torch_settings.inexact(self._device) else notices.after
-            reloaded = Reloaded(saved, after)
+            after = {} if torch_settings.inexact_reasons(self._device) else notices.after
+            reloaded = ReloadComparison(saved, after)
             steps = min(_STEPS, trainer.total_steps)
             shorten(trainer, steps=steps, hooks=reloaded.hooks)
-            with all_due(trainer.stepper, within=steps):
+            with all_optimizers_due(trainer.stepper, within=steps):
                 trainer.fit(checkpoint=notices.saved.id)
         same = [
             *([] if reloaded.lost else ["every bit as saved"]),
@@ -279,7 +279,7 @@ class Miniature:
         return round(torch.cuda.max_memory_reserved() / 2**20, 1)
 
 
-def _moved(schedule: hooks.Schedule, trainer: Trainer) -> int:
+def _advance_schedules(schedule: hooks.Schedule, trainer: Trainer) -> int:
     """Moves the schedules as the steps do that are still to come; gives the last for which there was time."""
     begun, progress = perf_counter(), trainer.progress
     for step in range(progress.step + 1, trainer.total_steps + 1):
@@ -295,7 +295,7 @@ def _moved(schedule: hooks.Schedule, trainer: Trainer) -> int:
     return trainer.total_steps
 
 
-def _note_the_excerpt(error: BaseException) -> None:
+def _note_shortened_summarize(error: BaseException) -> None:
     trace, names = error.__traceback__, []
     while trace is not None:
         names.append(trace.tb_frame.f_code.co_name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.package import progress
 from roost.package.package import Package
-from roost.worker.check.stages import begun
+from roost.worker.check.stages import begin_stages
 
 
 def check(package: Package) -> str:
@@ -21,11 +21,11 @@ def check(package: Package) -> str:
         Exception: Whatever the project's code raises.
     """
     progress.reset(package.progress)
-    request, walk = begun(package)
-    from roost.worker.check.check_run import Miniature  # imports torch, a second or two
+    request, walk = begin_stages(package)
+    from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
 
     try:
-        Miniature(package, request, walk).run()
+        CheckRun(package, request, walk).run()
     except BaseException as error:
         walk.fail()
         if _is_full(error, package.path):

@@ -14,16 +14,16 @@ from roost.train.data.batches import Batch, Batches
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.sequential_batches import Passes
-from roost.train.end_condition import Until
+from roost.train.end_condition import EndCondition
 from roost.train.hook import CallLists, Hook
 from roost.train.hooks.weight_averaging import Averaging
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
-_MOST_CHARACTERS = 120
+_MAX_CHARACTERS = 120
 
 
-def ends(num_batches: int, batches_per_step: int = 1) -> list[range]:
+def first_and_last_windows(num_batches: int, batches_per_step: int = 1) -> list[range]:
     """The batches of an epoch's first window, and of its last if that is another one; it may be short."""
     last = (num_batches - 1) // batches_per_step * batches_per_step
     windows = [range(min(batches_per_step, num_batches)), range(last, num_batches)]
@@ -35,7 +35,7 @@ def known_length(batches: Batches) -> int | None:
     return None if isinstance(batches, Passes) and batches.num_batches is None else len(batches)
 
 
-class Noted(Batches):
+class ObservedBatches(Batches):
     """The batches of another one, with a memory of what the newest looks like.
 
     Args:
@@ -58,11 +58,11 @@ class Noted(Batches):
     def _noted(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         with closing(batches):
             for batch in batches:
-                self.seen = looks(batch.value)
+                self.seen = describe_value(batch.value)
                 yield batch
 
     def excerpt(self, spans: Sequence[range]) -> Batches:
-        return Noted(self._of.excerpt(spans))
+        return ObservedBatches(self._of.excerpt(spans))
 
     def in_words(self) -> str:
         return self._of.in_words()
@@ -93,12 +93,12 @@ class Noted(Batches):
         self._of.close()
 
 
-def sample_of(batches: Batches) -> str:
+def describe_first_sample(batches: Batches) -> str:
     """What a set's first sample looks like, in a batch of one; of what cannot be asked for one sample, its
     first batch. A loader worker draws it if there are any."""
     if isinstance(batches, Loader) and not isinstance(batches.dataset, Mapping):
         batches = batches.with_plan(BatchPlan(1, 1, shuffle=False))
-    one = Noted(batches)
+    one = ObservedBatches(batches)
     with closing(one.once()) as drawn:
         next(drawn)
     return one.seen
@@ -115,10 +115,14 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
         steps: After which it has reached its goal.
         hooks: Gives the hooks to call, from those that it has.
     """
-    spans = {name: ends(known_length(loader) or 2) for name, loader in trainer.loaders.items()}
-    spans["train"] = ends(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)
-    trainer.loaders = {name: Noted(loader.excerpt(spans[name])) for name, loader in trainer.loaders.items()}
-    trainer.until = Until(steps=steps)
+    spans = {
+        name: first_and_last_windows(known_length(loader) or 2) for name, loader in trainer.loaders.items()
+    }
+    spans["train"] = first_and_last_windows(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)
+    trainer.loaders = {
+        name: ObservedBatches(loader.excerpt(spans[name])) for name, loader in trainer.loaders.items()
+    }
+    trainer.until = EndCondition(steps=steps)
     for hook in trainer.calls.hooks:
         if isinstance(hook, Averaging):
             hook.every, hook.start = 1, 0  # else no average would begin in so few steps
@@ -129,7 +133,7 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
 
 
 @contextmanager
-def all_due(stepper: Stepper, *, within: int) -> Iterator[None]:
+def all_optimizers_due(stepper: Stepper, *, within: int) -> Iterator[None]:
     """Inside, each optimizer moves once in so many steps, however seldom it does in the run."""
     often = {name: optim.every_n_steps for name, optim in stepper.optimizers.items()}
     for optim in stepper.optimizers.values():
@@ -141,21 +145,21 @@ def all_due(stepper: Stepper, *, within: int) -> Iterator[None]:
             optim.every_n_steps = often[name]
 
 
-def looks(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """What a batch looks like, in one short line: ``float32 (64, 3), int64 (64,)``."""
-    text = _looks(value)
-    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + " …"
+    text = _describe_nest(value)
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
 
 
-def _looks(value: Any) -> str:
+def _describe_nest(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_looks(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {_describe_nest(one)}" for name, one in value.items())
     if isinstance(value, list | tuple) and any(
         isinstance(one, Tensor | Mapping | list | tuple) for one in value
     ):
-        return ", ".join(map(_looks, value))
+        return ", ".join(map(_describe_nest, value))
     if isinstance(value, list | tuple):
         return f"{len(value)} {type(value[0]).__name__}" if value else "nothing"
     return f"{type(value).__name__} {value.shape}" if hasattr(value, "shape") else type(value).__name__

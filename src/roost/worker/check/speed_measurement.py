@@ -9,18 +9,18 @@ from typing import Literal
 import torch
 
 from roost.train.data.batches import Batches
-from roost.train.end_condition import Until
+from roost.train.end_condition import EndCondition
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import Noted, known_length
-from roost.worker.check.stages import unheard
+from roost.worker.check.data_excerpt import ObservedBatches, known_length
+from roost.worker.check.stages import output_suppressed
 
-MEASURED = Until(steps=20, seconds=1.0)
+MEASUREMENT_LIMIT = EndCondition(steps=20, seconds=1.0)
 """How many steps are measured: whichever comes first, but at least one."""
 
 
-class Clock(Hook):
+class StepClock(Hook):
     """Notices when each step ends."""
 
     phase = Phase.MODEL
@@ -51,14 +51,14 @@ def step_seconds(trainer: Trainer, train: Batches) -> float:
         trainer: Has taken steps before, so that what happens once is not measured.
         train: Draws the batches of the whole run.
     """
-    clock = Clock()
-    with unheard():
+    clock = StepClock()
+    with output_suppressed():
         Trainer(
             trainer.runner,
             {"train": train},
             trainer.stepper,
             hooks=[clock],
-            until=MEASURED,
+            until=MEASUREMENT_LIMIT,
             seed=trainer.seed,
             recovery=_recovery(trainer),
         ).fit()
@@ -83,9 +83,9 @@ def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Batches], split: st
     """
     seconds = 0.0
     for name, loader in trainer.loaders.items():
-        if name.partition("/")[0] == split and isinstance(loader, Noted):
+        if name.partition("/")[0] == split and isinstance(loader, ObservedBatches):
             begun = perf_counter()
-            with unheard():
+            with output_suppressed():
                 trainer.evaluate(name)
             num_batches = known_length(whole[name]) or len(loader)
             seconds += (perf_counter() - begun) * num_batches / len(loader)

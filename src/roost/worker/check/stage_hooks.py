@@ -18,21 +18,21 @@ from roost.package.checkpoints.checkpoint import Info
 from roost.train import hooks
 from roost.train.evaluation import split_evaluation
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.console import metrics
+from roost.train.hooks.console import format_metrics
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import Noted
-from roost.worker.check.stages import Walk
+from roost.worker.check.data_excerpt import ObservedBatches
+from roost.worker.check.stages import StageReporter
 from roost.worker.check.state_fingerprints import Fingerprints, differing, fingerprints
 
-_MOST_CHECKPOINTS = 3
+_MAX_CHECKPOINTS = 3
 """That a walk leaves on the disk at one time."""
-_COMPARED = ("model", "optimizers", "rank-0")
+_COMPARED_PARTS = ("model", "optimizers", "rank-0")
 """Parts of a checkpoint that two equal runs have in common after a step; the others hold times."""
 
-Call = Callable[[Trainer], None]
+TrainerCallback = Callable[[Trainer], None]
 
 
-class Mark(Hook):
+class CallbackHook(Hook):
     """Calls functions at one place among the hooks of a trainer.
 
     Args:
@@ -47,10 +47,10 @@ class Mark(Hook):
         number: int,
         phase: Phase,
         *,
-        start: Call | None = None,
-        before: Call | None = None,
-        step: Call | None = None,
-        stop: Call | None = None,
+        start: TrainerCallback | None = None,
+        before: TrainerCallback | None = None,
+        step: TrainerCallback | None = None,
+        stop: TrainerCallback | None = None,
     ) -> None:
         self._number, self.phase = number, phase
         self._start, self._before, self._step, self._stop = start, before, step, stop
@@ -76,7 +76,7 @@ class Mark(Hook):
             self._stop(trainer)
 
 
-class Notices:
+class StageHooks:
     """Follows the run in miniature, and tells each stage of it.
 
     Args:
@@ -85,7 +85,7 @@ class Notices:
         place: The folder whose disk takes its checkpoints.
     """
 
-    def __init__(self, walk: Walk, *, steps: int, place: Path) -> None:
+    def __init__(self, walk: StageReporter, *, steps: int, place: Path) -> None:
         self._walk, self._steps, self._place = walk, steps, place
         self._samples = 0
         self.saved: Info | None = None
@@ -97,19 +97,19 @@ class Notices:
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
         """The hooks of the run, with marks between them."""
         first = [
-            Mark(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
-            Mark(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
-            Mark(2, Phase.DECIDE, step=self._after_eval, stop=self._after_test),
-            Mark(3, Phase.RECORD, step=lambda trainer: self._walk.begin("row")),
+            CallbackHook(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
+            CallbackHook(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
+            CallbackHook(2, Phase.DECIDE, step=self._after_eval, stop=self._after_test),
+            CallbackHook(3, Phase.RECORD, step=lambda trainer: self._walk.begin("row")),
         ]
         last = [
-            Mark(4, Phase.RECORD, step=self._after_row),
-            Mark(5, Phase.SAVE, step=self._after_save),
+            CallbackHook(4, Phase.RECORD, step=self._after_row),
+            CallbackHook(5, Phase.SAVE, step=self._after_save),
         ]
         for hook in given:
             if isinstance(hook, hooks.Test):
                 hook.tell = self._note_test
-        return [*first, *without_talk(given), *last]
+        return [*first, *without_console(given), *last]
 
     def _note_test(self, text: str) -> None:
         self._tested = text
@@ -117,9 +117,9 @@ class Notices:
     def _start(self, trainer: Trainer) -> None:
         """Warns of what `Runner.evaluate` gives in vain; `Validate` has printed it."""
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
-            with split_evaluation.mode(trainer.runner):
-                for name, loader in split_evaluation.loaders_of(trainer.loaders, "valid").items():
-                    _, left_out = split_evaluation.probe(trainer.runner, loader, forward=trainer.autocast())
+            with split_evaluation.evaluation_mode(trainer.runner):
+                for name, loader in split_evaluation.split_loaders(trainer.loaders, "valid").items():
+                    _, left_out = split_evaluation.probe_metrics(trainer.runner, loader, forward=trainer.autocast())
                     for key in left_out:
                         self._walk.warn(f"{name}/{key} becomes no metric", is_told=True)
 
@@ -139,7 +139,7 @@ class Notices:
         if trainer.runner.device.type == "cuda":
             torch.cuda.synchronize()  # so that the time is that of the step, and an error of it comes here
         loader = trainer.loaders["train"]
-        looks = loader.seen if isinstance(loader, Noted) else ""
+        looks = loader.seen if isinstance(loader, ObservedBatches) else ""
         per_step = trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
         number = trainer.progress.samples - self._samples
@@ -158,14 +158,16 @@ class Notices:
 
     def _after_eval(self, trainer: Trainer) -> None:
         if trainer.results:
-            self._walk.done(metrics(trainer.results))
+            self._walk.done(format_metrics(trainer.results))
             self._walk.measured(validation=dict(trainer.results))
             self._warn_of_nonfinite(trainer.results)
         self._walk.begin("hooks")
 
     def _after_row(self, trainer: Trainer) -> None:
         valid = trainer.results.keys()
-        self._walk.done(metrics({name: value for name, value in trainer.row.items() if name not in valid}))
+        self._walk.done(
+            format_metrics({name: value for name, value in trainer.row.items() if name not in valid})
+        )
         self._walk.begin("save")
 
     def _after_save(self, trainer: Trainer) -> None:
@@ -196,7 +198,7 @@ class Notices:
                 self._walk.warn(f"{name} is {value}, so nothing can be decided by it")
 
 
-class Reloaded:
+class ReloadComparison:
     """Compares a new trainer that goes on from a checkpoint with the one that wrote it.
 
     Args:
@@ -214,8 +216,8 @@ class Reloaded:
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
         """The hooks of the run, with a mark before them."""
         return [
-            Mark(0, Phase.MODEL, start=self._start, step=self._step),
-            *(hook for hook in without_talk(given) if not isinstance(hook, hooks.Test)),
+            CallbackHook(0, Phase.MODEL, start=self._start, step=self._step),
+            *(hook for hook in without_console(given) if not isinstance(hook, hooks.Test)),
         ]
 
     def _start(self, trainer: Trainer) -> None:
@@ -232,16 +234,16 @@ class Reloaded:
         trainer.request_stop("compared")
 
 
-def without_talk(given: Sequence[Hook]) -> list[Hook]:
+def without_console(given: Sequence[Hook]) -> list[Hook]:
     """The hooks without those that only print how a run goes; pictures have a stage of their own."""
     return [
-        _Unseen() if isinstance(hook, hooks.Visualize) else hook
+        _NoVisualize() if isinstance(hook, hooks.Visualize) else hook
         for hook in given
         if not isinstance(hook, hooks.Console)
     ]
 
 
-class _Unseen(Hook):
+class _NoVisualize(Hook):
     """Serves whoever asks for a picture, with none."""
 
     phase = Phase.EVAL
@@ -254,7 +256,7 @@ class _Unseen(Hook):
 
 def _state(trainer: Trainer) -> Fingerprints:
     parts = trainer.parts()
-    return fingerprints({name: parts[name].state_dict() for name in _COMPARED})
+    return fingerprints({name: parts[name].state_dict() for name in _COMPARED_PARTS})
 
 
 def _require_space(trainer: Trainer, place: Path) -> None:
@@ -263,7 +265,7 @@ def _require_space(trainer: Trainer, place: Path) -> None:
     Raises:
         Refused: The disk is too small for them.
     """
-    needed = _MOST_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in trainer.parts().values())
+    needed = _MAX_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in trainer.parts().values())
     free = shutil.disk_usage(place).free
     if needed > free:
         raise Refused(

@@ -13,12 +13,12 @@ from typing import Any, TextIO
 from roost.base.errors import NotFound
 from roost.package.package import Package
 from roost.package.results.check_findings import Line, Stage, Writer
-from roost.worker.caller_watch import end_with
+from roost.worker.caller_watch import end_with_caller
 
 WARNING = "warning: "
 
 
-def begun(package: Package) -> tuple[Mapping[str, Any], Walk]:
+def begin_stages(package: Package) -> tuple[Mapping[str, Any], StageReporter]:
     """For a task that has a package made for it: what was asked, and a walk whose stage "imports" is begun.
     From now on the process ends with whoever waits for it.
 
@@ -29,14 +29,14 @@ def begun(package: Package) -> tuple[Mapping[str, Any], Walk]:
     if not sessions:
         raise NotFound("there is no session", where=package.path)
     request = sessions[-1].request
-    end_with(request)
-    walk, copied = Walk(package.path), request["copied"]
+    end_with_caller(request)
+    walk, copied = StageReporter(package.path), request["copied"]
     walk.tell("copy", f"{copied['files']} files", seconds=copied["seconds"])
     walk.begin("imports")
     return request, walk
 
 
-class Walk:
+class StageReporter:
     """Prints each stage with the time it took, and writes it down for the operation.
 
     A stage that comes several times is printed the first time only.
@@ -107,9 +107,9 @@ class Walk:
                 self.warn(line.removeprefix(WARNING), is_told=True)
 
     @contextlib.contextmanager
-    def hearing(self) -> Iterator[Heard]:
+    def hearing(self) -> Iterator[OutputRecorder]:
         """Keeps what is printed inside, which is printed all the same."""
-        heard = Heard(sys.stdout)
+        heard = OutputRecorder(sys.stdout)
         with contextlib.redirect_stdout(heard):
             yield heard
 
@@ -126,7 +126,7 @@ class Walk:
         self._writer.write(Line(stage=stage))
 
 
-class Heard(io.TextIOBase):
+class OutputRecorder(io.TextIOBase):
     """Prints, and keeps what was printed as ``said``."""
 
     def __init__(self, out: TextIO) -> None:
@@ -141,7 +141,7 @@ class Heard(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
+def output_suppressed() -> Iterator[None]:
     """Keeps back what is printed inside, because it was printed before; after an error it is printed."""
     said = io.StringIO()
     try:

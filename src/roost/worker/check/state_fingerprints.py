@@ -23,13 +23,13 @@ def fingerprints(states: Mapping[str, Any]) -> Fingerprints:
     found: Fingerprints = {}
     for name, state in states.items():
         skeleton, leaves = state_tree.pack(state["hooks"] if name == "trainer" else state)
-        found.update((f"{name}.{path}", text) for path, text in _plain(skeleton, ""))
+        found.update((f"{name}.{path}", text) for path, text in _plain_values(skeleton, ""))
         for path, leaf in leaves.items():
             found[f"{name}.{path}"] = f"{leaf.dtype} {leaf.shape} {hashlib.sha256(leaf.data).hexdigest()}"
     return found
 
 
-def _plain(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
+def _plain_values(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
     """The values that stand in the skeleton itself, with their paths."""
     pairs: Iterable[tuple[Any, Any]]
     if isinstance(skeleton, dict):
@@ -40,7 +40,7 @@ def _plain(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, repr(skeleton)
         return
     for key, value in pairs:
-        yield from _plain(value, f"{path}.{key}" if path else str(key))
+        yield from _plain_values(value, f"{path}.{key}" if path else str(key))
 
 
 def differing(one: Fingerprints, other: Fingerprints) -> list[str]:

@@ -21,13 +21,13 @@ from roost.train.data.plans.sample_columns import lengths_of
 SECONDS = 2.0
 """Of drawing from one set, after its first batch."""
 _PLAN_SECONDS = 0.3
-_LEAST_BATCHES = 8
+_MIN_TRAIN_BATCHES = 8
 """Of training, where an epoch has fewer."""
-_MOST_ALIKE = 8
+_MAX_LISTED = 8
 """Of a longer list of nests only the first is described: it is a list of samples."""
 
 
-class Drawing:
+class BatchTimer:
     """Draws batches of one set, and tells what has come so far, also when one of them raises.
 
     The time of a batch is how long it was waited for. The first one does not count, nor with workers the
@@ -62,8 +62,8 @@ class Drawing:
                 self._took.append(took)
                 self._sizes.append(batch.num_samples)
                 if self.batch is None and batch.num_samples:
-                    self.batch = described(batch)
-                if batch.last and len(self._took) >= _LEAST_BATCHES:
+                    self.batch = describe_batch(batch)
+                if batch.last and len(self._took) >= _MIN_TRAIN_BATCHES:
                     return
 
     def times(self, num_workers: int | None = 0) -> Times | None:
@@ -91,7 +91,7 @@ class Drawing:
 # ---- what a batch holds ---------------------------------------------------------------------------------
 
 
-def described(batch: Batch) -> FirstBatch:
+def describe_batch(batch: Batch) -> FirstBatch:
     """The parts of a batch by name, with types, shapes and bytes."""
     num_bytes = sum(one.nbytes for one in _arrays(batch.value))
     return FirstBatch(num_samples=batch.num_samples, num_bytes=num_bytes, parts=list(_parts("", batch.value)))
@@ -100,9 +100,9 @@ def described(batch: Batch) -> FirstBatch:
 def _parts(name: str, value: Any) -> Iterator[Part]:
     if isinstance(value, Tensor | np.ndarray):
         yield Part(name, str(value.dtype).removeprefix("torch."), list(value.shape))
-    elif (inside := _inside(value)) is None:
-        yield Part(name, _kind(value))
-    elif isinstance(value, list | tuple) and len(inside) > _MOST_ALIKE:
+    elif (inside := _items(value)) is None:
+        yield Part(name, _type_name(value))
+    elif isinstance(value, list | tuple) and len(inside) > _MAX_LISTED:
         yield Part(name, f"{len(inside)} of these:")
         yield from _parts(f"{name}[0]", inside[0][1])
     else:
@@ -110,7 +110,7 @@ def _parts(name: str, value: Any) -> Iterator[Part]:
             yield from _parts(f"{name}.{inner}" if name else inner, one)
 
 
-def _inside(value: Any) -> list[tuple[str, Any]] | None:
+def _items(value: Any) -> list[tuple[str, Any]] | None:
     """What a nest holds, by name; None of what is none."""
     if isinstance(value, Mapping):
         return [(str(name), one) for name, one in value.items()]
@@ -118,13 +118,13 @@ def _inside(value: Any) -> list[tuple[str, Any]] | None:
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     if not isinstance(value, list | tuple):
         return None
-    if not any(isinstance(one, Tensor | np.ndarray) or _inside(one) is not None for one in value):
+    if not any(isinstance(one, Tensor | np.ndarray) or _items(one) is not None for one in value):
         return None
     names = getattr(value, "_fields", map(str, range(len(value))))
     return list(zip(names, value, strict=True))
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"{len(value)} {type(value[0]).__name__}" if value else "nothing"
     return type(value).__name__
@@ -133,14 +133,14 @@ def _kind(value: Any) -> str:
 def _arrays(value: Any) -> Iterator[Any]:
     if isinstance(value, Tensor | np.ndarray):
         yield value
-    for _, one in _inside(value) or ():
+    for _, one in _items(value) or ():
         yield from _arrays(one)
 
 
 # ---- what the plan makes of it --------------------------------------------------------------------------
 
 
-def sizes(plan: Plan, lengths: Any = None) -> Sizes | None:
+def batch_sizes(plan: Plan, lengths: Any = None) -> Sizes | None:
     """How many samples its batches have, and how much of them is padding; no sample is read.
 
     None where batches of several sets come at once.

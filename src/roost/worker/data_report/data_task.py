@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from roost.package.package import Package
-from roost.worker.check.stages import begun
+from roost.worker.check.stages import begin_stages
 
 
-def show(package: Package) -> str:
+def report_data(package: Package) -> str:
     """Builds the data in a package that was made for that, and draws from each set; gives "finished".
 
     Raises:
@@ -14,11 +14,11 @@ def show(package: Package) -> str:
         RoostError: The config or the project is wrong.
         Exception: Whatever the project's code raises.
     """
-    request, walk = begun(package)
-    from roost.worker.data_report.report_builder import Showing  # imports torch, a second or two
+    request, walk = begin_stages(package)
+    from roost.worker.data_report.report_builder import DataReportBuilder  # imports torch, a second or two
 
     try:
-        Showing(package, request, walk).run()
+        DataReportBuilder(package, request, walk).run()
     except BaseException:
         walk.fail()
         raise

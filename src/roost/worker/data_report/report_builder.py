@@ -23,14 +23,14 @@ from roost.train.data.batches import Batches
 from roost.train.data.loader import Loader
 from roost.train.data.stream import Stream
 from roost.worker import torch_settings
-from roost.worker.check.stages import Heard, Walk
-from roost.worker.data_report.batch_timing import Drawing, sizes
-from roost.worker.data_report.set_description import told
+from roost.worker.check.stages import OutputRecorder, StageReporter
+from roost.worker.data_report.batch_timing import BatchTimer, batch_sizes
+from roost.worker.data_report.set_description import describe_set
 
-_NOT_KNOWN = "whether the set follows roost's seeds is not known: "
+_SEEDS_UNKNOWN = "whether the set follows roost's seeds is not known: "
 
 
-class Showing:
+class DataReportBuilder:
     """Builds the data, and looks at one set after the other::
 
         imports, data
@@ -44,7 +44,7 @@ class Showing:
         walk: Is told each stage, and what was found of each set; its stage "imports" is begun.
     """
 
-    def __init__(self, package: Package, request: Mapping[str, Any], walk: Walk) -> None:
+    def __init__(self, package: Package, request: Mapping[str, Any], walk: StageReporter) -> None:
         self._package, self._walk = package, walk
         self._where = places(package)
         self._device = choose_device(str(request["device"]))
@@ -89,18 +89,18 @@ class Showing:
         split = msgspec.structs.replace(
             split,
             num_workers=batches.num_workers,
-            workers=_why(batches, heard),
-            seeds=_seeds(batches, reasons, _line(_NOT_KNOWN, heard)),
+            workers=_worker_count_reason(batches, heard),
+            seeds=_seed_finding(batches, reasons, _printed_reason(_SEEDS_UNKNOWN, heard)),
             inexact=reasons,
         )
         self._note(split)
-        drawing = Drawing()
+        drawing = BatchTimer()
         try:
             drawing.draw(batches.epochs() if name == "train" else batches.once())
         finally:
             times = drawing.times(batches.num_workers)
             self._note(msgspec.structs.replace(split, batch=drawing.batch, times=times))
-        return _in_words(times)
+        return _timing_summary(times)
 
     def _split(self, name: str, batches: Batches, data: Data) -> Split:
         sets = {
@@ -108,7 +108,7 @@ class Showing:
             for one, dataset in data_loaders.sets(data).items()
             if one == name or (name == "train" and one.startswith("train/"))
         }
-        tells = [told(one, dataset) for one, dataset in sets.items()]
+        tells = [describe_set(one, dataset) for one, dataset in sets.items()]
         number = _num_batches(batches)
         steps = None
         if name == "train" and number is not None:
@@ -117,7 +117,7 @@ class Showing:
         if isinstance(batches, Loader):
             # Of several sets that are joined the indices are not those of their lengths.
             lengths = column_of(batches.dataset, "lengths") if tells[0].lengths and len(sets) == 1 else None
-            found = sizes(batches.plan, lengths)
+            found = batch_sizes(batches.plan, lengths)
         return Split(
             name=name, sets=tells, plan=batches.in_words(), num_batches=number, num_steps=steps, sizes=found
         )
@@ -133,18 +133,18 @@ def _num_batches(batches: Batches) -> int | None:
         return None
 
 
-def _line(begin: str, heard: Heard) -> str:
+def _printed_reason(begin: str, heard: OutputRecorder) -> str:
     """What stands behind this in a line that was printed; empty where there is no such line."""
     lines = heard.said.splitlines()
     return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
 
 
-def _why(batches: Batches, heard: Heard) -> str:
+def _worker_count_reason(batches: Batches, heard: OutputRecorder) -> str:
     """Why roost has chosen so many workers."""
-    return _line(f"num_workers: {batches.num_workers} for {batches.name}: ", heard)
+    return _printed_reason(f"num_workers: {batches.num_workers} for {batches.name}: ", heard)
 
 
-def _seeds(batches: Batches, reasons: list[str], not_known: str) -> str:
+def _seed_finding(batches: Batches, reasons: list[str], not_known: str) -> str:
     if not_known:
         return f"not known: {not_known}"
     if not isinstance(batches, Loader | Stream):
@@ -159,7 +159,7 @@ def _seeds(batches: Batches, reasons: list[str], not_known: str) -> str:
     return "followed: a sample that was drawn twice is the same" if draws else "it draws nothing at random"
 
 
-def _in_words(times: Times | None) -> str:
+def _timing_summary(times: Times | None) -> str:
     if times is None:
         return "no batch"
     number, each = times.num_batches, times.batch

@@ -21,14 +21,14 @@ _KINDS = {
     "sampled": "makes whole batches",
     "foreign": "makes its own batches",
 }
-_MOST_BINS = 10
-_MOST_NAMES = 10
-_SKEWED = 20
+_MAX_BINS = 10
+_MAX_CLASS_NAMES = 10
+_SKEW_FACTOR = 20
 """From this multiple of the median on the longest would leave one bin for all others: each bin is then twice
 as wide as the one before."""
 
 
-def told(name: str, dataset: Any) -> OneSet:
+def describe_set(name: str, dataset: Any) -> OneSet:
     """What a set tells: what it is, how much it holds, its lengths, weights and classes.
 
     Args:
@@ -94,12 +94,12 @@ def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) ->
 def histogram(lengths: npt.NDArray[np.int64]) -> list[Bin]:
     """The lengths of a set, (num_samples,), in a few bins from the shortest to the longest."""
     least, most = int(lengths.min()), int(lengths.max())
-    if most > _SKEWED * max(1.0, float(np.median(lengths))):
+    if most > _SKEW_FACTOR * max(1.0, float(np.median(lengths))):
         edges = [least]
         while edges[-1] <= most:
             edges.append(max(edges[-1] + 1, 2 * edges[-1]))
     else:
-        width = -(-(most + 1 - least) // _MOST_BINS)
+        width = -(-(most + 1 - least) // _MAX_BINS)
         edges = list(range(least, most + 1 + width, width))
     # Counted by their place among the edges: np.histogram would compute in floats.
     places = np.searchsorted(np.asarray(edges), lengths, side="right") - 1
@@ -119,7 +119,7 @@ def _classes(dataset: Any) -> Classes | None:
         return None
     return Classes(
         number=number,
-        names=list(map(str, names[:_MOST_NAMES])),
+        names=list(map(str, names[:_MAX_CLASS_NAMES])),
         fewest=(min(counts) if len(counts) == number else 0) if counts else None,
         most=max(counts) if counts else None,
     )

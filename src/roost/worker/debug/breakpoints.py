@@ -55,4 +55,4 @@ class Debugger:
         if self._has_terminal:
             from roost.worker.debug import post_mortem  # imports torch, which not every error has waited for
 
-            post_mortem.look_at(error, Own([package]))
+            post_mortem.inspect_error(error, Own([package]))

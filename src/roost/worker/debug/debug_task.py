@@ -24,9 +24,9 @@ from roost.project.device_choice import choose_device
 from roost.worker import analyze_task, failure_report, torch_settings
 from roost.worker.debug import post_mortem, replay
 from roost.worker.debug.breakpoints import Debugger
-from roost.worker.debug.failing_step import Arrival, Earlier
-from roost.worker.debug.post_mortem import Left
-from roost.worker.debug.replay import AsOf
+from roost.worker.debug.failing_step import EarlierNonFiniteStep, FailingStepHook
+from roost.worker.debug.post_mortem import DebuggerQuit
+from roost.worker.debug.replay import PackageAsOfSession
 
 NAME = "debug"
 """Stands where other tasks have the number of a session, or a folder."""
@@ -39,13 +39,13 @@ def main(path: str, visit: str) -> int:
         signal.signal(number, _end)
     package = Package.open(path)
     try:
-        return _go(package, msgspec.json.decode(visit, type=Visit))
+        return _replay(package, msgspec.json.decode(visit, type=Visit))
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT_CODE
     except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
-        told = failure_report.told(error, own=[package.path], package=package.path, file=None)
+        told = failure_report.report(error, own=[package.path], package=package.path, file=None)
         if told.reason in ("exception", OUT_OF_MEMORY):
-            post_mortem.look_at(error, Own([package.path]))
+            post_mortem.inspect_error(error, Own([package.path]))
         return told.exit_code
 
 
@@ -55,46 +55,48 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _go(package: Package, visit: Visit) -> int:
+def _replay(package: Package, visit: Visit) -> int:
     box = black_box.named(package.blackbox, visit.box) if visit.box is not None else None
     if box is not None:
-        _tell(box)
-    as_of, device = AsOf(package.path, visit.session), choose_device(visit.device)
+        _print_failure(box)
+    as_of, device = PackageAsOfSession(package.path, visit.session), choose_device(visit.device)
     _, settings = native_project.resolved(as_of, visit.project)
-    torch_settings.apply(settings, device=device, first=analyze_task.began_on(package))
+    torch_settings.apply(settings, device=device, first=analyze_task.initial_environment(package))
     hunts = box is not None and box.note.kind != "error"
     while True:
         try:
-            return _once(as_of, visit, box, device=device, hunts=hunts)
-        except Earlier as found:
-            _say(f"\r\x1b[Kin step {found.step} a gradient is not finite already: going back to that one")
+            return _replay_once(as_of, visit, box, device=device, hunts=hunts)
+        except EarlierNonFiniteStep as found:
+            _print(f"\r\x1b[Kin step {found.step} a gradient is not finite already: going back to that one")
             visit = msgspec.structs.replace(visit, step=found.step)
 
 
-def _once(package: AsOf, visit: Visit, box: Box | None, *, device: str, hunts: bool) -> int:
-    start = replay.find(package, visit, box)
+def _replay_once(
+    package: PackageAsOfSession, visit: Visit, box: Box | None, *, device: str, hunts: bool
+) -> int:
+    start = replay.find_start(package, visit, box)
     for line in start.notes:
-        _say(line)
+        _print(line)
     if start.is_box and box is not None:
-        _say(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
+        _print(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
     known = box if box is not None and box.note.step == visit.step else None
-    arrival = Arrival(visit, known, start, Own([package.path]), hunts=hunts)
-    with replay.trainer(package, visit, start, device=device, hook=arrival) as trainer:
+    arrival = FailingStepHook(visit, known, start, Own([package.path]), hunts=hunts)
+    with replay.replay_trainer(package, visit, start, device=device, hook=arrival) as trainer:
         try:
             with arrival.quiet():
                 trainer.fit()
-        except Left:
+        except DebuggerQuit:
             return arrival.exit_code
         last = trainer.progress.step
     raise UsageError(f"the run ends with step {last}", setting="STEP", received=visit.step)
 
 
-def _tell(box: Box) -> None:
+def _print_failure(box: Box) -> None:
     note = box.note
     what = "failed" if note.kind == "error" else "was not finite"
-    _say(f"step {note.step} of session {note.session} {what}: {note.error}")
-    _say(note.place)
+    _print(f"step {note.step} of session {note.session} {what}: {note.error}")
+    _print(note.place)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

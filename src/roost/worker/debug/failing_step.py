@@ -22,21 +22,21 @@ from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
 from roost.package.results.black_box import Box, Note, Visit
 from roost.project.contract import moved
-from roost.train.failures.black_box_recorder import window_again
-from roost.train.failures.step_report import Notes, said
+from roost.train.failures.black_box_recorder import redraw_window
+from roost.train.failures.step_report import StepReporter, format_error
 from roost.train.hook import Hook, Phase
 from roost.train.model.module_state import ModuleState
 from roost.train.step import seeding
 from roost.train.trainer import Trainer
 from roost.worker.debug import post_mortem
-from roost.worker.debug.nonfinite_trace import NotFinite, Watch
-from roost.worker.debug.post_mortem import Left
-from roost.worker.debug.replay import Start
+from roost.worker.debug.nonfinite_trace import NonFiniteTracer, NotFinite
+from roost.worker.debug.post_mortem import DebuggerQuit
+from roost.worker.debug.replay import ReplayStart
 
-_TICK_SECONDS = 0.5
+_STATUS_SECONDS = 0.5
 
 
-class Earlier(BaseException):
+class EarlierNonFiniteStep(BaseException):
     """A gradient was not finite before the step of the visit was reached.
 
     Args:
@@ -48,8 +48,8 @@ class Earlier(BaseException):
         self.step = step
 
 
-class Arrival(Hook):
-    """Says how the replay goes, and ends it at its step, whatever comes of that: raises `Left` then.
+class FailingStepHook(Hook):
+    """Says how the replay goes, and ends it at its step, whatever comes of that: raises `DebuggerQuit` then.
 
     Args:
         visit: Which step, and how.
@@ -61,7 +61,7 @@ class Arrival(Hook):
 
     phase = Phase.REPORT  # after the project's own, the last of all
 
-    def __init__(self, visit: Visit, box: Box | None, start: Start, own: Own, *, hunts: bool) -> None:
+    def __init__(self, visit: Visit, box: Box | None, start: ReplayStart, own: Own, *, hunts: bool) -> None:
         self.visit, self.box, self.start, self.own, self.hunts = visit, box, start, own, hunts
         self.exit_code = 0
         self._began = self._told = 0.0
@@ -73,7 +73,7 @@ class Arrival(Hook):
 
     def quiet(self) -> contextlib.ExitStack:
         """On the way the project prints nothing, and no `breakpoint()` stops it; ended by the arrival."""
-        self._quiet.enter_context(contextlib.redirect_stdout(_Nowhere()))
+        self._quiet.enter_context(contextlib.redirect_stdout(_NullStream()))
         self._quiet.callback(setattr, sys, "breakpointhook", sys.breakpointhook)
         sys.breakpointhook = lambda *_, **__: None
         return self._quiet
@@ -83,9 +83,9 @@ class Arrival(Hook):
         self._told = self._began
         left = self.visit.step - 1 - self._first
         if left:
-            _say(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}")
+            _print(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}")
         elif not self.start.is_box:
-            _say(f"from {self.start.name}, which is just before it")
+            _print(f"from {self.start.name}, which is just before it")
         if self.hunts and trainer.recovery.on_non_finite == "stop":
             for optim in trainer.stepper.optimizers.values():
                 if optim.needs_closure:  # before it, its gradients are those of the step before
@@ -102,18 +102,18 @@ class Arrival(Hook):
         self._is_here = True
         self._quiet.close()
         if self._told > self._began:
-            _say("\r\x1b[K", end="")
+            _print("\r\x1b[K", end="")
         self._arrive(trainer)
-        raise Left("roost debug")  # what hooks are told of the end
+        raise DebuggerQuit("roost debug")  # what hooks are told of the end
 
     def _tell(self, trainer: Trainer) -> None:
         now = time.monotonic()
         done = trainer.progress.step - self._first
-        if now - self._told >= _TICK_SECONDS and done:
+        if now - self._told >= _STATUS_SECONDS and done:
             self._told = now
             left = self.visit.step - 1 - trainer.progress.step
             more = duration(left * (now - self._began) / done)
-            _say(f"\r\x1b[Kstep {trainer.progress.step} of {self.visit.step - 1}, {more} more", end="")
+            _print(f"\r\x1b[Kstep {trainer.progress.step} of {self.visit.step - 1}, {more} more", end="")
 
     def _require_finite(self, trainer: Trainer, *, weights: bool = False) -> None:
         """Called before an optimizer moves, and after one that evaluates the loss by itself has moved."""
@@ -122,7 +122,7 @@ class Arrival(Hook):
             if weights and not bad and not all(bool(p.isfinite().all()) for p in optim.parameters):
                 bad = "a weight"
             if bad and not self._is_here:
-                raise Earlier(trainer.progress.step + 1)
+                raise EarlierNonFiniteStep(trainer.progress.step + 1)
             if bad:
                 raise NotFinite(f"{bad} is not finite")
 
@@ -131,21 +131,21 @@ class Arrival(Hook):
     def _arrive(self, trainer: Trainer) -> None:
         note = self.box.note if self.box is not None else None
         if note is None:
-            _say(f"step {self.visit.step}: {self._place(trainer).place}")
+            _print(f"step {self.visit.step}: {self._place(trainer).place}")
         for reason in dict.fromkeys([*trainer.inexact, *(note.inexact if note else [])]):
-            _say(f"not exactly as it was: {reason}")
+            _print(f"not exactly as it was: {reason}")
         for reason in note.left_out if note else []:
-            _say(f"not kept: {reason}")
+            _print(f"not kept: {reason}")
         if self.start.is_box:
             self._put_back(trainer)
         if trainer.stepper.mode == "compile":
-            _say("this step is taken without torch.compile, whose code has no lines to stop at")
+            _print("this step is taken without torch.compile, whose code has no lines to stop at")
         try:
             with torch.compiler.set_stance("force_eager"):  # also what the project has compiled by itself
                 values = self._take(trainer)
         except Exception as error:  # noqa: BLE001  - it is what the person came for
             self._tell_error(error, note)
-            post_mortem.look_at(error, self.own)
+            post_mortem.inspect_error(error, self.own)
             return
         self._tell_passed(trainer, values, note)
 
@@ -155,65 +155,65 @@ class Arrival(Hook):
         for name in ("model", "optimizers"):
             parts[name].load_state_dict(self.start.states[name])
         for reason in seeding.set_rng_state(self.start.states["rank-0"]["rng"]):
-            _say(f"not exactly as it was: {reason}")
+            _print(f"not exactly as it was: {reason}")
 
     def _take(self, trainer: Trainer) -> Mapping[str, Any]:
         window = self._window(trainer)
         if self.visit.begin:
-            return post_mortem.stop_at_begin(self.own, lambda: trainer.take(window))
+            return post_mortem.stop_at_first_own_line(self.own, lambda: trainer.take(window))
         return self._hunt(trainer, window) if self.hunts else trainer.take(window)
 
     def _hunt(self, trainer: Trainer, window: list[Any]) -> Mapping[str, Any]:
-        """Takes the step under a `Watch`, and once more to stop in it at the call that was found."""
+        """Takes the step under a `NonFiniteTracer`, and once more to stop in it at the call that was found."""
         runner, parts = trainer.runner, trainer.parts()
         saved = {name: copy.deepcopy(parts[name].state_dict()) for name in ("model", "optimizers")}
-        generators, again = seeding.rng_state(), _copied(window)
+        generators, again = seeding.rng_state(), _copy_window(window)
         # In fp16 the scaler tries scales that are too large, on purpose.
         is_scaled = trainer.stepper.precision == "fp16"
-        watch = Watch(self.own, runner, window, backward=not is_scaled)
+        watch = NonFiniteTracer(self.own, runner, window, backward=not is_scaled)
         try:
             with watch:
                 values = trainer.take(window)
             ModuleState(runner).check_finite()
-            if is_scaled or not _overflows(values):
+            if is_scaled or not _norm_overflows(values):
                 return values
             raise watch.overflow()
         except NotFinite as error:
-            _say(f"{error}; it comes from" if watch.origins else f"{error}; no call of torch made it so")
+            _print(f"{error}; it comes from" if watch.origins else f"{error}; no call of torch made it so")
             for origin in watch.origins:
-                _say(f"  {origin.place or 'no line of the project'}: {origin.text}")
+                _print(f"  {origin.place or 'no line of the project'}: {origin.text}")
             first = next((one for one in watch.origins if one.call == error.call), None)
             if first is None:
                 raise
         for name, state in saved.items():
             parts[name].load_state_dict(state)
         seeding.set_rng_state(generators)
-        with Watch(self.own, runner, again, stop_at=first):
+        with NonFiniteTracer(self.own, runner, again, stop_at=first):
             return trainer.take(again)
 
     # ---- its micro-batches ------------------------------------------------------------------------------
 
     def _place(self, trainer: Trainer) -> Note:
-        return Notes().of(trainer, self.visit.step)
+        return StepReporter().of(trainer, self.visit.step)
 
     def _window(self, trainer: Trainer) -> list[Any]:
         """As the step got them: drawn anew, or those of the box where these differ or cannot be drawn."""
         place, kept = self._place(trainer), self._kept(trainer)
         try:
-            found: list[Any] = window_again(trainer, place)
+            found: list[Any] = redraw_window(trainer, place)
         except Exception as error:
             if kept is None:
                 raise
-            _say(f"the batch is that of the box; the set does not give it any more: {said(error)}")
+            _print(f"the batch is that of the box; the set does not give it any more: {format_error(error)}")
             found = kept
         if kept is not None and not _same(kept, found):
             if trainer.loaders["train"].inexact():
                 found = kept
             else:
-                _say(
+                _print(
                     "the batch is drawn anew; the one that was kept after the error differs: the step changes"
                 )
-                _say("it in place, or the data have changed since")
+                _print("it in place, or the data have changed since")
         return found
 
     def _kept(self, trainer: Trainer) -> list[Any] | None:
@@ -222,7 +222,7 @@ class Arrival(Hook):
         try:
             _, states = checkpoint.read(self.box.path, only=[black_box.BATCH])
         except (CheckpointError, NotFound, OSError) as error:
-            _say(f"the batch of the box cannot be read: {said(error)}")
+            _print(f"the batch of the box cannot be read: {format_error(error)}")
             return None
         return list(moved(states[black_box.BATCH]["window"], trainer.runner.device))
 
@@ -230,15 +230,15 @@ class Arrival(Hook):
 
     def _tell_error(self, error: Exception, note: Note | None) -> None:
         then = note is not None and note.kind == "error" and note.error.split(":")[0] != type(error).__name__
-        _say(f"it fails{', and otherwise than then' if then else ''}: {said(error)}")
+        _print(f"it fails{', and otherwise than then' if then else ''}: {format_error(error)}")
 
     def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: Note | None) -> None:
-        shown = _shown(values)
+        shown = _format_values(values)
         if note is None or self.visit.begin:
-            _say(f"step {self.visit.step} went through: {shown}")
+            _print(f"step {self.visit.step} went through: {shown}")
             return
         self.exit_code = 1
-        _say(f"step {self.visit.step} does not fail this time: {shown}")
+        _print(f"step {self.visit.step} does not fail this time: {shown}")
         now = environment.stack(str(trainer.runner.device))
         different = environment.differences(note.stack, now)
         if not self.start.is_box and different:
@@ -247,31 +247,31 @@ class Arrival(Hook):
         if trainer.stepper.mode == "compile":
             different.append("torch.compile took the step then")
         if self.start.is_box:
-            _say("  to go there by taking the steps before it once more: --replay")
+            _print("  to go there by taking the steps before it once more: --replay")
         for reason in different or [
             "nothing that roost knows of: files, time, other processes, other threads"
         ]:
-            _say(f"  what differs from then: {reason}")
+            _print(f"  what differs from then: {reason}")
 
 
-def _overflows(values: Mapping[str, Any]) -> bool:
+def _norm_overflows(values: Mapping[str, Any]) -> bool:
     """Whether a norm of gradients is not finite."""
     norms = [value for name, value in values.items() if name.endswith("grad_norm")]
     return not all(bool(torch.as_tensor(norm).isfinite().all()) for norm in norms)
 
 
-def _shown(values: Mapping[str, Any]) -> str:
+def _format_values(values: Mapping[str, Any]) -> str:
     """What a step records, the losses first."""
     names = sorted(values, key=lambda name: not name.endswith("loss"))
     found = [(name, values[name]) for name in names if name != "weight"]
     return ", ".join(f"{n} {float(v):.4g}" for n, v in found if not torch.is_tensor(v) or v.numel() == 1)
 
 
-def _say(text: str, *, end: str = "\n") -> None:
+def _print(text: str, *, end: str = "\n") -> None:
     print(text if end == "" else harmless(text), end=end, file=sys.stderr, flush=True)
 
 
-def _copied(window: list[Any]) -> list[Any]:
+def _copy_window(window: list[Any]) -> list[Any]:
     try:
         return copy.deepcopy(window)
     except Exception:  # noqa: BLE001  - a batch may hold anything; then the second pass takes this very one
@@ -289,7 +289,7 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return skeleton == other_skeleton and all(storages[name] == others[name] for name in storages)
 
 
-class _Nowhere(io.TextIOBase):
+class _NullStream(io.TextIOBase):
     """A stream whose text nobody reads."""
 
     def writable(self) -> bool:

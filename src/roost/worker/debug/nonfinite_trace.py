@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 
 from roost.base.traceback_frames import Own
 
-_DEEPEST = 8
+_MAX_DEPTH = 8
 """Of nested lists and mappings that hold arguments of a function."""
-_WEIGHT = "the weight "
-_UNFILLED = ("empty", "new_empty", "empty_like", "empty_strided")
+_WEIGHT_PREFIX = "the weight "
+_UNINITIALIZED = ("empty", "new_empty", "empty_like", "empty_strided")
 
 
 class NotFinite(ArithmeticError):
@@ -46,7 +46,7 @@ class Origin(NamedTuple):
     not finite, such as that of a mask."""
 
 
-class Watch(TorchFunctionMode):
+class NonFiniteTracer(TorchFunctionMode):
     """Looks at every call of torch in a step. Raises `NotFinite` at ``stop_at``; else before the backward of
     a loss, or in it, when that is not finite.
 
@@ -82,9 +82,13 @@ class Watch(TorchFunctionMode):
         self._places: dict[int, str] = {}
         """The own lines of those calls."""
         self._losses: list[Tensor] = []
-        self._names = {id(parameter): f"{_WEIGHT}{name}" for name, parameter in runner.named_parameters()}
+        self._names = {
+            id(parameter): f"{_WEIGHT_PREFIX}{name}" for name, parameter in runner.named_parameters()
+        }
         self._names |= {id(buffer): f"the buffer {name}" for name, buffer in runner.named_buffers()}
-        self._names |= {id(tensor): f"batch{path}" for path, tensor in _named(_alone(batches))}
+        self._names |= {
+            id(tensor): f"batch{path}" for path, tensor in _named_tensors(_unwrap_single(batches))
+        }
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -93,20 +97,20 @@ class Watch(TorchFunctionMode):
         if func is torch.Tensor.backward:
             self._losses.append(args[0])
             self._require_finite(args[0])
-        if _name(func) == "__get__":  # an attribute, such as .grad, is no computation
+        if _function_name(func) == "__get__":  # an attribute, such as .grad, is no computation
             return self._read(func, args, kwargs)
-        inputs = [(one, _kind(one)) for one in _tensors(given)]
+        inputs = [(one, _nonfinite_kind(one)) for one in _tensors(given)]
         result = func(*args, **(kwargs or {}))
         number = self._calls
         self._calls += 1
-        outputs = [one for one in _tensors([result]) if _name(func) not in _UNFILLED]
-        kinds = {kind for one in outputs if (kind := _kind(one))}
+        outputs = [one for one in _tensors([result]) if _function_name(func) not in _UNINITIALIZED]
+        kinds = {kind for one in outputs if (kind := _nonfinite_kind(one))}
         if kinds or any(kind for _, kind in inputs):
             self._note(number, func, given, inputs, outputs, kinds)
         if self._stop_at is not None and number == self._stop_at.call:
             raise NotFinite(self._stop_at.text, call=number)
         if self._backward:
-            self._listen(number, _name(func), outputs)
+            self._listen(number, _function_name(func), outputs)
         return result
 
     def _read(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
@@ -114,7 +118,7 @@ class Watch(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         owner = next(_tensors(args), None)
         for one in _tensors([result]):
-            if owner is not None and _kind(one) and _kind(owner):
+            if owner is not None and _nonfinite_kind(one) and _nonfinite_kind(owner):
                 self._read_ones.append(one)
                 if id(owner) in self._known:
                     self._known[id(one)] = one
@@ -135,13 +139,13 @@ class Watch(TorchFunctionMode):
     ) -> None:
         before = {kind for _, kind in inputs if kind}
         new = [one for one, kind in inputs if kind and id(one) not in self._known]
-        self._known |= {id(one): one for one in (*new, *(one for one in outputs if _kind(one)))}
-        name = _name(func)
+        self._known |= {id(one): one for one in (*new, *(one for one in outputs if _nonfinite_kind(one)))}
+        name = _function_name(func)
         if new and func is not torch.Tensor.backward:
             named = {id(one): self._names.get(id(one), "a tensor") for one in new}
-            said = " and ".join(f"{named[id(one)]} ({_count(one)})" for one in new)
+            said = " and ".join(f"{named[id(one)]} ({_count_nonfinite(one)})" for one in new)
             # Labels that are missing may be nan on purpose, weights never.
-            is_weight = any(one.startswith(_WEIGHT) for one in named.values())
+            is_weight = any(one.startswith(_WEIGHT_PREFIX) for one in named.values())
             self._add(number, f"{name} takes {said}", 0 if is_weight else 1)
         elif "nan" in kinds - before or (kinds and not before):
             by_number = any(not math.isfinite(one) for one in _numbers(given))
@@ -160,10 +164,10 @@ class Watch(TorchFunctionMode):
         return ""
 
     def _require_finite(self, loss: Tensor) -> None:
-        if not (kind := _kind(loss)):
+        if not (kind := _nonfinite_kind(loss)):
             return
         # What the loss was not computed from (a metric, a mask) says nothing about it.
-        reached = {self._nodes[node] for node in _graph(loss) if node in self._nodes}
+        reached = {self._nodes[node] for node in _graph_nodes(loss) if node in self._nodes}
         self.origins.sort(key=lambda one: (one.call not in reached, one.rank, one.call))
         first = self.origins[0].call if self.origins else None
         value = f"{float(loss.detach()):g}" if loss.numel() == 1 else kind
@@ -175,7 +179,7 @@ class Watch(TorchFunctionMode):
         """The error of a step whose loss and gradients are finite, but not their norm. Its origin is the last
         own line on the way to the loss, of several losses to the largest."""
         largest = max(self._losses, key=lambda loss: abs(float(loss.detach())), default=None)
-        reached = _graph(largest) if largest is not None else []
+        reached = _graph_nodes(largest) if largest is not None else []
         calls = [self._nodes[node] for node in reached if self._places.get(self._nodes.get(node, -1))]
         self.origins = []
         if largest is not None and calls:
@@ -186,7 +190,7 @@ class Watch(TorchFunctionMode):
     def _listen(self, number: int, name: str, outputs: Sequence[Tensor]) -> None:
         place = self._places[number] = self._place() if outputs else ""
         for output in outputs:
-            for node in _graph(output, known=self._nodes):
+            for node in _graph_nodes(output, known=self._nodes):
                 self._nodes[node] = number
                 if hasattr(node, "variable"):  # where a parameter takes its gradient
                     continue
@@ -196,23 +200,23 @@ class Watch(TorchFunctionMode):
         self, number: int, name: str, place: str, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> None:
         """Called by torch with the gradients of what a node was given, then of what it gave."""
-        kinds = {kind for one in _tensors(inputs) if (kind := _kind(one))}
-        if kinds and not any(_kind(one) for one in _tensors(outputs)):
+        kinds = {kind for one in _tensors(inputs) if (kind := _nonfinite_kind(one))}
+        if kinds and not any(_nonfinite_kind(one) for one in _tensors(outputs)):
             said = "nan" if "nan" in kinds else "inf"
             text = f"the backward of {name} makes {said} of a finite gradient"
             self.origins = [Origin(number, text, place, 0)]
             raise NotFinite(text, call=number)
 
 
-def _alone(batches: Sequence[Any]) -> Any:
+def _unwrap_single(batches: Sequence[Any]) -> Any:
     return batches[0] if len(batches) == 1 else list(batches)
 
 
-def _name(func: Callable[..., Any]) -> str:
+def _function_name(func: Callable[..., Any]) -> str:
     return str(getattr(func, "__name__", func))
 
 
-def _kind(tensor: Tensor) -> str:
+def _nonfinite_kind(tensor: Tensor) -> str:
     """nan, inf, or empty for one whose values are all finite, or that has none to look at."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout != torch.strided:
         return ""
@@ -224,7 +228,7 @@ def _kind(tensor: Tensor) -> str:
         return "nan" if bool(tensor.isnan().any()) else "inf"
 
 
-def _count(tensor: Tensor) -> str:
+def _count_nonfinite(tensor: Tensor) -> str:
     with torch.no_grad():
         bad = int((~tensor.isfinite()).sum())
     return f"{bad} of {tensor.numel()} values not finite"
@@ -233,7 +237,7 @@ def _count(tensor: Tensor) -> str:
 def _tensors(values: Any, depth: int = 0) -> Iterator[Tensor]:
     if isinstance(values, Tensor):
         yield values
-    elif isinstance(values, list | tuple | Mapping) and depth < _DEEPEST:
+    elif isinstance(values, list | tuple | Mapping) and depth < _MAX_DEPTH:
         for value in values.values() if isinstance(values, Mapping) else values:
             yield from _tensors(value, depth + 1)
 
@@ -246,17 +250,17 @@ def _numbers(values: Sequence[Any]) -> Iterator[float]:
             yield from _numbers(value)
 
 
-def _named(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+def _named_tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a nest, each with how to get at it: ``[0]``, ``['image']``."""
     if isinstance(value, Tensor):
         yield path, value
-    elif isinstance(value, list | tuple | Mapping) and depth < _DEEPEST:
+    elif isinstance(value, list | tuple | Mapping) and depth < _MAX_DEPTH:
         pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
         for key, one in pairs:
-            yield from _named(one, f"{path}[{key!r}]", depth + 1)
+            yield from _named_tensors(one, f"{path}[{key!r}]", depth + 1)
 
 
-def _graph(tensor: Tensor, *, known: Mapping[Any, int] | None = None) -> list[Any]:
+def _graph_nodes(tensor: Tensor, *, known: Mapping[Any, int] | None = None) -> list[Any]:
     """The nodes that a tensor was computed by, without those that are ``known`` and what lies behind them."""
     found: dict[Any, None] = {}
     waiting = [tensor.grad_fn]

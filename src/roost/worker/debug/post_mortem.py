@@ -16,10 +16,10 @@ from roost.base.text.terminal_text import harmless
 from roost.base.traceback_frames import Own, shortened
 
 T = TypeVar("T")
-_MOST_VARIABLES = 8
-_LONGEST = 60
-_LOOKING = "the step is over: u and d go through the frames; n, c and q leave"
-_STEPPING = "n goes to the next line, s into it, c goes on, q leaves"
+_MAX_VARIABLES = 8
+_MAX_VALUE_CHARACTERS = 60
+_POST_MORTEM_KEYS = "the step is over: u and d go through the frames; n, c and q leave"
+_STEPPING_KEYS = "n goes to the next line, s into it, c goes on, q leaves"
 
 
 class _AtOwnLine(pdb.Pdb):
@@ -55,15 +55,15 @@ class _AtFirstOwnLine(_AtOwnLine):
     def user_line(self, frame: FrameType) -> None:
         if not self.has_arrived:
             self.has_arrived = True
-            print(_stands(frame, frame.f_lineno, self._own, keys=_STEPPING), flush=True)
+            print(_location_report(frame, frame.f_lineno, self._own, keys=_STEPPING_KEYS), flush=True)
         super().user_line(frame)
 
 
-class Left(BaseException):
+class DebuggerQuit(BaseException):
     """The person has left pdb."""
 
 
-def stop_at_begin(own: Own, function: Callable[[], T]) -> T:
+def stop_at_first_own_line(own: Own, function: Callable[[], T]) -> T:
     """Calls a function, stopping at the first own line on its way.
 
     Raises:
@@ -76,20 +76,20 @@ def stop_at_begin(own: Own, function: Callable[[], T]) -> T:
     try:
         return function()
     except bdb.BdbQuit:
-        raise Left from None
+        raise DebuggerQuit from None
     finally:
         debugger.quitting = True
         sys.settrace(None)
         signal.signal(signal.SIGINT, interrupt)  # once the person has typed `c`, it was pdb's
 
 
-def look_at(error: BaseException, own: Own) -> None:
+def inspect_error(error: BaseException, own: Own) -> None:
     """Opens pdb where an error was raised, having said where that is; returns when the person leaves."""
     at = next((one for one in _chain(error) if _own_frames(one, own)), error)
     frames = _own_frames(at, own) or list(_frames(at))[-1:]
     if not frames:
         return
-    print(_stands(*frames[-1], own, keys=_LOOKING), flush=True)
+    print(_location_report(*frames[-1], own, keys=_POST_MORTEM_KEYS), flush=True)
     debugger = _AtOwnLine(own)
     debugger.reset()
     debugger.interaction(None, at.__traceback__)
@@ -112,7 +112,7 @@ def _own_frames(error: BaseException, own: Own) -> list[tuple[FrameType, int]]:
     return [(frame, line) for frame, line in _frames(error) if own.name(frame.f_code.co_filename)]
 
 
-def _stands(frame: FrameType, line: int, own: Own, *, keys: str) -> str:
+def _location_report(frame: FrameType, line: int, own: Own, *, keys: str) -> str:
     function, name = frame.f_code.co_name, own.name(frame.f_code.co_filename)
     lines = [
         f"pdb stands in {function} of roost or a library: no line of the project is on the way"
@@ -127,16 +127,16 @@ def _stands(frame: FrameType, line: int, own: Own, *, keys: str) -> str:
 def _variables(frame: FrameType) -> str:
     values: Mapping[str, Any] = frame.f_locals
     named = [name for name in frame.f_code.co_varnames if name in values]
-    shown = [f"{name} ({_described(values[name])})" for name in named[:_MOST_VARIABLES]]
-    return ", ".join([*shown, *(["…"] if len(named) > _MOST_VARIABLES else [])])
+    shown = [f"{name} ({_describe_value(values[name])})" for name in named[:_MAX_VARIABLES]]
+    return ", ".join([*shown, *(["…"] if len(named) > _MAX_VARIABLES else [])])
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """What a variable is, in a few words; never by a ``repr`` of the project's, which may fail or be long."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if type(value) in (bool, int, float, str):
-        return harmless(shortened(repr(value), _LONGEST))
+        return harmless(shortened(repr(value), _MAX_VALUE_CHARACTERS))
     if type(value) in (list, tuple, dict):
         return f"{type(value).__name__} of {len(value)}"
     return harmless(type(value).__name__)

@@ -23,13 +23,13 @@ from roost.package.results import black_box, skipped_steps
 from roost.package.results.black_box import Box, Visit
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
-from roost.train.checkpointing.checkpoints import Checkpoints, Stateful, fill
+from roost.train.checkpointing.checkpoints import Checkpoints, Stateful, load_parts
 from roost.train.hook import Hook
 from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
 
 
-class Start(NamedTuple):
+class ReplayStart(NamedTuple):
     """Where a replay begins. Without ``states``: at the run's own beginning."""
 
     info: Info | None
@@ -46,7 +46,7 @@ class Start(NamedTuple):
         return "the seed" if self.info is None else f"checkpoint {self.info.id}"
 
 
-def find(package: Package, visit: Visit, box: Box | None) -> Start:
+def find_start(package: Package, visit: Visit, box: Box | None) -> ReplayStart:
     """Reads the state to begin with: that of the box; or the newest good checkpoint before the step, of the
     line that led to it.
 
@@ -65,25 +65,25 @@ def find(package: Package, visit: Visit, box: Box | None) -> Start:
                 received=info.id,
                 fix="name an older one, or none",
             )
-        return Start(*checkpoint.read(path), is_box=False, notes=[])
+        return ReplayStart(*checkpoint.read(path), is_box=False, notes=[])
     said: list[str] = []
     if box is not None and box.has_state and not visit.replay:
         try:
             info, states = checkpoint.read(box.path, only=black_box.STATE)
-            return Start(info, states, is_box=True, notes=[])
+            return ReplayStart(info, states, is_box=True, notes=[])
         except (CheckpointError, NotFound, OSError) as error:
             said.append(f"the black box: {error}; the steps before it are taken once more")
-    for info in reversed(_line(package, box)):
+    for info in reversed(_lineage(package, box)):
         if info.step >= visit.step:
             continue
         try:
-            return Start(*checkpoint.read(package.store().path(info.id)), is_box=False, notes=said)
+            return ReplayStart(*checkpoint.read(package.store().path(info.id)), is_box=False, notes=said)
         except (Damaged, NotFound, FileNotFoundError) as error:  # damaged, or removed by a run that goes on
             said.append(f"{error}; passed over, the one before it is taken")
-    return Start(None, {}, is_box=False, notes=said)
+    return ReplayStart(None, {}, is_box=False, notes=said)
 
 
-def _line(package: Package, box: Box | None) -> list[Info]:
+def _lineage(package: Package, box: Box | None) -> list[Info]:
     """The checkpoints that led to the step, oldest first; those of a box, wherever the run is now."""
     if box is None:
         return package.store().line()
@@ -91,15 +91,15 @@ def _line(package: Package, box: Box | None) -> list[Info]:
     if tip is None:
         return []
     # The tip itself may be gone; whatever came of it tells what had led to it.
-    line = next((info.line for info in infos if _holds(info.line, tip)), [])
-    return [info for info in infos if info.id <= tip and _holds(line, info.id)]
+    line = next((info.line for info in infos if _contains(info.line, tip)), [])
+    return [info for info in infos if info.id <= tip and _contains(line, info.id)]
 
 
-def _holds(line: Sequence[tuple[int, int]], id: int) -> bool:
+def _contains(line: Sequence[tuple[int, int]], id: int) -> bool:
     return any(first <= id <= last for first, last in line)
 
 
-class AsOf(Package):
+class PackageAsOfSession(Package):
     """A package as it was in one of its sessions: what later ones changed is not seen.
 
     Args:
@@ -115,7 +115,7 @@ class AsOf(Package):
         return [session for session in super().sessions() if session.number <= self._session]
 
 
-class _Stage(Package):
+class _ScratchPackage(Package):
     """Reads as ``package``; what a trainer writes goes into ``folder``."""
 
     def __init__(self, package: Package, folder: Path) -> None:
@@ -132,7 +132,7 @@ class _Stage(Package):
         return self._package.settings(until=until)
 
 
-class _Given(Checkpoints):
+class _ReadOnlyCheckpoints(Checkpoints):
     """Gives a trainer the states to begin with, and takes none: it has no checkpoints from then on."""
 
     def __init__(self, stage: Package, trainer: Trainer, info: Info, states: Mapping[str, Any]) -> None:
@@ -142,13 +142,15 @@ class _Given(Checkpoints):
     def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info, list[str]]:
         if self.adapt is not None:
             self.adapt(self._info, self._states)
-        fill(parts, self._info, self._states)
+        load_parts(parts, self._info, self._states)
         self._trainer.checkpoints = None
         return self._info, []
 
 
 @contextmanager
-def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hook) -> Iterator[Trainer]:
+def replay_trainer(
+    package: PackageAsOfSession, visit: Visit, start: ReplayStart, *, device: str, hook: Hook
+) -> Iterator[Trainer]:
     """The trainer of a package, built by its own code; ``fit`` goes from ``start`` on as the run did.
 
     Args:
@@ -169,24 +171,28 @@ def trainer(package: AsOf, visit: Visit, start: Start, *, device: str, hook: Hoo
             f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",
             where=package.path,
         )
-    experiment = dataclasses.replace(found, settings=_inline(found.settings), hooks=[*found.hooks, hook])
+    experiment = dataclasses.replace(
+        found, settings=_without_side_effects(found.settings), hooks=[*found.hooks, hook]
+    )
     with tempfile.TemporaryDirectory(prefix="roost-debug-") as folder:
-        stage = _Stage(package, Path(folder))
+        stage = _ScratchPackage(package, Path(folder))
         stage.checkpoints.mkdir()
         made = trainer_assembly.assemble(experiment, stage, session=visit.session)
         made.until = dataclasses.replace(made.until, seconds=None)  # its clock is not that of the run
         own = made.checkpoints
-        made.checkpoints = _Given(stage, made, start.info, start.states) if start.info is not None else None
+        made.checkpoints = (
+            _ReadOnlyCheckpoints(stage, made, start.info, start.states) if start.info is not None else None
+        )
         if own is not None and made.checkpoints is not None and not start.is_box:
             made.checkpoints.adapt = own.adapt
-        made.recovery.passed_over |= _passed_over(package, visit)
+        made.recovery.passed_over |= _rolled_back_steps(package, visit)
         for one in made.calls.hooks:
             if isinstance(one, Validate):
                 one.probes = False  # what fails in the step may fail in a validation set's first batch, too
         yield made
 
 
-def _inline(settings: Settings) -> Settings:
+def _without_side_effects(settings: Settings) -> Settings:
     """Without loader processes, which nobody could look into, without pictures, and told to nobody."""
     replace, data = msgspec.structs.replace, settings.data
     splits = {name: replace(getattr(data, name), num_workers=0) for name in ("valid", "test")}
@@ -194,7 +200,7 @@ def _inline(settings: Settings) -> Settings:
     return replace(settings, data=data, visualize_every=None, mirrors=MirrorSettings())
 
 
-def _passed_over(package: AsOf, visit: Visit) -> set[int]:
+def _rolled_back_steps(package: PackageAsOfSession, visit: Visit) -> set[int]:
     """The steps before, whose windows a rollback has passed over."""
     starts = [one for one in package.records().starts if one[0] <= visit.session]
     told = skipped_steps.read(package.path / skipped_steps.NAME, starts)

@@ -22,18 +22,18 @@ from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from roost.train.distributed import ranks
-from roost.train.distributed.control_channel import in_words
+from roost.train.distributed.control_channel import describe_points
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.worker.ranks import rank_locations
-from roost.worker.ranks.rank_environment import Place
+from roost.worker.ranks.rank_environment import RankEnvironment
 
-_MEETING_SECONDS = 300.0
+_JOIN_SECONDS = 300.0
 """How long the ranks of a session may take to come up, imports and all."""
 _ANSWER_SECONDS = 1.0
 """How long a rank may take to say that it is there; shorter than the others have, once one has failed."""
 
 
-def join(place: Place | None, settings: Settings, device: str) -> Ranks:
+def join(place: RankEnvironment | None, settings: Settings, device: str) -> Ranks:
     """Meets the other ranks; alone there is nobody to meet.
 
     Args:
@@ -66,9 +66,9 @@ def join(place: Place | None, settings: Settings, device: str) -> Ranks:
         ) from error
 
 
-def _store(place: Place) -> Store:
+def _store(place: RankEnvironment) -> Store:
     """The place to meet: a file of this machine, else the address that a launcher has given."""
-    timeout = datetime.timedelta(seconds=_MEETING_SECONDS)
+    timeout = datetime.timedelta(seconds=_JOIN_SECONDS)
     if (path := os.environ.get(MEETING_VARIABLE)) is not None:
         store = FileStore(path, place.world)
         store.set_timeout(timeout)
@@ -79,7 +79,7 @@ def _store(place: Place) -> Store:
 
 
 @contextmanager
-def watching(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
+def diagnosing_lost_ranks(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
     """Where this rank hears no more of another one, finds out of which: whoever can answer does.
 
     Args:
@@ -94,51 +94,51 @@ def watching(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
     if not ranks.are_several:
         yield
         return
-    with rank_locations.Answering(ranks, folder):
+    with rank_locations.LocationResponder(ranks, folder):
         try:
             yield
         except BaseException as error:
             from roost.worker import failure_report  # costs a successful run nothing
 
             with suppress(RuntimeError):  # the place to meet is gone, too
-                if not failure_report.is_of_a_peer(error):
-                    rank_locations.of_all(ranks, "", 0.0)
-                elif found := _what_is_wrong(error, ranks, settings, folder):
+                if not failure_report.is_peer_loss(error):
+                    rank_locations.gather_locations(ranks, "", 0.0)
+                elif found := _diagnosis(error, ranks, settings, folder):
                     raise found from error
             raise
 
 
-def _what_is_wrong(
+def _diagnosis(
     error: BaseException, ranks: Ranks, settings: Settings, folder: Path
 ) -> PeerLost | RanksApart | None:
     """What became of the rank that this one hears no more of; None where it tells that itself."""
-    own = rank_locations.place(traceback.extract_tb(error.__traceback__), folder)
-    places = rank_locations.of_all(ranks, own, _ANSWER_SECONDS)
+    own = rank_locations.code_location(traceback.extract_tb(error.__traceback__), folder)
+    places = rank_locations.gather_locations(ranks, own, _ANSWER_SECONDS)
     if silent := [rank for rank in range(ranks.world) if rank not in places]:
-        return _lost(silent, settings)
+        return _peer_lost(silent, settings)
     if not all(places.values()) or len(set(places.values())) == 1:
         return None
     return RanksApart(
         f"after {settings.rank_timeout} (rank_timeout) the ranks are at different places: "
-        f"{in_words(list(places.values()))}",
+        f"{describe_points(list(places.values()))}",
         fix="save, evaluate and gather on every rank alike; or give a longer rank_timeout, where one only "
         "takes that long",
     )
 
 
-def _lost(silent: list[int], settings: Settings) -> PeerLost:
+def _peer_lost(silent: list[int], settings: Settings) -> PeerLost:
     who = f"rank {silent[0]} does" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} do"
     return PeerLost(f"{who} not answer: gone, or not heard of for {settings.rank_timeout} (rank_timeout)")
 
 
-def compare(package: Package, ranks: Ranks) -> None:
+def require_same_run(package: Package, ranks: Ranks) -> None:
     """Makes sure that every rank has the same run before it.
 
     Raises:
         ConfigError: They differ; on rank 0, in the first that does.
         PeerLost: Likewise, on the others.
     """
-    first, *others = ranks.control.gather(_seen(package), "the start")
+    first, *others = ranks.control.gather(_run_fingerprint(package), "the start")
     for rank, other in enumerate(others, 1):
         different = [what for what in first if other[what] != first[what]]
         if different and not ranks.is_main:
@@ -152,7 +152,7 @@ def compare(package: Package, ranks: Ranks) -> None:
             )
 
 
-def _seen(package: Package) -> Mapping[str, str]:
+def _run_fingerprint(package: Package) -> Mapping[str, str]:
     """What must be alike, in words that may be shown."""
     return {
         "settings": _digest(repr(package.settings()).encode()),

@@ -17,14 +17,14 @@ from roost.base.exception_record import Raised
 from roost.base.traceback_frames import Own
 from roost.train.distributed.ranks import Ranks
 
-_ASKED = "asked"
-_LOOK_SECONDS = 0.02
-_LISTEN_SECONDS = 0.25
+_REQUEST_KEY = "asked"
+_POLL_SECONDS = 0.02
+_REQUEST_POLL_SECONDS = 0.25
 """How often a rank looks whether it is asked; well within the time that it has to answer."""
-_LEAVE_SECONDS = 1.0
+_JOIN_SECONDS = 1.0
 
 
-class Answering:
+class LocationResponder:
     """Answers where this rank is, from a thread of its own: the one that trains may wait for a rank that will
     never come there, which no other one can see.
 
@@ -48,22 +48,24 @@ class Answering:
     ) -> None:
         self._is_over.set()
         if self._thread.ident is not None:
-            self._thread.join(_LEAVE_SECONDS)  # a machine that is gone may leave it without an answer
+            self._thread.join(_JOIN_SECONDS)  # a machine that is gone may leave it without an answer
 
     def _listen(self) -> None:
         store = self._ranks.store
         assert store is not None
         try:
-            while not self._is_over.wait(_LISTEN_SECONDS):
-                if store.check([_ASKED]):
+            while not self._is_over.wait(_REQUEST_POLL_SECONDS):
+                if store.check([_REQUEST_KEY]):
                     frame = sys._current_frames().get(self._trains)
-                    store.set(f"at/{self._ranks.rank}", place(traceback.extract_stack(frame), self._folder))
+                    store.set(
+                        f"at/{self._ranks.rank}", code_location(traceback.extract_stack(frame), self._folder)
+                    )
                     return
         except RuntimeError:  # the place where they have met is gone, and with it who might ask
             return
 
 
-def place(stack: Sequence[FrameSummary], folder: Path) -> str:
+def code_location(stack: Sequence[FrameSummary], folder: Path) -> str:
     """The innermost line of the person's code, else the function of roost's.
 
     Args:
@@ -78,7 +80,7 @@ def place(stack: Sequence[FrameSummary], folder: Path) -> str:
     )
 
 
-def of_all(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
+def gather_locations(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
     """By rank, where those are that answer within some seconds; where something has gone wrong, all do that
     can. Empty for one that ends by an error of its own.
 
@@ -95,7 +97,7 @@ def of_all(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
         return found
     store.set(f"called/{ranks.rank}", own)
     if seconds:
-        store.set(_ASKED, "")
+        store.set(_REQUEST_KEY, "")
     deadline = time.monotonic() + seconds
     while True:
         for rank in range(ranks.world):
@@ -104,4 +106,4 @@ def of_all(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
                     found[rank] = store.get(key).decode()
         if len(found) == ranks.world or time.monotonic() >= deadline:
             return dict(sorted(found.items()))
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)

@@ -9,12 +9,12 @@ import sys
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main
 
-from roost.worker.final_report import tell_statuses
+from roost.worker.final_report import report_exit_statuses
 
 if __name__ == "__main__":
     logging.disable(logging.ERROR)
     try:
         main()
     except ChildFailedError as error:
-        tell_statuses({rank: failure.exitcode for rank, failure in error.failures.items()})
+        report_exit_statuses({rank: failure.exitcode for rank, failure in error.failures.items()})
         sys.exit(1)

@@ -22,12 +22,12 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
 from roost.package.package import Package
-from roost.worker.caller_watch import end_with
+from roost.worker.caller_watch import end_with_caller
 from roost.worker.results import weight_mean as stored_weights
-from roost.worker.results.weight_mean import Mean, Weights
+from roost.worker.results.weight_mean import WeightMean, Weights
 
-_MOST_NAMED = 5
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_MAX_PREFIXES = 5
+_PLAIN_TYPES = (bool, int, float, str, bytes, type(None))
 """What `torch.load(..., weights_only=True)` reads beside tensors and containers."""
 
 
@@ -42,63 +42,63 @@ def export(package: Package, place: Path) -> str:
         OSError: It cannot be written.
     """
     request = sessions.load(place / analysis_folder.REQUEST) or {}
-    end_with(request)
+    end_with_caller(request)
     notes: list[str] = []
-    mean = Mean()
-    read = functools.partial(stored_weights.stored, average=request["averaged"])
+    mean = WeightMean()
+    read = functools.partial(stored_weights.read_weights, average=request["averaged"])
     for info, module in selection.each(package, selection.from_json(request["chosen"]), read, notes):
         mean.add(info, module["state"])
-    weights, left_out = _without(mean.weights(), request["prefix"])
+    weights, left_out = _without_prefix(mean.weights(), request["prefix"])
     output = Path(request["output"])
     is_safetensors = output.suffix == ".safetensors"
-    weights, told = _holdable(weights, tensors_only=is_safetensors)
+    weights, told = _storable(weights, tensors_only=is_safetensors)
     notes += told
     found = {
         "package": package.path.name,
-        "checkpoints": [_of(info) for info in mean.infos],
+        "checkpoints": [_checkpoint_entry(info) for info in mean.infos],
         "averaged": request["averaged"],
         "prefix": request["prefix"],
         "left_out": left_out,
-        "tied": stored_weights.tied(weights),
+        "tied": stored_weights.tied_names(weights),
         "tensors": sum(isinstance(value, Tensor) for value in weights.values()),
-        "numbers": sum(one.numel() for one in _once(weights)),
+        "numbers": sum(one.numel() for one in _distinct_tensors(weights)),
         "notes": notes,
     }
     write = _write_safetensors if is_safetensors else _write_torch
     found |= write(place / "weights", weights, found)
     if not request["overwrite"] and output.exists():
-        raise _taken(output)
+        raise _output_exists(output)
     durable.rename(place / "weights", output)
     durable.write(place / analysis_folder.RESULT, json.dumps(found).encode())
     return "finished"
 
 
-def _taken(output: Path) -> Refused:
+def _output_exists(output: Path) -> Refused:
     return Refused("the file is there already", setting="--weights", received=str(output), fix="--overwrite")
 
 
-def _of(info: checkpoint.Info) -> dict[str, Any]:
+def _checkpoint_entry(info: checkpoint.Info) -> dict[str, Any]:
     digest, _ = checkpoint.digest_of(info, "model")
     return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
 
 
-def _once(weights: Weights) -> list[Tensor]:
+def _distinct_tensors(weights: Weights) -> list[Tensor]:
     return list({id(value): value for value in weights.values() if isinstance(value, Tensor)}.values())
 
 
-def _without(weights: Weights, prefix: str | None) -> tuple[Weights, list[str]]:
+def _without_prefix(weights: Weights, prefix: str | None) -> tuple[Weights, list[str]]:
     """The weights whose names begin with ``prefix``, without it; and the names of the others."""
     if prefix is None:
         return weights, []
     found = {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
     if not found:
         known = sorted({name.partition(".")[0] + "." for name in weights if "." in name})
-        has = f"they begin with {', '.join(known[:_MOST_NAMED])}" if known else "their names have no parts"
+        has = f"they begin with {', '.join(known[:_MAX_PREFIXES])}" if known else "their names have no parts"
         raise NotFound("no weight's name begins so", setting="--prefix", received=prefix, fix=has)
     return found, [name for name in weights if not name.startswith(prefix)]
 
 
-def _holdable(weights: Weights, *, tensors_only: bool) -> tuple[Weights, list[str]]:
+def _storable(weights: Weights, *, tensors_only: bool) -> tuple[Weights, list[str]]:
     """What a file can hold, and a line about what it cannot."""
     good = {
         name: value
@@ -116,10 +116,10 @@ def _is_plain(value: object) -> bool:
         return all(_is_plain(key) and _is_plain(one) for key, one in value.items())
     if type(value) in (list, tuple, set) and isinstance(value, list | tuple | set):
         return all(_is_plain(one) for one in value)
-    return isinstance(value, Tensor) or type(value) in _PLAIN
+    return isinstance(value, Tensor) or type(value) in _PLAIN_TYPES
 
 
-class _Sink:
+class _HashingFile:
     """What torch writes into: a durable file, digested on its way."""
 
     def __init__(self, file: NewFile) -> None:
@@ -138,7 +138,7 @@ class _Sink:
 def _write_torch(path: Path, weights: Weights, about: Mapping[str, Any]) -> dict[str, Any]:
     """A dict for `torch.load`. It says nothing about where it is from: every key of it would be a weight."""
     with NewFile(path) as file:
-        sink = _Sink(file)
+        sink = _HashingFile(file)
         torch.save(weights, cast("IO[bytes]", sink))
     return {"bytes": sink.size, "sha256": sink.digest.hexdigest()}
 

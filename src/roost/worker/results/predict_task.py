@@ -31,11 +31,11 @@ from roost.train.evaluation import split_evaluation
 from roost.train.model.module_state import ModuleState
 from roost.train.step import precision, seeding
 from roost.worker import torch_settings
-from roost.worker.analyze_task import began_on
-from roost.worker.caller_watch import end_with
+from roost.worker.analyze_task import initial_environment
+from roost.worker.caller_watch import end_with_caller
 from roost.worker.results import prediction_source, weight_mean
-from roost.worker.results.prediction_source import Source
-from roost.worker.results.prediction_writer import Predicted
+from roost.worker.results.prediction_source import PredictionSource
+from roost.worker.results.prediction_writer import PredictionWriter
 
 _RESULT = "result"
 """The folder that becomes the prediction."""
@@ -50,22 +50,22 @@ def predict(package: Package, place: Path) -> str:
     """
     began = time.time()
     request = sessions.load(place / analysis_folder.REQUEST) or {}
-    end_with(request)
+    end_with_caller(request)
     project, device = request["project"], request["device"]
     _, settings = native_project.resolved(package, project)
-    torch_settings.apply(settings, device=choose_device(device), first=began_on(package))
+    torch_settings.apply(settings, device=choose_device(device), first=initial_environment(package))
     loaded = load_experiment(package, untrained=True, device=device, project=project)
     _require_predict(loaded.runner)
     info = _load_weights(package, loaded.runner, request)
     found = _source(loaded, request, places(package))
     numbers = settings.evaluation_precision or settings.precision
-    precision.require(numbers, loaded.runner.device, setting="evaluation_precision")
+    precision.require_supported(numbers, loaded.runner.device, setting="evaluation_precision")
     seeding.seed_all(seeding.mix(settings.seed, "predict"))
     durable.make_folder(place / _RESULT)
     with (
-        Predicted(place / _RESULT) as written,
-        split_evaluation.mode(loaded.runner),
-        precision.forward(numbers, loaded.runner.device),
+        PredictionWriter(place / _RESULT) as written,
+        split_evaluation.evaluation_mode(loaded.runner),
+        precision.autocast_context(numbers, loaded.runner.device),
     ):
         _run(loaded.runner, found, written, Board(place / "progress"), request["limit"])
     meta = predictions.Meta(
@@ -98,7 +98,7 @@ def _require_predict(runner: Runner) -> None:
 
 def _load_weights(package: Package, runner: Runner, request: Mapping[str, Any]) -> Info:
     said: list[str] = []
-    read = functools.partial(weight_mean.stored, average=request["averaged"])
+    read = functools.partial(weight_mean.read_weights, average=request["averaged"])
     (found,) = selection.each(package, selection.from_json(request["chosen"]), read, said)
     info, state = found
     for line in said:
@@ -109,28 +109,30 @@ def _load_weights(package: Package, runner: Runner, request: Mapping[str, Any]) 
     return info
 
 
-def _source(loaded: Loaded, request: Mapping[str, Any], where: Any) -> Source:
+def _source(loaded: Loaded, request: Mapping[str, Any], where: Any) -> PredictionSource:
     assert loaded.dataset is not None and loaded.data is not None
-    if limit := prediction_source.limited(loaded.settings.data, request["source"]):
+    if limit := prediction_source.ignored_limit(loaded.settings.data, request["source"]):
         print(f"{limit} is not used: every sample is predicted", flush=True)
-    return prediction_source.source_of(
+    return prediction_source.open_source(
         request["source"],
         loaded.dataset,
         loaded.data,
-        _for_all(loaded.settings, request),
+        _unlimited_settings(loaded.settings, request),
         folder=Path(request["folder"]),
         device=loaded.runner.device,
         where=where,
     )
 
 
-def _for_all(settings: Settings, request: Mapping[str, Any]) -> Settings:
-    return prediction_source.for_all(
+def _unlimited_settings(settings: Settings, request: Mapping[str, Any]) -> Settings:
+    return prediction_source.without_limits(
         settings, batch_size=request["batch_size"], num_workers=request["num_workers"]
     )
 
 
-def _run(runner: Runner, found: Source, written: Predicted, board: Board, limit: int | None) -> None:
+def _run(
+    runner: Runner, found: PredictionSource, written: PredictionWriter, board: Board, limit: int | None
+) -> None:
     total = min([n for n in (found.num_samples, limit) if n is not None], default=0)
     batches = found.batches
     began, first = time.monotonic(), 0
@@ -141,7 +143,7 @@ def _run(runner: Runner, found: Source, written: Predicted, board: Board, limit:
                     first += len(batches.samples(0, number, 1))
                     continue
                 last = first + num_samples - 1
-                with _noted(found.name, first, last):
+                with _naming_samples(found.name, first, last):
                     output = runner.predict(runner.to_device(value))
                     most = None if limit is None else limit - written.count
                     written.add(output, num_samples, first=first, most=most)
@@ -164,7 +166,7 @@ def _publish(board: Board, number: int, count: int, total: int, seconds: float) 
 
 
 @contextmanager
-def _noted(name: str, first: int, last: int) -> Iterator[None]:
+def _naming_samples(name: str, first: int, last: int) -> Iterator[None]:
     """Says in an error which samples it was about."""
     try:
         yield

@@ -18,11 +18,11 @@ from roost.project.yaml.yaml_project import ConfiguredDataset
 from roost.train.data.arrays import Arrays
 from roost.train.data.batches import Batches
 
-KINDS = (".npy", ".npz", ".csv")
-_OWN = "predict"
+FILE_SUFFIXES = (".npy", ".npz", ".csv")
+_LOADER_NAME = "predict"
 
 
-class Source(NamedTuple):
+class PredictionSource(NamedTuple):
     """What is predicted."""
 
     name: str
@@ -32,7 +32,7 @@ class Source(NamedTuple):
     """None where nobody knows."""
 
 
-def source_of(
+def open_source(
     typed: str,
     dataset: Dataset,
     data: Data,
@@ -41,7 +41,7 @@ def source_of(
     folder: Path,
     device: torch.device,
     where: Where,
-) -> Source:
+) -> PredictionSource:
     """The batches of a source: each sample once, in the set's order, all of them.
 
     Args:
@@ -61,20 +61,20 @@ def source_of(
     sets = data_loaders.sets(data)
     if typed in sets:
         made = data_loaders.loader(data, settings, typed, device=device, where=where)
-        return Source(typed, made, _length(sets[typed]))
-    found = _made(typed, dataset, folder, list(sets))
-    made = data_loaders.loader_of(found, data, settings, _OWN, device=device, where=where)
-    return Source(typed, made, _length(found))
+        return PredictionSource(typed, made, _length(sets[typed]))
+    found = _open_set(typed, dataset, folder, list(sets))
+    made = data_loaders.loader_of(found, data, settings, _LOADER_NAME, device=device, where=where)
+    return PredictionSource(typed, made, _length(found))
 
 
 def _length(dataset: Any) -> int | None:
     return len(dataset) if data_loaders.kind_of(dataset) == "indexed" else None
 
 
-def _made(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> Any:
+def _open_set(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> Any:
     path = folder / Path(typed).expanduser()
     if type(dataset).predict is Dataset.predict:
-        if path.suffix not in KINDS:
+        if path.suffix not in FILE_SUFFIXES:
             raise _unknown(typed, dataset, sets)
         if not path.is_file():
             raise NotFound("there is no such file", setting="--data", received=str(path))
@@ -97,17 +97,17 @@ def _unknown(typed: str, dataset: Dataset, sets: list[str]) -> NotFound:
         "is no set, and no file of arrays",
         setting="--data",
         received=typed,
-        fix=f"{proposal(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(KINDS)}; "
+        fix=f"{proposal(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(FILE_SUFFIXES)}; "
         f"or write `def predict(self, source)` in {home}, which returns the set",
     )
 
 
-def for_all(settings: Settings, *, batch_size: int | None, num_workers: int | None) -> Settings:
+def without_limits(settings: Settings, *, batch_size: int | None, num_workers: int | None) -> Settings:
     """The settings, such that every sample is predicted, in batches of that size."""
     data = settings.data
     changed: dict[str, Any] = {f"limit_{split}_batches": None for split in ("train", "valid", "test")}
     for split in ("valid", "test"):
-        changed[split] = _own(getattr(data, split), batch_size, num_workers)
+        changed[split] = _override_split(getattr(data, split), batch_size, num_workers)
     if batch_size is not None:
         changed |= {"batch_size": batch_size, "max_tokens": None, "mix": None}
     if num_workers is not None:
@@ -115,13 +115,13 @@ def for_all(settings: Settings, *, batch_size: int | None, num_workers: int | No
     return msgspec.structs.replace(settings, data=msgspec.structs.replace(data, **changed))
 
 
-def _own(split: SplitSettings, batch_size: int | None, num_workers: int | None) -> SplitSettings:
+def _override_split(split: SplitSettings, batch_size: int | None, num_workers: int | None) -> SplitSettings:
     if batch_size is not None:
         split = msgspec.structs.replace(split, batch_size=batch_size, max_tokens=None)
     return split if num_workers is None else msgspec.structs.replace(split, num_workers=num_workers)
 
 
-def limited(data: DataSettings, name: str) -> str | None:
+def ignored_limit(data: DataSettings, name: str) -> str | None:
     """The setting that would leave out samples of a set; None where none does."""
     key = f"limit_{name.partition('/')[0]}_batches"
     return f"data.{key}" if getattr(data, key, None) is not None else None

@@ -20,16 +20,16 @@ from roost.base.durable import NewFile
 from roost.base.errors import ContractError
 from roost.package.results.predictions import LINES
 
-A_FEW = 8
+MAX_INLINE_NUMBERS = 8
 """Numbers of a sample that stand in its line; more of them go into a file."""
 
-_ODD = re.compile(r"[^A-Za-z0-9._-]")
-_LONGEST_NAME = 100
+_UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9._-]")
+_MAX_NAME_CHARACTERS = 100
 _INDEX, _NONFINITE = "index", "nonfinite"
 _FIX = 'return {"label": labels}, with tensors of shape (B, ...) or lists with an item for each sample'
 
 
-class Predicted:
+class PredictionWriter:
     """The files of one prediction, in a folder that is there. To be used with ``with``.
 
     Args:
@@ -40,7 +40,7 @@ class Predicted:
         self._folder = folder
         self._open = ExitStack()
         self._lines: NewFile
-        self._files: dict[str, _Rows] = {}
+        self._files: dict[str, _NpyWriter] = {}
         self._names: list[str] = []
         self.count = 0
         """Samples so far."""
@@ -67,7 +67,7 @@ class Predicted:
             ContractError: It is no mapping with something for each sample; or it changes from batch to batch.
             OSError: It cannot be written.
         """
-        values = _checked(output, num_samples)
+        values = _check_output(output, num_samples)
         if not self.count:
             self._begin(values)
         elif list(values) != self._names:
@@ -89,19 +89,21 @@ class Predicted:
         self._names = list(values)
         used: set[str] = set()
         for name, value in values.items():
-            if isinstance(value, np.ndarray) and (value[0].size > A_FEW or value.dtype.kind == "c"):
-                self._files[name] = self._open.enter_context(_Rows(self._folder, name, value, used))
+            if isinstance(value, np.ndarray) and (
+                value[0].size > MAX_INLINE_NUMBERS or value.dtype.kind == "c"
+            ):
+                self._files[name] = self._open.enter_context(_NpyWriter(self._folder, name, value, used))
 
     def values(self) -> dict[str, dict[str, Any]]:
         """For `Meta.values`."""
         return {name: self._files[name].described() if name in self._files else {} for name in self._names}
 
 
-class _Rows:
+class _NpyWriter:
     """One .npy file that grows by rows: NumPy leaves room in its header for their number."""
 
     def __init__(self, folder: Path, name: str, like: np.ndarray[Any, Any], used: set[str]) -> None:
-        stem = _ODD.sub("_", name)[:_LONGEST_NAME].lstrip(".-") or "value"
+        stem = _UNSAFE_CHARACTER.sub("_", name)[:_MAX_NAME_CHARACTERS].lstrip(".-") or "value"
         self.file, number = f"{stem}.npy", 2
         while self.file.casefold() in used:
             self.file, number = f"{stem}-{number}.npy", number + 1
@@ -160,7 +162,7 @@ class _Rows:
 # ---- what predict() gave --------------------------------------------------------------------------------
 
 
-def _checked(output: object, num_samples: int) -> dict[str, Any]:
+def _check_output(output: object, num_samples: int) -> dict[str, Any]:
     """By name an array (B, ...), or a list with an item for each sample."""
     if not isinstance(output, Mapping) or not output:
         raise ContractError("predict() must return a mapping", received=type(output).__name__, fix=_FIX)
@@ -206,7 +208,7 @@ def _items(name: str, value: Any) -> Sequence[Any]:
     return [_plain(name, one, 0) for one in value]
 
 
-_DEEPEST = 40
+_MAX_DEPTH = 40
 
 
 def _plain(name: str, value: Any, depth: int) -> Any:
@@ -216,9 +218,9 @@ def _plain(name: str, value: Any, depth: int) -> Any:
         value = value.tolist()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if depth < _DEEPEST and isinstance(value, list | tuple):
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
         return [_plain(name, one, depth + 1) for one in value]
-    if depth < _DEEPEST and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+    if depth < _MAX_DEPTH and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(name, one, depth + 1) for key, one in value.items()}
     raise ContractError(
         "predict() gave what a line of JSON cannot hold",
@@ -230,18 +232,21 @@ def _plain(name: str, value: Any, depth: int) -> Any:
 
 def _line(index: int, values: Mapping[str, Any]) -> bytes:
     nonfinite: dict[str, str] = {}
-    body = {_INDEX: index, **{name: _finite(value, name, nonfinite) for name, value in values.items()}}
+    body = {
+        _INDEX: index,
+        **{name: _replace_nonfinite(value, name, nonfinite) for name, value in values.items()},
+    }
     if nonfinite:  # JSON has neither NaN nor infinity, so null stands there
         body[_NONFINITE] = nonfinite
     return json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _finite(value: Any, place: str, nonfinite: dict[str, str]) -> Any:
+def _replace_nonfinite(value: Any, place: str, nonfinite: dict[str, str]) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         nonfinite[place] = repr(value)
         return None
     if isinstance(value, list):
-        return [_finite(one, f"{place}.{at}", nonfinite) for at, one in enumerate(value)]
+        return [_replace_nonfinite(one, f"{place}.{at}", nonfinite) for at, one in enumerate(value)]
     if isinstance(value, dict):
-        return {key: _finite(one, f"{place}.{key}", nonfinite) for key, one in value.items()}
+        return {key: _replace_nonfinite(one, f"{place}.{key}", nonfinite) for key, one in value.items()}
     return value

@@ -21,7 +21,7 @@ Weights = dict[str, Any]
 """A state_dict of the Runner: tensors by name, tied ones the same object; extra state as it is."""
 
 
-def stored(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str, Any]]:
+def read_weights(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str, Any]]:
     """What a checkpoint says of the Runner: ``state``, its state_dict, and whatever else `ModuleState` keeps.
 
     Args:
@@ -45,7 +45,7 @@ def stored(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str
 
 
 def _averaged(weights: Weights, hooks: Mapping[str, Any], name: str, where: str) -> Weights:
-    found = averages.stored(hooks, name, where=where, setting="--averaged")
+    found = averages.stored_weights(hooks, name, where=where, setting="--averaged")
     if not found:
         raise NotFound(
             f"the average {name} has not begun at this checkpoint", where=where, fix="take a later one"
@@ -59,7 +59,7 @@ def _averaged(weights: Weights, hooks: Mapping[str, Any], name: str, where: str)
     return averaged
 
 
-class Mean:
+class WeightMean:
     """The mean of the weights of several checkpoints, in float64, in the order in which they are added.
 
     Integers, flags and extra state are those of the first; one checkpoint alone stays as it is, bit for bit.
@@ -81,9 +81,9 @@ class Mean:
         else:
             _require_alike(self.infos[0], self._first, info, weights)
             if len(self.infos) == 1:
-                self._sums = {name: _wide(self._first[name]) for name in _averaged_names(self._first)}
+                self._sums = {name: _to_64_bit(self._first[name]) for name in _averaged_names(self._first)}
             for name, total in self._sums.items():
-                total += _wide(weights[name])
+                total += _to_64_bit(weights[name])
         self.infos.append(info)
 
     def weights(self) -> Weights:
@@ -105,12 +105,12 @@ def _averaged_names(weights: Weights) -> Iterator[str]:
             yield name
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def _to_64_bit(tensor: Tensor) -> Tensor:
     """A copy, also of what is that wide already: it is added to."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
 
 
-def tied(weights: Weights) -> dict[str, str]:
+def tied_names(weights: Weights) -> dict[str, str]:
     """Names of a tensor that stands under another name before."""
     first: dict[int, str] = {}
     names = {name: first.setdefault(id(value), name) for name, value in weights.items() if _is_tensor(value)}
@@ -135,15 +135,15 @@ def _difference(weights: Weights, others: Weights) -> str:
     if missing := [*(weights.keys() - others.keys()), *(others.keys() - weights.keys())]:
         return f"{', '.join(sorted(missing)[:3])} {'is' if len(missing) == 1 else 'are'} in one alone"
     for name, value in weights.items():
-        one, other = _form(value), _form(others[name])
+        one, other = _tensor_form(value), _tensor_form(others[name])
         if one != other:
             return f"{name} is {one} in one and {other} in the other"
-    if tied(weights) != tied(others):
+    if tied_names(weights) != tied_names(others):
         return "they tie other weights together"
     return ""
 
 
-def _form(value: object) -> str:
+def _tensor_form(value: object) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     return "no tensor"
