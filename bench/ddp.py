@@ -47,7 +47,7 @@ from roost.package.progress import Board
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed import ranks as joined
 from roost.train.distributed.ranks import Ranks
-from roost.train.distributed.reducer import Reducer
+from roost.train.distributed.reducer import GradientReducer
 
 Loop = Callable[[Ranks, Work, list[Any]], Outcome]
 WORLD = 2
@@ -143,7 +143,7 @@ def reduced_by_hand(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
 def reduced_by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
     """Gradients alone, by roost's Reducer."""
     net, clocked = new_net(work), Clocked(work, batches)
-    reducer = Reducer(list(net.parameters()))
+    reducer = GradientReducer(list(net.parameters()))
     for x, y in clocked:
         net.zero_grad()
         reducer.begin()

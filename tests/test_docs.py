@@ -20,8 +20,8 @@ import roost
 from roost.cli.__main__ import COMMANDS
 from roost.cli.__main__ import roost as program
 from roost.config import layers
-from roost.config.objects import forget
-from roost.config.settings import typed
+from roost.config.objects import unload_project
+from roost.config.settings import parse_settings
 from roost.package.package_draft import prepare_training
 from roost.package.results import initial_weights, time_breakdown
 from roost.project import data_loaders, native_project, trainer_assembly
@@ -70,7 +70,7 @@ def test_the_config_is_understood(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(config)
     (tmp_path / "model.yaml").write_text("width: 32\n")
     loaded = layers.load(tmp_path / "config.yaml")
-    settings = typed(loaded.values)
+    settings = parse_settings(loaded.values)
     assert loaded.values["width"] == 64 and settings.checkpoint.every == ["1ep", "10min"]
 
 
@@ -81,7 +81,7 @@ def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("\n".join([*lines, text]))
     (tmp_path / "model.yaml").write_text("width: 32\n")
     loaded = layers.load(tmp_path / "config.yaml")
-    typed(loaded.values, where=loaded.where)
+    parse_settings(loaded.values, where=loaded.where)
 
 
 COMMAND_LINES = [
@@ -108,10 +108,10 @@ def test_the_optimizers_are_built(tmp_path: Path) -> None:
     body = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     body.norm = torch.nn.LayerNorm(2)
     module = torch.nn.ModuleDict({"body": body, "head": torch.nn.Linear(2, 1)})
-    asked = typed(layers.load(tmp_path / "config.yaml").values).optimizers
+    asked = parse_settings(layers.load(tmp_path / "config.yaml").values).optimizers
     totals = {"total_steps": 500, "steps_per_epoch": 50}
     found = build_optimizers(module, asked, totals=totals, root=tmp_path)
-    forget(tmp_path)
+    unload_project(tmp_path)
     assert [len(optim.optimizer.param_groups) for optim in found.values()] == [3, 1]
     assert len(describe_optimizers(found)) == 2
 
@@ -119,7 +119,7 @@ def test_the_optimizers_are_built(tmp_path: Path) -> None:
 def test_the_weights_to_begin_with_are_understood() -> None:
     asked = [block for block in blocks("yaml") if "init_from:" in block]
     base = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1}
-    found = [typed({**base, **yaml.safe_load(block)}) for block in asked]
+    found = [parse_settings({**base, **yaml.safe_load(block)}) for block in asked]
     several = [one for settings in found for _, one in initial_weights.entries(settings)]
     assert [one.strict for one in several] == [True, True, False] and found[0].freeze == ["net.features.*"]
     runner = run_block("class Finetuned")["Finetuned"]()
@@ -131,7 +131,7 @@ def test_the_weights_to_begin_with_are_understood() -> None:
 def test_the_data_is_read(tmp_path: Path) -> None:
     (section,) = (block for block in blocks("yaml") if "sort_by_length" in block)
     (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
-    settings = typed(layers.load(tmp_path / "config.yaml").values)
+    settings = parse_settings(layers.load(tmp_path / "config.yaml").values)
     data = native_project.checked(run_block("class Speech")["Dataset"]({}).build(), roost.Dataset)
     made = data_loaders.loaders(data, settings, device=torch.device("cpu"), batches_per_step=2)
     assert {name: len(one) for name, one in made.items()} == {
@@ -149,7 +149,7 @@ def test_what_has_no_index_is_read() -> None:
     lengths = {"iterable": {"steps_per_epoch": 5}, "whole_batches": {}, "foreign": {}}
     names = run_block("class Endless")
     for name, own in lengths.items():
-        settings = typed({**asked, "data": {"batch_size": 4, **own}})
+        settings = parse_settings({**asked, "data": {"batch_size": 4, **own}})
         made = data_loaders.loaders(
             native_project.checked(names[name], roost.Dataset), settings, device=torch.device("cpu")
         )
@@ -171,7 +171,7 @@ def test_the_gan_draws_its_noise_where_the_batch_is() -> None:
 def test_the_averages_are_understood(tmp_path: Path) -> None:
     (section,) = (block for block in blocks("yaml") if "averages:" in block)
     (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
-    settings = typed(layers.load(tmp_path / "config.yaml").values)
+    settings = parse_settings(layers.load(tmp_path / "config.yaml").values)
     assert list(settings.averages) == ["ema", "swa"] and settings.averages["swa"].start == "5ep"
 
 
@@ -311,7 +311,7 @@ def test_the_error_of_the_guide_is_the_real_one(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("runner: a.py:A\ndataset: b.py:B\nmax_epoch: 5\n")
     loaded = layers.load(tmp_path / "config.yaml")
     with pytest.raises(roost.RoostError) as raised:
-        typed(loaded.values, where=loaded.where)
+        parse_settings(loaded.values, where=loaded.where)
     assert raised.value.what in shown and f"fix: {raised.value.fix}" in shown
 
 

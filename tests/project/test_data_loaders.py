@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Te
 
 import roost
 from roost.base.errors import ConfigError, ContractError
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.project import data_loaders
 from roost.project.batch_plans import plan_of
 from roost.train.data.batch_function import Sampled
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 def settings(**data: Any) -> Settings:
     data = {"num_workers": 0, **data}
-    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
+    return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
 
 
 def place(key: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from roost.base.errors import CheckpointError, ConfigError, NotFound
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.project import init_from as initial
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.progress import Progress
@@ -39,7 +39,7 @@ def load(folder: Path, init_from: Any) -> tuple[list[float], list[str]]:
 
 
 def settings(init_from: Any) -> Settings:
-    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "init_from": init_from})
+    return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "init_from": init_from})
 
 
 def where(key: str) -> str | None:

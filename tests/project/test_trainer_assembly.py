@@ -14,7 +14,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import Best, Policy
 from roost.project import native_project, trainer_assembly
 from roost.train.distributed.ranks import Ranks
-from roost.train.end_condition import Until
+from roost.train.end_condition import EndCondition
 from roost.train.hooks import Averaging
 from roost.train.trainer import Trainer
 from tests.messages import Messages
@@ -56,7 +56,7 @@ def test_the_least(tmp_path: Path) -> None:
     trainer = make(tmp_path)
     assert hooks(trainer) == ["Visualize", "Validate", "Records", "Save", "Console", "Unsaved"]
     assert {name: len(loader) for name, loader in trainer.loaders.items()} == {"train": 4, "valid": 4}
-    assert trainer.until == Until(steps=6)
+    assert trainer.until == EndCondition(steps=6)
     assert trainer.fit() == "finished"
     package = trainer.checkpoints.store.folder.parent  # type: ignore[union-attr]
     assert checkpoint.infos(package / "Checkpoints")[-1].step == 6
@@ -121,7 +121,7 @@ def test_everything(tmp_path: Path, messages: Messages) -> None:
         "Console",
         "Unsaved",
     ]
-    assert trainer.until == Until(6, 2, 3600.0)
+    assert trainer.until == EndCondition(6, 2, 3600.0)
     assert (trainer.steps_per_epoch, trainer.total_steps, trainer.seed) == (2, 4, 7)
     assert trainer.stepper.optimizers["main"].scheduler.T_max == 4
     sets = {name: (len(loader), loader.num_workers) for name, loader in trainer.loaders.items()}
@@ -257,8 +257,8 @@ def test_time_alone_gives_no_total_steps(tmp_path: Path, messages: Messages) -> 
     assert refused.value.setting == key
     messages.check(refused.value)
     assert refused.value.where == "config.yaml:9"
-    objects.forget(tmp_path)
-    objects.forget(tmp_path)
+    objects.unload_project(tmp_path)
+    objects.unload_project(tmp_path)
     scheduler["T_max"] = "${steps_per_epoch}"
     assert make(tmp_path / "epochs", **asked).stepper.optimizers["main"].scheduler.T_max == 4
 
@@ -281,7 +281,7 @@ def test_two_runs_of_one_config_are_the_same(tmp_path: Path) -> None:
         trainer = make(tmp_path / name)
         trainer.fit()
         found.append(torch.cat([p.detach().flatten() for p in trainer.runner.parameters()]))
-        objects.forget(tmp_path)
+        objects.unload_project(tmp_path)
     assert torch.equal(*found)
 
 

@@ -23,13 +23,13 @@ from roost.package.checkpoints.retention import Policy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.failures.black_box_recorder import BlackBox
+from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, EarlyStop, Records, Save, Schedule, Validate
 from roost.train.optim.optimizer import Optim
 from roost.train.step import seeding
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
@@ -217,7 +217,7 @@ class Recipe:
             until=self.until,
             seed=3,
             recovery=Recovery(
-                box=BlackBox(folder / "blackbox", session),
+                box=BlackBoxRecorder(folder / "blackbox", session),
                 log=folder / "skipped.jsonl",
                 session=session,
                 **self.recovery,
@@ -225,10 +225,10 @@ class Recipe:
         )
 
 
-def guard_of(runner: roost.Runner, recovery: Mapping[str, Any]) -> Guard | None:
+def guard_of(runner: roost.Runner, recovery: Mapping[str, Any]) -> NonfiniteGuard | None:
     """The guard that what `Recovery` takes asks for."""
     looks = recovery.get("on_non_finite", "stop") != "stop"
-    return Guard(runner, looks=looks) if looks or recovery.get("on_step_error") == "skip" else None
+    return NonfiniteGuard(runner, looks=looks) if looks or recovery.get("on_step_error") == "skip" else None
 
 
 class StopAt(Hook):

@@ -14,7 +14,7 @@ from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.failures.recovery import Recovery
 from roost.train.optim.optimizer import Optim
 from roost.train.step import seeding
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from tests.train.parts import (
     MLP,
@@ -349,7 +349,7 @@ def test_a_trainer_equals_a_loop_by_hand(case: Case) -> None:
     theirs, optims = case.optims(by_hand), case.optims(ours)
     seeding.seed_all(seeding.mix(3, "train"))
     case.loop(by_hand, theirs, epochs_of(data))
-    stepper = Stepper(optims, guard=Guard(ours) if case.skips else None, **case.options)
+    stepper = Stepper(optims, guard=NonfiniteGuard(ours) if case.skips else None, **case.options)
     recovery = Recovery(on_non_finite="skip") if case.skips else None
     trainer = plain(ours, data, until="2ep", stepper=stepper, recovery=recovery)
     assert trainer.fit() == "finished"

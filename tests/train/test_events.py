@@ -67,11 +67,11 @@ def test_single_precision_values_are_added_up_in_double() -> None:
     assert found.row()["x"] == pytest.approx(float(torch.tensor(1.1).double()), rel=1e-15)
 
 
-@pytest.mark.parametrize("steps", [5, events._FOLD - 1, events._FOLD, events._FOLD + 3])
+@pytest.mark.parametrize("steps", [5, events._FOLD_STEPS - 1, events._FOLD_STEPS, events._FOLD_STEPS + 3])
 def test_an_open_window_goes_on_exactly(steps: int) -> None:
     """Wherever it is cut: the sums are folded after the same steps as without the cut."""
     generator = torch.Generator().manual_seed(0)
-    values = torch.rand(2 * events._FOLD + 10, generator=generator)
+    values = torch.rand(2 * events._FOLD_STEPS + 10, generator=generator)
     whole, first = Events(), Events()
     for number, value in enumerate(values):
         whole.put({"x": value, "y": float(value)}, 1 + number % 3)
@@ -88,9 +88,9 @@ def test_an_open_window_goes_on_exactly(steps: int) -> None:
 
 def test_memory_stays_bounded() -> None:
     found = Events()
-    for _ in range(3 * events._FOLD):
+    for _ in range(3 * events._FOLD_STEPS):
         found.put({"x": 1.0})
-    assert len(found._waiting) < events._FOLD
+    assert len(found._waiting) < events._FOLD_STEPS
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_nothing_is_read_back_between_rows(accumulation: int, tmp_path: Any) -> 
 def test_folding_reads_nothing_back() -> None:
     found = Events()
     with CountsReads() as counter:
-        for number in range(2 * events._FOLD):
+        for number in range(2 * events._FOLD_STEPS):
             found.put({"x": torch.tensor(1.0), "y": 1.0, "z": torch.ones(1) if number % 2 else 2.0})
     assert counter.reads == 0
 
@@ -194,10 +194,10 @@ def put(found: Events, steps: range, bad: dict[int, Any], skips: set[int] = froz
 
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])
-@pytest.mark.parametrize("first", [1, events._FOLD, events._FOLD + 1, 2 * events._FOLD + 5])
+@pytest.mark.parametrize("first", [1, events._FOLD_STEPS, events._FOLD_STEPS + 1, 2 * events._FOLD_STEPS + 5])
 def test_the_first_bad_step_is_known_without_cutting_the_row(name: str, first: int) -> None:
     found, untouched = Events(), Events()
-    last = 2 * events._FOLD + 9
+    last = 2 * events._FOLD_STEPS + 9
     for one in (found, untouched):
         put(one, range(1, first), {})
     assert found.bad_step() is None

@@ -27,7 +27,7 @@ from roost.train.hooks import (
     Validate,
 )
 from roost.train.optim.optimizer import LR_SCALE, Optim
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, Still, built, loader
@@ -89,7 +89,7 @@ def with_everything(
     return Trainer(
         runner,
         {"train": loader(Still(), **pinned), "valid": loader(Still(), 8, shuffle=False, **pinned)},
-        Stepper(optim, accumulation=2, precision=precision, guard=Guard(runner)),
+        Stepper(optim, accumulation=2, precision=precision, guard=NonfiniteGuard(runner)),
         hooks=hooks,
         checkpoints=Checkpoints(folder / "Checkpoints", Policy(fast=2, best=rules)),
         until=STEPS,
@@ -121,7 +121,7 @@ def test_the_counter_sees_an_optimizer_that_reads(tmp_path: Path) -> None:
     assert all(after > before for before, after in zip(looks.seen, looks.seen[1:], strict=False))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.needs_gpu
 @pytest.mark.parametrize("precision", [32, "bf16", "fp16"])
 def test_a_gpu_never_waits_in_a_step(precision: Any, tmp_path: Path) -> None:
     """Torch itself raises where the host would wait; hooks may, when they are due."""

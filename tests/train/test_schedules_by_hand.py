@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import lr_scheduler
 
-from roost.config.settings import typed
+from roost.config.settings import parse_settings
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.hooks import Schedule, Validate
 from roost.train.optim.optimizer import LR_SCALE, Optim
@@ -59,7 +59,7 @@ def from_config(net: nn.Module, **main: Any) -> Optim:
     optimizers = {"main": {"class": "torch.optim.SGD", "lr": 0.1, "momentum": 0.9, "fused": False, **main}}
     values = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": STEPS, "optimizers": optimizers}
     return build_optimizers(
-        net, typed(values).optimizers, totals={"total_steps": STEPS, "steps_per_epoch": 7}
+        net, parse_settings(values).optimizers, totals={"total_steps": STEPS, "steps_per_epoch": 7}
     )["main"]
 
 

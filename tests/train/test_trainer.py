@@ -490,7 +490,7 @@ class StopsInLoss(MLP):
 @pytest.fixture
 def nothing_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trainer looks around for a hook or at its end alone, not also because time has passed."""
-    monkeypatch.setattr(trainer_module, "_PUBLISH_SECONDS", 1e9)
+    monkeypatch.setattr(trainer_module, "_MIN_PUBLISH_SECONDS", 1e9)
 
 
 def test_a_checkpoint_holds_the_metrics_of_its_own_step_alone(

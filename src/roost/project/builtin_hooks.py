@@ -14,8 +14,8 @@ from roost.train import hooks as own
 from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hook import Hook
-from roost.train.mirrors.mirror_kinds import mirrored
-from roost.train.mirrors.run_identity import Subject
+from roost.train.mirrors.mirror_kinds import enabled_mirrors
+from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.step.stepper import Stepper
 
 
@@ -113,10 +113,12 @@ def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hoo
 
 
 def _mirrors(settings: Settings, package: Package) -> Iterator[Hook]:
-    asked = mirrored(settings.mirrors, where=places(package))
+    asked = enabled_mirrors(settings.mirrors, where=places(package))
     if asked:
         # Unresolved: what stands in the environment is not told to others.
-        subject = Subject(name=package.path.name, project=package.project.name, settings=package.settings())
+        subject = RunIdentity(
+            name=package.path.name, project=package.project.name, settings=package.settings()
+        )
         yield own.Mirrors(package.path, asked, subject)
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DistributedSampler, IterableDataset
 
 from roost.base.errors import ConfigError, ContractError
 from roost.base.interval import parse_duration
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.config.sections.data import BATCH_SIZE, DataSettings
 from roost.config.settings import Settings, Where
 from roost.project.batch_plans import (
@@ -327,7 +327,7 @@ def check_collate(data: Data) -> None:
             raise ContractError(
                 f"collate is for {name!r}, and there is no such set",
                 received=list(given),
-                fix=f"{proposal(str(name), known)}it may be for {', '.join(known)}",
+                fix=f"{did_you_mean(str(name), known)}it may be for {', '.join(known)}",
             )
         if one is not None and not callable(one):
             raise ContractError(

@@ -12,9 +12,9 @@ from roost.config.sections.init_from import InitSettings
 from roost.config.settings import Settings, Where
 from roost.package.results.initial_weights import InitialWeights, entries, expanded
 from roost.train.weights import package_weights, weight_files
-from roost.train.weights.weight_loader import Fit, said
-from roost.train.weights.weight_names import grouped
-from roost.train.weights.weight_source import Source
+from roost.train.weights.weight_loader import WeightFit, format_mapping
+from roost.train.weights.weight_names import format_names
+from roost.train.weights.weight_source import WeightSource
 
 
 def load(
@@ -51,7 +51,7 @@ def load(
             raise NotFound(
                 f"cannot be read: {error.strerror or error}", setting=key, received=one.path, where=where(key)
             ) from error
-        fit = Fit(module, source.weights, one.mapping)
+        fit = WeightFit(module, source.weights, one.mapping)
         given.update(fit.report.loaded)
         _require(fit, one, key, where, counts_missing=len(asked) == 1)
         try:
@@ -69,7 +69,7 @@ def _found(given: Path, package: Path, project: Path) -> Path:
     return next((place for place in places if place.exists()), places[-1])
 
 
-def _read(path: Path, one: InitSettings) -> Source:
+def _read(path: Path, one: InitSettings) -> WeightSource:
     if path.is_dir():
         if one.entry is not None:
             raise UsageError("`entry` is for files of torch.save", fix="leave it out")
@@ -88,7 +88,7 @@ def _at(error: RoostError, key: str, one: InitSettings, where: Where) -> RoostEr
     return kind(f"{error.message}{place}", setting=key, received=one.path, where=where(key), fix=error.fix)
 
 
-def _require(fit: Fit, one: InitSettings, key: str, where: Where, *, counts_missing: bool) -> None:
+def _require(fit: WeightFit, one: InitSettings, key: str, where: Where, *, counts_missing: bool) -> None:
     report = fit.report
     wrong = report.wrong(missing=counts_missing or not report.loaded)
     if report.loaded and not (one.strict and wrong):
@@ -103,16 +103,16 @@ def _require(fit: Fit, one: InitSettings, key: str, where: Where, *, counts_miss
     )
 
 
-def _fix(fit: Fit) -> str:
+def _fix(fit: WeightFit) -> str:
     found = []
     if fit.proposals:
         there, here, number = fit.proposals[0]
         also = (
-            f" (or {said(*fit.proposals[1][:2])})"
+            f" (or {format_mapping(*fit.proposals[1][:2])})"
             if fit.proposals[1:] and fit.proposals[1][2] == number
             else ""
         )
-        found.append(f"mapping: {said(there, here)} would fit {number}{also}")
+        found.append(f"mapping: {format_mapping(there, here)} would fit {number}{also}")
     report = fit.report
     if report.unexpected and report.loaded and not fit.proposals:
         beginning = report.unexpected[0].partition(" ")[0]
@@ -125,10 +125,12 @@ def _fix(fit: Fit) -> str:
 
 
 def _require_all(module: nn.Module, given: set[str], where: Where) -> None:
-    report = Fit(module, {name: value for name, value in module.state_dict().items() if name in given}).report
+    report = WeightFit(
+        module, {name: value for name, value in module.state_dict().items() if name in given}
+    ).report
     if report.missing:
         raise ConfigError(
-            f"{len(report.missing)} of {report.num_tensors} tensors are in none: {grouped(report.missing)}",
+            f"{len(report.missing)} of {report.num_tensors} tensors are in none: {format_names(report.missing)}",
             setting="init_from",
             where=where("init_from"),
             fix="name one more that has them, or strict: false in one of the entries",
@@ -140,10 +142,10 @@ def _not_finite(module: nn.Module, loaded: Sequence[str]) -> list[str]:
     state = module.state_dict()
     numbers = [name for name in loaded if state[name].is_floating_point() and state[name].itemsize > 1]
     found = [name for name in numbers if not state[name].isfinite().all()]
-    return [f"warning: {len(found)} hold NaN or infinity: {grouped(found)}"] if found else []
+    return [f"warning: {len(found)} hold NaN or infinity: {format_names(found)}"] if found else []
 
 
-def _told(one: InitSettings, source: Source, fit: Fit, more: Sequence[str]) -> InitialWeights:
+def _told(one: InitSettings, source: WeightSource, fit: WeightFit, more: Sequence[str]) -> InitialWeights:
     report = fit.report
     return InitialWeights(
         path=one.path,

@@ -15,7 +15,7 @@ from torch import nn
 from roost.base.errors import ContractError
 from roost.config import interpolation, objects
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
-from roost.config.settings import Settings, Where, typed
+from roost.config.settings import Settings, Where, parse_settings
 from roost.package.package import Package
 from roost.package.results.initial_weights import InitialWeights
 from roost.package.setting_locations import places
@@ -54,7 +54,7 @@ def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
     where = places(package)
     context = {"project": project, "package": str(package.path)}
     values = interpolation.resolve(package.settings(), context, where=where)
-    return values, typed(values, where=where)
+    return values, parse_settings(values, where=where)
 
 
 def load(
@@ -89,8 +89,8 @@ def load(
     runner = build_runner(made, values, settings, info=data.info, device=device)
     began_with = begin(runner, settings, package.path, project, where, begins=begins)
     if ranks.are_several:
-        rank_consistency.require_model(runner, ranks)
-        replicas.unify(runner, ranks)
+        rank_consistency.require_same_model(runner, ranks)
+        replicas.broadcast_module(runner, ranks)
     return Experiment(runner, data, hooks, settings, package.path, began_with, ranks=ranks, strategy=strategy)
 
 

@@ -14,7 +14,7 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.config import interpolation
 from roost.config.sections.checkpoint import CheckpointSettings
-from roost.config.settings import typed_state
+from roost.config.settings import parse_state_settings
 from roost.package import progress
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Info
@@ -235,7 +235,7 @@ class Writing:
 def _kept(package: Package) -> CheckpointSettings:
     """The section ``checkpoint`` in effect."""
     context = {"project": str(package.project), "package": str(package.path)}
-    return typed_state(interpolation.resolve(package.settings(), context)).checkpoint
+    return parse_state_settings(interpolation.resolve(package.settings(), context)).checkpoint
 
 
 def _number(name: str, value: Any) -> float:

@@ -22,18 +22,18 @@ from roost.project.contract import Runner
 from roost.project.native_project import Experiment
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Batches
-from roost.train.distributed.fsdp import Sharded, check_optimizers
+from roost.train.distributed.fsdp import ShardedRunner, check_optimizers
 from roost.train.distributed.ranks import Ranks
-from roost.train.end_condition import Until
-from roost.train.failures.black_box_recorder import BlackBox
+from roost.train.end_condition import EndCondition
+from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.failures.recovery import Recovery
 from roost.train.model.parameters import check_owners
 from roost.train.optim.optimizer import Optim
 from roost.train.optim.optimizer_config import build_optimizers
-from roost.train.optim.optimizer_overrides import Renewed
+from roost.train.optim.optimizer_overrides import OptimizerOverrides
 from roost.train.optim.schedulers import check_schedules
 from roost.train.step import precision
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
@@ -83,7 +83,7 @@ def assemble(
         )
         if lineage.may_change(package):
             changed = functools.partial(lineage.changed_since, package)
-            checkpoints.adapt = Renewed(stepper.optimizers, changed)
+            checkpoints.adapt = OptimizerOverrides(stepper.optimizers, changed)
     return Trainer(
         experiment.runner,
         loaders,
@@ -109,29 +109,31 @@ def _recovery(
         on_non_finite=settings.on_non_finite,
         on_step_error=settings.on_step_error,
         max_skipped_steps=settings.max_skipped_steps,
-        box=BlackBox(package.blackbox, session) if keeps else None,
+        box=BlackBoxRecorder(package.blackbox, session) if keeps else None,
         log=package.path / skipped_steps.NAME if ranks.is_main else None,
         session=session,
     )
 
 
-def until(settings: Settings) -> Until:
+def until(settings: Settings) -> EndCondition:
     """The end that the settings name."""
     seconds = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
-    return Until(settings.max_steps, settings.max_epochs, seconds)
+    return EndCondition(settings.max_steps, settings.max_epochs, seconds)
 
 
 def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
     settings, runner = experiment.settings, experiment.runner
     accumulation = settings.gradient_accumulation_steps
     for key in ("precision", "evaluation_precision"):
-        precision.require(getattr(settings, key) or 32, runner.device, setting=key, where=where(key))
+        precision.require_supported(
+            getattr(settings, key) or 32, runner.device, setting=key, where=where(key)
+        )
     if accumulation > len(train):
         said = f"the window of {accumulation} micro-batches is longer than an epoch of {len(train)}"
         print(f"warning: {said}: a step takes the whole epoch", flush=True)
     # Before the optimizers: they move the shards.
     shards = experiment.strategy == "fsdp" and experiment.ranks.are_several
-    sharded = Sharded(runner, experiment.ranks) if shards else None
+    sharded = ShardedRunner(runner, experiment.ranks) if shards else None
     make = functools.partial(
         Stepper,
         accumulation=accumulation,
@@ -181,7 +183,7 @@ def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
     return dict(given)
 
 
-def _guard(settings: Settings, runner: Runner) -> Guard | None:
+def _guard(settings: Settings, runner: Runner) -> NonfiniteGuard | None:
     """What a step needs that may be skipped: it looks at loss and gradients, or only keeps the buffers."""
     looks = settings.on_non_finite != "stop"
-    return Guard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None
+    return NonfiniteGuard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None

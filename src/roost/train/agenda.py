@@ -14,8 +14,8 @@ from roost.train.hook import Call
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-_OF_THIS_STEP = frozenset(["record", "report"])
-_OF_A_SAVE = frozenset(["save", "hold", "best"])
+_STEP_REQUESTS = frozenset(["record", "report"])
+_SAVE_REQUESTS = frozenset(["save", "hold", "best"])
 
 
 class Agenda:
@@ -47,7 +47,7 @@ class Agenda:
         """
         served = {call.hook.serves for call in self.calls}
         for request in requests:
-            if request not in served and request not in _OF_THIS_STEP | {"hold", "best"}:
+            if request not in served and request not in _STEP_REQUESTS | {"hold", "best"}:
                 raise ContractError(
                     f"{request!r} is asked for, and no hook of this trainer serves it",
                     fix="add the hook, for example roost.train.hooks.Save()",
@@ -56,7 +56,7 @@ class Agenda:
 
     def served(self) -> None:
         """Takes back all that asks for a save: one stands."""
-        self.requests -= _OF_A_SAVE
+        self.requests -= _SAVE_REQUESTS
 
     def begin(self, step: int, now: float, calls: Sequence[Call]) -> None:
         """Schedules calls as seen from ``step``."""
@@ -103,11 +103,11 @@ class Agenda:
                 return
             self.requests.discard(call.hook.serves or "")
             call.schedule(step, self._steps_per_epoch, now)
-        self.requests -= _OF_THIS_STEP  # also when nobody serves them
+        self.requests -= _STEP_REQUESTS  # also when nobody serves them
 
     def state_dict(self) -> dict[str, Any]:
         """What is owed. The save that is being written is not: its own requests stay out of it."""
-        open_requests = self.requests if self.pending else self.requests - _OF_A_SAVE - _OF_THIS_STEP
+        open_requests = self.requests if self.pending else self.requests - _SAVE_REQUESTS - _STEP_REQUESTS
         return {"pending": self.pending, "requests": sorted(open_requests)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

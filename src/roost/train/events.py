@@ -19,15 +19,15 @@ _Entry = tuple[Value, Mapping[str, Value], int]
 """The weight of a step, its values, its number."""
 _Totals = dict[str, tuple[float, float]]
 """By name: the sum of weight x value, and that of the weights."""
-BAD_IF_NOT_FINITE = ("loss", "grad_norm")
+FINITE_SUFFIXES = ("loss", "grad_norm")
 """So end the names of values that must be finite, but for statistics (`STATS`)."""
-_BESIDE = "skipped?"
+_LOGGED_SKIPPED = "skipped?"
 """The flag of values that were logged beside those of a step: only the step itself is counted."""
-_FLAGS = ("skipped", _BESIDE)
-_UNSEEN = {*_FLAGS, "weight"}
+_SKIP_FLAGS = ("skipped", _LOGGED_SKIPPED)
+_UNRECORDED = {*_SKIP_FLAGS, "weight"}
 """Names that are not recorded as values."""
-_NONE = 2**30
-_FOLD = 1024
+_NO_STEP = 2**30
+_FOLD_STEPS = 1024
 """Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
 
 
@@ -55,7 +55,7 @@ class Events:
         self._sums: dict[Names, tuple[Tensor, Tensor]] = {}
         """Per set of names that came together: (names,) sums of weight x value, and (1,) sum of weights."""
         self._first_bad: list[Tensor] = []
-        """() each: the first step whose loss or gradient norm is not finite, `_NONE` without one."""
+        """() each: the first step whose loss or gradient norm is not finite, `_NO_STEP` without one."""
         self.first_bad: int | None = None
         """That step, of the row that was cut last; None when all were finite."""
 
@@ -78,7 +78,7 @@ class Events:
             self._beside.append(values)
             return
         if of_step and self._skipped is not None:
-            values = {**values, _BESIDE: self._skipped}
+            values = {**values, _LOGGED_SKIPPED: self._skipped}
         self._waiting.append((1.0, values, self._step))
 
     def put(self, values: Mapping[str, Value], weight: Value = 1.0, step: int = 0) -> None:
@@ -92,18 +92,18 @@ class Events:
         """
         waiting = self._waiting
         if self._beside:
-            flag = {_BESIDE: values["skipped"]} if "skipped" in values else {}
+            flag = {_LOGGED_SKIPPED: values["skipped"]} if "skipped" in values else {}
             waiting += [(1.0, {**one, **flag}, step) for one in self._beside]
         self._beside, self._step, self._skipped = None, step, values.get("skipped")
         waiting.append((weight, values, step))
-        if len(waiting) >= _FOLD:
+        if len(waiting) >= _FOLD_STEPS:
             self._fold()
 
     def _fold(self) -> None:
         """Adds up what waits: one stack for all steps that have the same names, which usually is all."""
-        groups, self._waiting = _grouped(self._waiting), []
+        groups, self._waiting = _grouped_by_names(self._waiting), []
         for names, entries in groups.items():
-            table, column = _table_of(names, entries)
+            table, column = _values_and_weights(names, entries)
             self._first_bad += _first_bad(names, table, entries)
             total, weight = (table * column).sum(0), column.sum(0)
             if "skipped" in names:
@@ -117,16 +117,16 @@ class Events:
         """The first step since the last row whose loss or gradient norm is not finite, on any rank. A sync
         point; the window stays open just as it is."""
         found = list(self._first_bad)
-        for names, entries in _grouped(self._waiting).items():
-            found += _first_bad(names, _table_of(names, entries)[0], entries)
-        first = _NONE
+        for names, entries in _grouped_by_names(self._waiting).items():
+            found += _first_bad(names, _values_and_weights(names, entries)[0], entries)
+        first = _NO_STEP
         if found:
             first = int(min(torch.stack([step.to(found[-1].device) for step in found]).tolist()))
         if self._ranks.are_several:
             first = min(
                 first for [first] in self._ranks.control.exchange([first], "the save of a checkpoint").wait()
             )
-        return first if first < _NONE else None
+        return first if first < _NO_STEP else None
 
     def row(self) -> dict[str, float]:
         """The weighted mean of every name since the last row; starts a new window. A sync point, the only
@@ -134,11 +134,11 @@ class Events:
         totals, first = self._read()
         if self._ranks.are_several:
             every = self._ranks.control.gather((totals, first), "a row of metrics")
-            self._ranks.note_given_by_some("train/", [own.keys() - _UNSEEN for own, _ in every])
-            totals, first = _of_all(every)
-        self.first_bad = first if first < _NONE else None
+            self._ranks.note_given_by_some("train/", [own.keys() - _UNRECORDED for own, _ in every])
+            totals, first = _merged_totals(every)
+        self.first_bad = first if first < _NO_STEP else None
         skipped, _ = totals.pop("skipped", (0.0, 0.0))
-        for name in ("weight", _BESIDE):
+        for name in ("weight", _LOGGED_SKIPPED):
             totals.pop(name, None)
         # Where every step was skipped there is no mean; of a loss that has the weight 0 it is 0 / 0.
         row = {n: _mean(*pair) for n, pair in totals.items() if pair[1] or not skipped}
@@ -146,16 +146,16 @@ class Events:
         return {**row, "skipped": skipped} if skipped else row
 
     def _read(self) -> tuple[_Totals, int]:
-        """Ends the window; gives its totals, and its first bad step or `_NONE`."""
+        """Ends the window; gives its totals, and its first bad step or `_NO_STEP`."""
         self._fold()
         sums, self._sums = self._sums, {}
         bad, self._first_bad = [step.reshape(1) for step in self._first_bad], []
         if not sums:
-            return {}, _NONE
+            return {}, _NO_STEP
         table = next(iter(sums.values()))[0]
         parts = [part for pair in sums.values() for part in pair]
         numbers = iter(torch.cat([part.to(table) for part in [*bad, *parts]]).tolist())
-        first = min((int(next(numbers)) for _ in bad), default=_NONE)
+        first = min((int(next(numbers)) for _ in bad), default=_NO_STEP)
         totals: _Totals = {}
         for names in sums:
             found = [next(numbers) for _ in names]
@@ -215,7 +215,7 @@ class Events:
             self._sums[names] = (total, weight)
 
 
-def _of_all(every: Sequence[tuple[_Totals, int]]) -> tuple[_Totals, int]:
+def _merged_totals(every: Sequence[tuple[_Totals, int]]) -> tuple[_Totals, int]:
     """The totals of all ranks, added in their order, and the first bad step of any."""
     totals: _Totals = {}
     for own, _ in every:
@@ -227,7 +227,7 @@ def _of_all(every: Sequence[tuple[_Totals, int]]) -> tuple[_Totals, int]:
     return totals, min(first for _, first in every)
 
 
-def _grouped(entries: Sequence[_Entry]) -> dict[Names, list[_Entry]]:
+def _grouped_by_names(entries: Sequence[_Entry]) -> dict[Names, list[_Entry]]:
     groups: dict[Names, list[_Entry]] = {}
     for entry in entries:
         if entry[1]:  # else a step that records nothing: data alone, or no optimizer's turn
@@ -235,12 +235,12 @@ def _grouped(entries: Sequence[_Entry]) -> dict[Names, list[_Entry]]:
     return groups
 
 
-def _table_of(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor, Tensor]:
+def _values_and_weights(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor, Tensor]:
     """(steps, names) the values of these steps, (steps, 1) their weights; all 0 where a step was skipped."""
     table = _table(names, [values[name] for _, values, _ in entries for name in names])
     weights = [values.get("weight", weight) for weight, values, _ in entries]
     column = _table(("weight",), weights).to(table, non_blocking=True)
-    flag = next((place for place, name in enumerate(names) if name in _FLAGS), None)
+    flag = next((place for place, name in enumerate(names) if name in _SKIP_FLAGS), None)
     return (table, column) if flag is None else _without_skipped(flag, table, column)
 
 
@@ -251,12 +251,12 @@ def _first_bad(names: Names, table: Tensor, entries: Sequence[_Entry]) -> list[T
         return []
     numbers = torch.tensor([step for _, _, step in entries]).to(table.device, non_blocking=True)
     good = table[:, columns].isfinite().all(1)
-    return [torch.where(good, _NONE, numbers).min()]
+    return [torch.where(good, _NO_STEP, numbers).min()]
 
 
 def must_be_finite(name: str) -> bool:
     """Whether a value of that name, with or without ``train/``, ends the run when it is not finite."""
-    return name.endswith(BAD_IF_NOT_FINITE) and not name.startswith(STATS)
+    return name.endswith(FINITE_SUFFIXES) and not name.startswith(STATS)
 
 
 def _mean(total: float, weight: float) -> float:
@@ -280,7 +280,7 @@ def _table(names: Names, values: list[Any]) -> Tensor:
         raise ContractError(
             "is no single number",
             setting=f"train/{names[bad % len(names)]}",
-            received=_shown(values[bad]),
+            received=_description(values[bad]),
             fix="return tensors with one element from loss(), for example a mean over the batch",
         ) from error
 
@@ -292,7 +292,7 @@ def _stacked(values: list[Any]) -> Tensor:
     # Of one type, or stacking would round a large whole number to the type of a loss beside it.
     if len(tensors) == len(values) and len({tensor.dtype for tensor in tensors}) == 1:
         try:
-            return torch.stack(values).detach().to(_wide(tensors[0].device)).reshape(len(values))
+            return torch.stack(values).detach().to(_wide_dtype(tensors[0].device)).reshape(len(values))
         except RuntimeError:
             return _one_by_one(values, tensors)  # on several devices, or of shapes like () and (1,)
     return _one_by_one(values, tensors)
@@ -301,7 +301,7 @@ def _stacked(values: list[Any]) -> Tensor:
 def _one_by_one(values: list[Any], tensors: list[Tensor]) -> Tensor:
     # Those of a checkpoint come back on the CPU; they go to the others, not the others to them.
     device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
-    return torch.stack([_scalar(value, device, _wide(device)) for value in values])
+    return torch.stack([_scalar(value, device, _wide_dtype(device)) for value in values])
 
 
 def _scalar(value: Any, device: torch.device, wide: torch.dtype) -> Tensor:
@@ -310,7 +310,7 @@ def _scalar(value: Any, device: torch.device, wide: torch.dtype) -> Tensor:
     return torch.tensor(value, dtype=wide).to(device, non_blocking=True).reshape(())
 
 
-def _wide(device: torch.device) -> torch.dtype:
+def _wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -318,5 +318,5 @@ def _is_number(value: object) -> bool:
     return value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, int | float)
 
 
-def _shown(value: object) -> object:
+def _description(value: object) -> object:
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else value

@@ -6,11 +6,11 @@ import threading
 import time
 
 from roost.train.agenda import Agenda
-from roost.train.distributed.agreement import Agreement, Verdict
+from roost.train.distributed.agreement import Agreement, WindowDecision
 from roost.train.distributed.ranks import Ranks
 
 
-class Requests:
+class TrainerRequests:
     """The part of a trainer that is asked for things, at any time and from any thread.
 
     What a hook asks for holds at once: every rank's hooks ask for the same. What comes from outside of them,
@@ -90,7 +90,7 @@ class Requests:
         else:
             self.agenda.ask(*requests)
 
-    def heard(self, verdict: Verdict) -> None:
+    def heard(self, verdict: WindowDecision) -> None:
         """Takes over what the ranks have agreed on."""
         if verdict.requests:
             self.agenda.ask(*verdict.requests)

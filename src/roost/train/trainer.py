@@ -11,14 +11,14 @@ from typing import Any, Literal
 from roost.package.progress import Board
 from roost.train.agenda import Agenda
 from roost.train.checkpointing import rank_state
-from roost.train.checkpointing.async_save import Saves
+from roost.train.checkpointing.async_save import CheckpointSaver
 from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
 from roost.train.checkpointing.rank_state import RankState
 from roost.train.data.batches import Batches, Interrupted
 from roost.train.distributed import rank_consistency
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.distributed.shared_windows import SharedWindows
-from roost.train.end_condition import Until
+from roost.train.end_condition import EndCondition
 from roost.train.evaluation import trainer_evaluation
 from roost.train.events import Events
 from roost.train.failures.recovery import Recovery, Rollback
@@ -26,18 +26,18 @@ from roost.train.hook import CallLists, Hook
 from roost.train.model.module_state import ModuleState
 from roost.train.optim.weight_average import Average
 from roost.train.progress import Progress
-from roost.train.reporting.progress_publisher import Publisher
-from roost.train.requests import Requests
+from roost.train.reporting.progress_publisher import ProgressPublisher
+from roost.train.requests import TrainerRequests
 from roost.train.step import precision, seeding
 from roost.train.step.precision import Precision
 from roost.train.step.stepper import Stepper
 from roost.train.step.windows import Windows
 
-_PUBLISH_SECONDS = 0.01
+_MIN_PUBLISH_SECONDS = 0.01
 """Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
 
 
-class Trainer(Requests):
+class Trainer(TrainerRequests):
     """Trains a runner; everything but the loop is a hook or a part of its own.
 
     ```
@@ -61,7 +61,7 @@ class Trainer(Requests):
         stepper: Takes the optimizer steps.
         hooks: Called in the order of their phases; within a phase in this order.
         checkpoints: Where to save; nothing is saved when None.
-        until: The end: ``1000`` steps, ``"10ep"``, ``"90min"`` or an `Until`.
+        until: The end: ``1000`` steps, ``"10ep"``, ``"90min"`` or an `EndCondition`.
         seed: Of everything drawn during training.
         board: Where to publish the progress; nowhere when None.
         recovery: What a step that fails does; the run ends by it when None.
@@ -78,7 +78,7 @@ class Trainer(Requests):
         *,
         hooks: Sequence[Hook] = (),
         checkpoints: Checkpoints | None = None,
-        until: Until | str | int,
+        until: EndCondition | str | int,
         seed: int = 0,
         board: Board | None = None,
         recovery: Recovery | None = None,
@@ -90,7 +90,7 @@ class Trainer(Requests):
         self.runner, self.loaders, self.stepper = runner, loaders, stepper
         self.checkpoints, self.seed = checkpoints, seed
         self.recovery = recovery or Recovery()
-        self.until = until if isinstance(until, Until) else Until.parse(until)
+        self.until = until if isinstance(until, EndCondition) else EndCondition.parse(until)
         self.progress, self.events = Progress(), Events(ranks)
         self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
         self.total_steps = self.progress.total_steps = self.until.total_steps(self.steps_per_epoch)
@@ -108,10 +108,10 @@ class Trainer(Requests):
         self.agenda = Agenda(
             self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
         )
-        self.publisher = Publisher(board, steps_per_epoch=self.steps_per_epoch)
+        self.publisher = ProgressPublisher(board, steps_per_epoch=self.steps_per_epoch)
         self._zero = self.clock()
         self._windows: Windows | None = None
-        self.saves = Saves(self)
+        self.saves = CheckpointSaver(self)
         runner.attach(self)
         for one in loaders.values():
             # With its first window a rank tells the others; before it must not leave them waiting.
@@ -191,13 +191,15 @@ class Trainer(Requests):
 
     def _after_hooks(self, now: float) -> None:
         self.cut_short = self.cut_short or bool(self.agenda.pending)
-        self.agenda.set_alarm(now, at_latest=_PUBLISH_SECONDS, end=self._zero + self.progress.total_seconds)
+        self.agenda.set_alarm(
+            now, at_latest=_MIN_PUBLISH_SECONDS, end=self._zero + self.progress.total_seconds
+        )
 
     # ---- evaluation -------------------------------------------------------------------------------------
 
     def autocast(self) -> AbstractContextManager[object]:
         """Entered around each forward pass that is no training; a new one, as one may lie inside another."""
-        return precision.forward(self._evaluation_precision, self.runner.device)
+        return precision.autocast_context(self._evaluation_precision, self.runner.device)
 
     def evaluate(self, split: str = "valid") -> dict[str, float]:
         """Metrics of a split by full name (``valid/loss``), and of its averages (``valid/ema/loss``); leaves
@@ -305,7 +307,7 @@ class Trainer(Requests):
         failure: BaseException | None = None
         try:
             if self.ranks.are_several:
-                rank_consistency.require_training(self)
+                rank_consistency.require_same_training(self)
             for hook in self.calls.start:
                 hook.on_start(self)
             for reason in self.loaders["train"].inexact():

@@ -10,7 +10,7 @@ import msgspec
 
 from roost.base import durable
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
-from roost.base.text.timestamps import parse_moment
+from roost.base.text.timestamps import parse_timestamp
 from roost.config.settings import Settings
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
@@ -80,7 +80,7 @@ def build_trainer(
         experiment.hooks.append(Initialize(package))
     if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
         begun = float((session.record or {}).get("started") or time.time())
-        experiment.hooks.append(TimeLimit(parse_moment(ends, setting=DEADLINE_VARIABLE), begun))
+        experiment.hooks.append(TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), begun))
     return trainer_assembly.assemble(experiment, package, session=session.number)
 
 

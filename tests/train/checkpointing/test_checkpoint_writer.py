@@ -18,9 +18,9 @@ from roost.base import durable
 from roost.base.errors import PeerLost, RoostError
 from roost.package.checkpoints import checkpoint
 from roost.train.checkpointing import checkpoint_writer
-from roost.train.checkpointing.checkpoint_writer import Pace, Torn, prepare_together
+from roost.train.checkpointing.checkpoint_writer import TornCopy, WritePace, prepare_together
 from roost.train.checkpointing.checkpoints import Checkpoints
-from roost.train.checkpointing.pending_save import Saved
+from roost.train.checkpointing.pending_save import PendingSave
 from roost.train.distributed.ranks import Ranks
 from roost.train.progress import Progress
 from tests.messages import Messages
@@ -45,7 +45,7 @@ def parts(rank: int, value: float) -> dict[str, Any]:
     return {"model": Value(torch.full((4, 2), value)), f"rank-{rank}": own}
 
 
-def save(checkpoints: Checkpoints, ranks: Ranks, step: int) -> Saved:
+def save(checkpoints: Checkpoints, ranks: Ranks, step: int) -> PendingSave:
     return checkpoints.save(parts(ranks.rank, float(step)), Progress(step=step), tells=False)
 
 
@@ -146,7 +146,7 @@ def test_what_one_rank_tore_none_writes(tmp_path: Path) -> None:
         part = {f"rank-{ranks.rank}": Value(value)}
         saved = checkpoints.save(part, Progress(step=1), defer=[value], tells=False)
         value += ranks.rank
-        with pytest.raises(Torn):
+        with pytest.raises(TornCopy):
             saved.wait()
         return [path.name for path in tmp_path.iterdir()]
 
@@ -208,7 +208,7 @@ def test_what_one_rank_has_no_space_for_no_rank_begins_to_save() -> None:
 
 
 def test_it_is_written_with_rests_until_somebody_waits() -> None:
-    pace, written = Pace(), []
+    pace, written = WritePace(), []
     pieces = [memoryview(b"x")] * 5
 
     def writes() -> None:
@@ -243,4 +243,4 @@ class Rests(threading.Event):
 def test_what_is_saved_often_is_written_with_fewer_rests(
     seconds: float, interval: float, rest: float
 ) -> None:
-    assert checkpoint_writer.rest_of(seconds, interval) == pytest.approx(rest)
+    assert checkpoint_writer.rest_ratio(seconds, interval) == pytest.approx(rest)

@@ -16,7 +16,7 @@ import torch
 
 from roost.base import durable
 from roost.package.checkpoints import checkpoint
-from roost.train.checkpointing.checkpoint_writer import Torn
+from roost.train.checkpointing.checkpoint_writer import TornCopy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.progress import Progress
 
@@ -98,7 +98,7 @@ def test_what_is_late_and_changes_before_is_not_written(tmp_path: Path) -> None:
     checkpoints, value = Checkpoints(tmp_path), torch.zeros(BIG)
     saved = checkpoints.save({"x": Tensors(value)}, Progress(step=1), defer=[value])
     value += 1
-    with pytest.raises(Torn):
+    with pytest.raises(TornCopy):
         saved.wait()
     assert list(tmp_path.iterdir()) == [] and checkpoints.newest is None
     assert float(read(checkpoints.save({"x": Tensors(value)}, Progress(step=2)).wait())[0][0]) == 1.0

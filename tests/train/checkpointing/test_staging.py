@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roost.base import state_tree
-from roost.train.checkpointing.staging import KeptMemory, Staging
+from roost.train.checkpointing.staging import Staging, StagingMemory
 
 
 def state() -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_only_what_was_named_is_late_and_lies_in_memory_of_its_own() -> None:
 
 
 def test_memory_is_kept_and_aligned() -> None:
-    kept = KeptMemory(pinned=False)
+    kept = StagingMemory(pinned=False)
     sizes = [1, 63, 64, 65, 3 << 20, 0, 5, 100 << 20, 7]
     first = [kept.take(size) for size in sizes]
     assert [len(one) for one in first] == sizes
@@ -100,7 +100,7 @@ def test_memory_is_kept_and_aligned() -> None:
     assert [kept.take(size).data_ptr() for size in sizes] == [one.data_ptr() for one in first]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.needs_gpu
 def test_a_gpu_copies_beside_what_it_computes_and_before_what_comes_after() -> None:
     values = [torch.randn(4096, 4096, device="cuda") for _ in range(4)]
     expected = [value.cpu() for value in values]

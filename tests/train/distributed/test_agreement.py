@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import threading
 
-from roost.train.distributed.agreement import Agreement, Verdict
-from roost.train.distributed.control_channel import Channel
+from roost.train.distributed.agreement import Agreement, WindowDecision
+from roost.train.distributed.control_channel import ControlChannel
 from roost.train.distributed.ranks import Ranks
 from tests.train.team import team
 
 
 def said(
     agreement: Agreement, *, failed: int = 0, num_batches: int = 1, num_samples: int = 4, options: int = 0
-) -> Verdict:
+) -> WindowDecision:
     told = agreement.tell(
         step=1, failed=failed, num_batches=num_batches, num_samples=num_samples, options=options
     )
@@ -18,7 +18,7 @@ def said(
 
 
 def test_every_rank_hears_the_same() -> None:
-    def work(ranks: Ranks) -> list[Verdict]:
+    def work(ranks: Ranks) -> list[WindowDecision]:
         agreement, me = Agreement(ranks.control), ranks.rank
         heard = [said(agreement, num_samples=3 + me)]
         if me == 1:
@@ -34,7 +34,7 @@ def test_every_rank_hears_the_same() -> None:
     found = team(3, work)
     assert found[0] == found[1] == found[2]
     first, second, third, fourth = (verdict._replace(seconds=0.0) for verdict in found[0])
-    nothing = Verdict(None, [], 0.0, (0, 0, 0), False, 12, "no", options_differ=False)
+    nothing = WindowDecision(None, [], 0.0, (0, 0, 0), False, 12, "no", options_differ=False)
     assert first == nothing
     assert second == nothing._replace(requests=["save", "hold"])
     assert third == nothing  # it is asked for once
@@ -55,7 +55,7 @@ def test_options_of_optimizers_that_differ_are_seen() -> None:
 
 def test_what_was_asked_and_not_heard_is_told_again() -> None:
     """A window that is dropped (a rollback) takes its message with it."""
-    agreement = Agreement(Channel())
+    agreement = Agreement(ControlChannel())
     threading.Thread(target=agreement.ask, args=["validate"]).start()
     while not agreement._asked:
         continue

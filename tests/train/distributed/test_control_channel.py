@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from roost.base.errors import RanksApart
-from roost.train.distributed.control_channel import Channel, apart
+from roost.train.distributed.control_channel import ControlChannel, ranks_apart_error
 from roost.train.distributed.ranks import Ranks
 from tests.messages import Messages
 from tests.train.team import RankFailed, team
 
 
 def test_alone_it_comes_back_at_once() -> None:
-    channel = Channel()
+    channel = ControlChannel()
     assert channel.exchange([1, 2], "the start").wait() == [[1, 2]]
     assert channel.gather("x", "the start") == ["x"] and channel.broadcast("x", "the start") == "x"
     channel.barrier("the end")
@@ -44,7 +44,7 @@ def test_what_is_said_reaches_all() -> None:
     ],
     ids=["exchange", "gather", "broadcast", "barrier"],
 )
-def test_ranks_at_different_places_all_know_it(other: Callable[[Channel], object]) -> None:
+def test_ranks_at_different_places_all_know_it(other: Callable[[ControlChannel], object]) -> None:
     """Whatever they wait for there, and however much they would say."""
 
     def work(ranks: Ranks) -> str:
@@ -71,7 +71,7 @@ def test_of_long_words_the_beginning_is_told() -> None:
 
 
 def test_of_each_place_one_rank_is_named(messages: Messages) -> None:
-    error = apart(["a", "a", "b", "a", "b"])
+    error = ranks_apart_error(["a", "a", "b", "a", "b"])
     assert re.findall(r"rank (\d)", error.message) == ["0", "2"]
     messages.check(error)
 

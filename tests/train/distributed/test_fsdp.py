@@ -19,9 +19,9 @@ from roost.base import safetensors_format, state_tree
 from roost.base.errors import CheckpointError, ConfigError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.train.checkpointing.checkpoints import Checkpoints
-from roost.train.distributed.fsdp import Sharded, blocks, check_optimizers
+from roost.train.distributed.fsdp import ShardedRunner, blocks, check_optimizers
 from roost.train.distributed.ranks import ALONE, Ranks
-from roost.train.distributed.sharded_tensors import is_sharded, whole
+from roost.train.distributed.sharded_tensors import full_tensor, is_sharded
 from roost.train.evaluation import split_evaluation
 from roost.train.hooks.statistics import norms
 from roost.train.model import model_summary
@@ -30,7 +30,7 @@ from roost.train.optim.optimizer import Optim
 from roost.train.optim.weight_average import Average
 from roost.train.progress import Progress
 from roost.train.reporting.media_files import Media
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from tests.messages import Messages
 from tests.train.team import team
@@ -98,7 +98,7 @@ class Run:
 
     def __init__(self, ranks: Ranks, *, optimizer: Callable[..., Any] = FUSED) -> None:
         self.ranks, self.runner, self.progress = ranks, built(), Progress()
-        sharded = Sharded(self.runner, ranks) if ranks.are_several else None
+        sharded = ShardedRunner(self.runner, ranks) if ranks.are_several else None
         self.optim = Optim(optimizer(self.runner.parameters()), max_grad_norm=0.5)
         self.stepper = Stepper(
             self.optim, ranks=ranks, reduces=sharded is None, around=sharded.call if sharded else None
@@ -246,7 +246,7 @@ class Refused(Run):
     def __init__(self, ranks: Ranks) -> None:
         runner = built()
         runner.head.bias = nn.Parameter(torch.zeros(WORDS + 1))
-        Sharded(runner, ranks)
+        ShardedRunner(runner, ranks)
         self.ranks, self.runner, self.progress = ranks, runner, Progress()
 
     @property
@@ -271,15 +271,15 @@ def test_functions_of_the_runner_compute_with_whole_weights(tmp_path: Path) -> N
         torch.manual_seed(1)
         runner = Shown()
         runner.build()
-        sharded = Sharded(runner, ranks)
+        sharded = ShardedRunner(runner, ranks)
         optim = torch.optim.SGD(runner.parameters(), lr=0.1)
         stepper = Stepper(optim, ranks=ranks, reduces=False, around=sharded.call)
         batch = batch_of(0, ranks)
-        with split_evaluation.mode(runner):
+        with split_evaluation.evaluation_mode(runner):
             found, shown = runner.evaluate(batch), runner.visualize(batch)
         wanted = plain.evaluate(batch)["loss"].detach()
         torch.testing.assert_close(found["loss"], wanted)
-        kinds = {row.name: row.kind for row in model_summary.rows(runner)}
+        kinds = {row.name: row.kind for row in model_summary.module_rows(runner)}
         assert kinds["layers.0"] == "Layer" and kinds["(all)"] == "Shown"
         # What they gave stands, though the weights are not gathered any more.
         assert is_sharded(runner.scale) and shown["scale"].data.tolist() == [1.0]
@@ -295,21 +295,21 @@ def test_norms_checks_and_averages_are_those_of_the_whole() -> None:
     def work(ranks: Ranks) -> None:
         run = Run(ranks)
         run.steps(2)
-        own = {name: whole(one).clone() for name, one in run.runner.named_parameters()}
+        own = {name: full_tensor(one).clone() for name, one in run.runner.named_parameters()}
         for name, norm in norms(dict(run.runner.named_parameters())).items():
             torch.testing.assert_close(norm.float(), own[name].norm())
-        gradients = [whole(one.grad) for one in run.optim.parameters if one.grad is not None]
+        gradients = [full_tensor(one.grad) for one in run.optim.parameters if one.grad is not None]
         for kind in (1.0, 2.0, float("inf")):
             wanted = torch.nn.utils.get_total_norm(gradients, kind)
             torch.testing.assert_close(run.optim.gradient_norm(kind), wanted)
 
-        averaged = {name: whole(one) for name, one in run.average.state_dict()["weights"].items()}
+        averaged = {name: full_tensor(one) for name, one in run.average.state_dict()["weights"].items()}
         batch, plain = batch_of(0), built()
-        with run.average.swapped(run.runner), split_evaluation.mode(run.runner):
+        with run.average.swapped(run.runner), split_evaluation.evaluation_mode(run.runner):
             found = run.runner.evaluate(batch)["loss"]
         plain.load_state_dict(averaged)
         torch.testing.assert_close(found, plain.loss(batch)["loss"].detach())
-        assert all(whole(one).equal(own[name]) for name, one in run.runner.named_parameters())
+        assert all(full_tensor(one).equal(own[name]) for name, one in run.runner.named_parameters())
 
         ModuleState(run.runner).check_finite()
         if ranks.rank == 1:
@@ -333,10 +333,10 @@ def test_a_step_that_is_not_finite_on_one_rank_moves_nothing_on_any() -> None:
             torch.manual_seed(1)
             runner = Broken()
             runner.build()
-            sharded = Sharded(runner, ranks)
+            sharded = ShardedRunner(runner, ranks)
             stepper = Stepper(
                 kind(runner.parameters()),
-                guard=Guard(runner),
+                guard=NonfiniteGuard(runner),
                 ranks=ranks,
                 reduces=False,
                 around=sharded.call,
@@ -356,7 +356,7 @@ def test_a_step_that_is_not_finite_on_one_rank_moves_nothing_on_any() -> None:
 def test_takes_steps_in_sixteen_bits(precision: Any) -> None:
     def work(ranks: Ranks) -> list[float]:
         runner = built()
-        sharded = Sharded(runner, ranks)
+        sharded = ShardedRunner(runner, ranks)
         optim = Optim(FUSED(runner.parameters()), max_grad_norm=1.0)
         stepper = Stepper(optim, precision=precision, ranks=ranks, reduces=False, around=sharded.call)
         take = stepper.of(runner)
@@ -398,7 +398,7 @@ def test_says_which_weights_cannot_be_shared_out(
     runner = built()
     change(runner)
     with pytest.raises(ConfigError, match=said) as refused:
-        Sharded(runner, ALONE)
+        ShardedRunner(runner, ALONE)
     messages.check(refused.value)
 
 

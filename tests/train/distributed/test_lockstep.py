@@ -7,7 +7,7 @@ import pytest
 
 from roost.base.errors import ContractError, PeerLost, RanksApart
 from roost.train.data.batches import Interrupted
-from roost.train.distributed.lockstep import ENDS, GOES_ON, STOPS, Lockstep
+from roost.train.distributed.lockstep import CONTINUING, ENDING, STOPPING, Lockstep
 from roost.train.distributed.ranks import ALONE, Ranks
 from tests.messages import Messages
 from tests.train.team import team
@@ -26,33 +26,33 @@ def outcome(ranks: Ranks, work: Any) -> str:
 
 
 def numbers(rank: int, lockstep: Lockstep) -> None:
-    assert list(lockstep.meet(GOES_ON, 10 + rank)) == [10, 11, 12]
-    lockstep.meet(ENDS)
+    assert list(lockstep.meet(CONTINUING, 10 + rank)) == [10, 11, 12]
+    lockstep.meet(ENDING)
 
 
 def fails(rank: int, lockstep: Lockstep) -> None:
-    lockstep.meet(GOES_ON)
+    lockstep.meet(CONTINUING)
     if rank == 1:
         raise KeyError("mine")
-    lockstep.meet(ENDS)
+    lockstep.meet(ENDING)
 
 
 def stops(rank: int, lockstep: Lockstep) -> None:
-    lockstep.meet(STOPS if rank == 2 else GOES_ON)
+    lockstep.meet(STOPPING if rank == 2 else CONTINUING)
 
 
 def waits_for_data(rank: int, lockstep: Lockstep) -> None:
     if rank == 0:
         raise Interrupted
-    lockstep.meet(GOES_ON)
+    lockstep.meet(CONTINUING)
 
 
 def has_more(rank: int, lockstep: Lockstep) -> None:
-    lockstep.meet(GOES_ON if rank else ENDS)
+    lockstep.meet(CONTINUING if rank else ENDING)
 
 
 def fails_after_the_end(rank: int, lockstep: Lockstep) -> None:
-    lockstep.meet(ENDS)
+    lockstep.meet(ENDING)
     if rank == 1:
         raise KeyError("late")
 
@@ -79,7 +79,7 @@ def test_a_rank_that_does_something_else_is_told() -> None:
         with pytest.raises(RanksApart) as raised, Lockstep(ranks, "the work") as lockstep:
             if ranks.rank == 1:
                 ranks.control.exchange([7, 5], "step 3").wait()
-            lockstep.meet(GOES_ON)
+            lockstep.meet(CONTINUING)
         return raised.value.message
 
     first, second = team(2, work)
@@ -88,7 +88,7 @@ def test_a_rank_that_does_something_else_is_told() -> None:
 
 def test_alone_nothing_is_waited_for() -> None:
     with pytest.raises(Interrupted), Lockstep(ALONE, "it") as lockstep:
-        assert lockstep.meet(GOES_ON, 3) == (3,)
-        lockstep.meet(STOPS)
+        assert lockstep.meet(CONTINUING, 3) == (3,)
+        lockstep.meet(STOPPING)
     with pytest.raises(KeyError), Lockstep(ALONE, "it"):
         raise KeyError

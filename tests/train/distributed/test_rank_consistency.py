@@ -11,7 +11,11 @@ from roost.base.errors import ContractError, PeerLost
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.rank_shards import Shared
-from roost.train.distributed.rank_consistency import digest_of_options, require_model, require_training
+from roost.train.distributed.rank_consistency import (
+    optimizer_options_digest,
+    require_same_model,
+    require_same_training,
+)
 from roost.train.distributed.ranks import Ranks
 from roost.train.optim.optimizer import Optim
 from roost.train.step.stepper import Stepper
@@ -52,7 +56,9 @@ def frozen(module: nn.Linear) -> nn.Linear:
 def test_models_that_differ(
     other: Callable[[], nn.Module], difference: tuple[str, ...], messages: Messages
 ) -> None:
-    first, second = said(lambda ranks: require_model(nn.Linear(2, 3) if ranks.is_main else other(), ranks))
+    first, second = said(
+        lambda ranks: require_same_model(nn.Linear(2, 3) if ranks.is_main else other(), ranks)
+    )
     if difference:
         assert first.startswith("ContractError: ") and "rank 1" in first
         assert all(one in first for one in difference)
@@ -65,7 +71,7 @@ def test_models_that_differ(
 
 def test_a_model_that_has_no_shape_yet(messages: Messages) -> None:
     def lazy(ranks: Ranks) -> None:
-        require_model(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()), ranks)
+        require_same_model(nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d()), ranks)
 
     for each in said(lazy):
         assert each.startswith("ContractError: ") and "0.weight, 0.bias" in each
@@ -94,7 +100,7 @@ def trainer(ranks: Ranks, *, lr: float = 0.1, backwards: bool = False, **plan: A
 )
 def test_data_and_optimizers_that_differ(other: dict[str, Any], what: str, messages: Messages) -> None:
     def work(ranks: Ranks) -> None:
-        require_training(trainer(ranks, **(other if ranks.rank else {})))
+        require_same_training(trainer(ranks, **(other if ranks.rank else {})))
 
     first, second = said(work)
     if not what:
@@ -110,7 +116,7 @@ def test_the_digest_of_options_is_that_of_all_plain_numbers() -> None:
 
     def digest(**options: Any) -> int:
         optimizer = torch.optim.Adam([{"params": [torch.zeros(1)], "lr_scale": 1.0, **options}])
-        return digest_of_options([Optim(torch.optim.SGD([torch.zeros(1)], lr=0.1)), Optim(optimizer)])
+        return optimizer_options_digest([Optim(torch.optim.SGD([torch.zeros(1)], lr=0.1)), Optim(optimizer)])
 
     nan = float("nan")
     assert digest() == digest() and digest(lr=nan) == digest(lr=-nan)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from roost.base.errors import ContractError
 from roost.train.distributed import reducer
 from roost.train.distributed.ranks import Ranks
-from roost.train.distributed.reducer import Reducer
+from roost.train.distributed.reducer import GradientReducer
 from tests.messages import Messages
 from tests.train.parts import bits
 from tests.train.team import team
@@ -35,7 +35,7 @@ def loss_of(own: list[Tensor], rank: int) -> Tensor:
 def test_each_gradient_is_the_sum_of_all_ranks(world: int, bucket_bytes: int) -> None:
     def work(ranks: Ranks) -> list[Tensor]:
         own = parameters((3, 2), (5,), (), (2, 2, 2))
-        made = Reducer(own, bucket_bytes=bucket_bytes)
+        made = GradientReducer(own, bucket_bytes=bucket_bytes)
         for _ in range(3):  # the buckets are used again
             for one in own:
                 one.grad = None
@@ -57,7 +57,7 @@ def test_a_parameter_that_a_rank_did_not_use() -> None:
 
     def work(ranks: Ranks) -> list[Tensor | None]:
         first, second, _ = own = parameters((2,), (3,), (4,))
-        made = Reducer(own)
+        made = GradientReducer(own)
         made.begin()
         (first.sum() if ranks.rank else first.sum() + second.sum()).backward()
         made.finish()
@@ -70,7 +70,7 @@ def test_a_parameter_that_a_rank_did_not_use() -> None:
 def test_micro_batches_before_the_last_are_added_up_on_each_rank() -> None:
     def work(ranks: Ranks) -> Tensor | None:
         [own] = parameters((2,))
-        made = Reducer([own])
+        made = GradientReducer([own])
         (own.sum() * 10).backward()
         made.begin()
         own.sum().backward()
@@ -83,7 +83,7 @@ def test_micro_batches_before_the_last_are_added_up_on_each_rank() -> None:
 def test_gradients_keep_the_layout_of_their_parameters() -> None:
     def work(ranks: Ranks) -> tuple[tuple[int, ...], list[float]]:
         own = nn.Parameter(torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last))
-        made = Reducer([own])
+        made = GradientReducer([own])
         made.begin()
         (own * torch.arange(96.0).reshape(2, 3, 4, 4)).sum().backward()
         made.finish()
@@ -97,7 +97,7 @@ def test_gradients_keep_the_layout_of_their_parameters() -> None:
 def test_a_sparse_gradient_is_refused(messages: Messages) -> None:
     def work(ranks: Ranks) -> str:
         embedding = nn.Embedding(4, 2, sparse=True)
-        made = Reducer(list(embedding.parameters()))
+        made = GradientReducer(list(embedding.parameters()))
         made.begin()
         with pytest.raises(ContractError, match="sparse=False") as refused:
             embedding(torch.tensor([1])).sum().backward()
@@ -111,7 +111,7 @@ def test_a_sparse_gradient_is_refused(messages: Messages) -> None:
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(4, 400))
 def test_buckets_are_full_and_in_order(sizes: list[int], most: int) -> None:
     own = [torch.zeros(size) for size in sizes]
-    parts = reducer._parts(own, most)
+    parts = reducer._assign_buckets(own, most)
     assert list(map(id, itertools.chain(*parts))) == list(map(id, own))
     for part, following in itertools.pairwise(parts):
         assert sum(one.numel() for one in part) * 4 <= most or len(part) == 1
@@ -123,7 +123,7 @@ def test_a_gradient_that_comes_in_parts_is_refused(messages: Messages) -> None:
 
     def work(ranks: Ranks) -> str:
         layer, x = nn.Linear(3, 3), torch.randn(2, 3, requires_grad=True)
-        made = Reducer(list(layer.parameters()))
+        made = GradientReducer(list(layer.parameters()))
         made.begin()
         again = functools.partial(torch.utils.checkpoint.checkpoint, layer, use_reentrant=True)
         with pytest.raises(ContractError, match="use_reentrant=False") as refused:
@@ -153,7 +153,7 @@ def test_other_collectives_may_run_while_backward_goes_on() -> None:
 
     def work(ranks: Ranks) -> list[Tensor | None]:
         own = parameters((3,), (40,), (5,))
-        made = Reducer(own, group=ranks.gradients, bucket_bytes=1)
+        made = GradientReducer(own, group=ranks.gradients, bucket_bytes=1)
         made.begin()
         used = own[2].sum() if ranks.rank else own[1].sum() + own[2].sum()
         (Talks.apply(own[0]).sum() + used).backward()

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from roost.train.distributed.control_channel import Channel
+from roost.train.distributed.control_channel import ControlChannel
 from roost.train.distributed.ranks import Ranks
-from roost.train.distributed.replicas import Buffers, spread, unify
+from roost.train.distributed.replicas import BufferSync, broadcast_module, broadcast_tensors
 from tests.train.parts import bits
 from tests.train.team import team
 
@@ -23,7 +23,7 @@ def test_tensors_of_any_type_are_those_of_rank_0() -> None:
             torch.arange(6.0).reshape(2, 3).t() + ranks.rank,
             torch.empty(0),
         ]
-        spread(own, ranks, "the test")
+        broadcast_tensors(own, ranks, "the test")
         return own
 
     first, *others = team(3, work)
@@ -40,7 +40,9 @@ def test_what_lies_on_the_cpu_of_ranks_on_gpus_is_spread_too() -> None:
 
         dist.distributed_c10d._update_default_pg(dist.new_group(backend="fake"))
         own = [torch.full((3,), float(ranks.rank)), torch.tensor([ranks.rank])]
-        spread(own, replace(ranks, control=Channel(ranks.rank, ranks.world, control)), "the test")
+        broadcast_tensors(
+            own, replace(ranks, control=ControlChannel(ranks.rank, ranks.world, control)), "the test"
+        )
         return own
 
     first, second = team(2, work)
@@ -59,8 +61,8 @@ def test_a_module_begins_alike_and_its_buffers_follow_rank_0() -> None:
         net = Net(ranks.rank)
         with torch.no_grad():
             net.norm.weight.uniform_()
-        unify(net, ranks)
-        buffers = Buffers(net, ranks)
+        broadcast_module(net, ranks)
+        buffers = BufferSync(net, ranks)
         net.own = torch.tensor(ranks.rank)
         net.norm(torch.randn(4, 2))
         buffers.spread()

@@ -16,12 +16,12 @@ from roost.base.errors import CheckpointError
 from roost.train.distributed.ranks import Ranks
 from roost.train.distributed.sharded_tensors import (
     any_sharded,
-    as_in,
+    full_tensor,
     is_sharded,
-    local,
+    local_shard,
     norms,
+    shard_like,
     total_norm,
-    whole,
 )
 from tests.messages import Messages
 from tests.train.team import team
@@ -41,16 +41,20 @@ def test_each_rank_takes_its_rows_of_a_whole_one() -> None:
     def work(ranks: Ranks) -> None:
         for rows in (1, 2, 4, 7, 9):
             own, other = sharded(torch.zeros(rows, 3), ranks), values(rows).double()
-            made = as_in(other.t().contiguous().t(), own)  # however it lies in memory
+            made = shard_like(other.t().contiguous().t(), own)  # however it lies in memory
             wanted = sharded(other, ranks)
             assert made.placements == own.placements and made.dtype == torch.float64
-            assert local(made).equal(local(wanted)) and local(made).is_contiguous()
-            assert whole(made).equal(other) and made.shape == other.shape
-        assert as_in(other, torch.zeros(9, 3)) is other  # beside a whole one it stays whole
+            assert local_shard(made).equal(local_shard(wanted)) and local_shard(made).is_contiguous()
+            assert full_tensor(made).equal(other) and made.shape == other.shape
+        assert shard_like(other, torch.zeros(9, 3)) is other  # beside a whole one it stays whole
         step = torch.tensor(3.0)
-        assert as_in(step, own) is step and as_in(made, own) is made and as_in("text", own) == "text"
-        local(own)[:1] = 5.0
-        assert not len(local(own)) or local(own)[0, 0] == 5.0, "the same memory"
+        assert (
+            shard_like(step, own) is step
+            and shard_like(made, own) is made
+            and shard_like("text", own) == "text"
+        )
+        local_shard(own)[:1] = 5.0
+        assert not len(local_shard(own)) or local_shard(own)[0, 0] == 5.0, "the same memory"
 
     team(3, work)
 
@@ -86,7 +90,7 @@ def test_a_state_tells_shards_from_what_is_whole(messages: Messages) -> None:
             "plain": False,
         }
         assert skeleton["shard"] == skeleton["tied"] and skeleton["shard"]["shape"] == [7, 3]
-        assert leaves["shard"].shape == tuple(local(own).shape)
+        assert leaves["shard"].shape == tuple(local_shard(own).shape)
         columns = distribute_tensor(values(2), own.device_mesh, [Shard(1)])
         with pytest.raises(CheckpointError, match=r"'a\.b'") as refused:
             state_tree.pack({"a": {"b": columns}})

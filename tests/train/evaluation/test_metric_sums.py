@@ -16,7 +16,7 @@ from roost.train.data.batches import Batches, Interrupted
 from roost.train.data.stream import Stream
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.evaluation import metric_sums, split_evaluation
-from roost.train.evaluation.metric_sums import Measured
+from roost.train.evaluation.metric_sums import MetricSums
 from tests.messages import Messages
 from tests.train.parts import Still, loader
 from tests.train.team import team
@@ -69,7 +69,7 @@ def measure(ranks: Ranks, kind: type[Measures] = Sums) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, make in SETS.items():
         runner, made = kind(), make()
-        results = split_evaluation.run(runner, made, "valid", ranks=ranks)
+        results = split_evaluation.evaluate_split(runner, made, "valid", ranks=ranks)
         made.close()
         found[name] = [(key, struct.pack("d", value)) for key, value in results.items()], runner.given
     return found
@@ -96,7 +96,9 @@ class Reads(Still):
 def test_a_rank_reads_its_own_batches_alone() -> None:
     def reads(ranks: Ranks) -> list[int]:
         found: list[int] = []
-        split_evaluation.run(Measures(), loader(Reads(reads=found), 2, shuffle=False), "valid", ranks=ranks)
+        split_evaluation.evaluate_split(
+            Measures(), loader(Reads(reads=found), 2, shuffle=False), "valid", ranks=ranks
+        )
         return found
 
     first, second = team(2, reads)
@@ -121,7 +123,7 @@ def test_evaluate_is_called_equally_often_on_all_ranks() -> None:
         found = []
         for make in SETS.values():
             runner, made = Talks(), make()
-            split_evaluation.run(runner, made, "valid", ranks=ranks)
+            split_evaluation.evaluate_split(runner, made, "valid", ranks=ranks)
             made.close()
             found.append(runner.calls)
         return found
@@ -133,7 +135,7 @@ def test_evaluate_is_called_equally_often_on_all_ranks() -> None:
 def raised(ranks: Ranks, made: Batches, runner: roost.Runner, **options: Any) -> str:
     """What an evaluation raises; afterwards the ranks can go on."""
     with pytest.raises((ContractError, ConfigError, PeerLost, Interrupted, ZeroDivisionError)) as found:
-        split_evaluation.run(runner, made, "valid", ranks=ranks, **options)
+        split_evaluation.evaluate_split(runner, made, "valid", ranks=ranks, **options)
     assert ranks.control.gather(1, "the end") == [1] * ranks.world
     return f"{type(found.value).__name__}: {found.value}"
 
@@ -200,8 +202,8 @@ def test_a_look_ahead_fails_on_all_ranks_when_it_fails_on_one() -> None:
     def errors(ranks: Ranks) -> str:
         made = loader(Still(2), 4, shuffle=False)
         with pytest.raises((ContractError, PeerLost)) as found:
-            split_evaluation.probe(Fails(ranks.is_main), made, ranks=ranks)
-        assert split_evaluation.probe(Measures(), made, ranks=ranks)[1] == ["all"]
+            split_evaluation.probe_metrics(Fails(ranks.is_main), made, ranks=ranks)
+        assert split_evaluation.probe_metrics(Measures(), made, ranks=ranks)[1] == ["all"]
         return type(found.value).__name__
 
     assert team(2, errors) == ["ContractError", "PeerLost"]
@@ -209,8 +211,8 @@ def test_a_look_ahead_fails_on_all_ranks_when_it_fails_on_one() -> None:
 
 def test_many_batches_are_folded_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     def told(fold: int) -> Any:
-        monkeypatch.setattr(metric_sums, "_FOLD", fold)
-        found = Measured(keeps_values=False)
+        monkeypatch.setattr(metric_sums, "_FOLD_BATCHES", fold)
+        found = MetricSums(keeps_values=False)
         for number in range(10):
             found.add(number, {"x": torch.tensor([0.1 * number, 0.7])}, 2)
         return found.told()

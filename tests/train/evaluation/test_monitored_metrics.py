@@ -13,7 +13,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import Best as Rule
 from roost.package.checkpoints.retention import Policy
 from roost.train.checkpointing.checkpoints import Checkpoints
-from roost.train.evaluation.monitored_metrics import check_monitor, is_of_row
+from roost.train.evaluation.monitored_metrics import check_monitor, is_row_value
 from roost.train.events import Events
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, EarlyStop, Records, Save, Validate
@@ -170,8 +170,8 @@ def test_early_stopping_by_the_loss_of_training(tmp_path: Path) -> None:
 
 
 def test_names(messages: Messages) -> None:
-    assert [is_of_row(name) for name in ("lr", "lr/d", "train/loss", "stats/grad_norm")] == [True] * 4
-    assert [is_of_row(name) for name in ("loss", "valid/loss", "lrx", "training/loss")] == [False] * 4
+    assert [is_row_value(name) for name in ("lr", "lr/d", "train/loss", "stats/grad_norm")] == [True] * 4
+    assert [is_row_value(name) for name in ("loss", "valid/loss", "lrx", "training/loss")] == [False] * 4
     check_monitor({"valid/loss"}, "lr", setting="s", row={"lr"})
     with pytest.raises(ConfigError, match=r"\btrain/loss\b.*Runner\.loss\(\)") as refused:
         check_monitor({"valid/one"}, "train/los", setting="s", row={"train/loss"})

@@ -34,7 +34,9 @@ class Measures(roost.Runner):
 
 
 def run(give: Any, num_samples: int = 26) -> dict[str, float]:
-    return split_evaluation.run(Measures(give), loader(Still(num_samples), 8, shuffle=False), "valid")
+    return split_evaluation.evaluate_split(
+        Measures(give), loader(Still(num_samples), 8, shuffle=False), "valid"
+    )
 
 
 def test_every_sample_counts_once() -> None:
@@ -56,7 +58,7 @@ def test_a_million_samples_keep_their_digits() -> None:
             return [(self.x[: len(indices)], self.y[: len(indices)])]
 
     many = loader(Many(), 250_000, shuffle=False, collate=lambda samples: samples[0])
-    found = split_evaluation.run(Measures(lambda x, y: {"x": x[:, 0]}), many, "valid")
+    found = split_evaluation.evaluate_split(Measures(lambda x, y: {"x": x[:, 0]}), many, "valid")
     assert found["x"] == pytest.approx(float(torch.tensor(0.1).double()), rel=1e-12)
 
 
@@ -91,7 +93,9 @@ def test_summarize_gets_all_values_in_the_set_s_order() -> None:
             assert torch.equal(values["x"], Still().x) and torch.equal(values["y"], Still().y)
             return {"recall": 0.75, f"of {split}": torch.tensor(2.0)}  # type: ignore[dict-item]
 
-    found = split_evaluation.run(built(Summarizes), loader(Still(), 8, shuffle=False), "valid/clean")
+    found = split_evaluation.evaluate_split(
+        built(Summarizes), loader(Still(), 8, shuffle=False), "valid/clean"
+    )
     assert found.keys() == {"loss", "y", "recall", "of valid/clean"}
     assert (found["recall"], found["of valid/clean"]) == (0.75, 2.0)
 
@@ -103,7 +107,7 @@ def test_rows_of_another_shape_cannot_be_summarized(messages: Messages) -> None:
 
     runner = Sums(lambda x, y: {"scores": x[:, : len(x)]})
     with pytest.raises(ContractError, match=r"'scores'.*\(6,\).*\(2,\)") as refused:
-        split_evaluation.run(runner, loader(Still(26), 8, shuffle=False), "valid")
+        split_evaluation.evaluate_split(runner, loader(Still(26), 8, shuffle=False), "valid")
     messages.check(refused.value)
 
 
@@ -114,7 +118,7 @@ def test_values_are_kept_only_for_a_runner_that_summarizes() -> None:
 def test_a_stop_is_seen_between_two_batches() -> None:
     seen: list[int] = []
     with pytest.raises(Interrupted):
-        split_evaluation.run(
+        split_evaluation.evaluate_split(
             Measures(lambda x, y: seen.append(len(x)) or {"x": y}),
             loader(Still(), 8, shuffle=False),
             "valid",
@@ -129,7 +133,7 @@ def test_empty_batches_count_in_nothing() -> None:
     def collate(samples: list[Any]) -> Any:
         return None if next(numbers) == 1 else default_collate(samples)
 
-    found = split_evaluation.run(
+    found = split_evaluation.evaluate_split(
         Measures(lambda x, y: {"x": x[:, 0]}), loader(Still(), 8, shuffle=False, collate=collate), "valid"
     )
     kept = torch.cat([Still().x[:8], Still().x[16:]])[:, 0]
@@ -139,17 +143,17 @@ def test_empty_batches_count_in_nothing() -> None:
 def test_a_split_that_gives_nothing_is_an_error(messages: Messages) -> None:
     nothing = loader(Still(), 8, shuffle=False, collate=lambda samples: None)
     with pytest.raises(ConfigError, match="valid") as refused:
-        split_evaluation.run(Measures(lambda x, y: {"x": x}), nothing, "valid")
+        split_evaluation.evaluate_split(Measures(lambda x, y: {"x": x}), nothing, "valid")
     messages.check(refused.value)
     with pytest.raises(ConfigError) as refused:
-        split_evaluation.probe(Measures(lambda x, y: {"x": x}), nothing)
+        split_evaluation.probe_metrics(Measures(lambda x, y: {"x": x}), nothing)
     messages.check(refused.value)
 
 
 def test_mode_comes_back_as_it_was_also_after_an_error() -> None:
     module = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2))
     module[1].eval()
-    with pytest.raises(KeyError), split_evaluation.mode(module):
+    with pytest.raises(KeyError), split_evaluation.evaluation_mode(module):
         assert not any(part.training for part in module.modules())
         assert not torch.is_grad_enabled()
         raise KeyError

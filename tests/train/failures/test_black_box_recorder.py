@@ -16,7 +16,7 @@ from roost.base import durable
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
 from roost.package.results.black_box import Note
-from roost.train.failures.black_box_recorder import BlackBox, window_again
+from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.step import seeding
@@ -63,7 +63,7 @@ def test_everything_of_the_step_is_kept(tmp_path: Path) -> None:
     before["rank-0"] = bits({"rng": generators})
     window = [[torch.randn(4, 6), torch.arange(4)], {"name": "a", "array": np.arange(3), "nested": (1, None)}]
     torch.rand(5)  # the step's own
-    path = BlackBox(tmp_path / "blackbox", 2).keep(
+    path = BlackBoxRecorder(tmp_path / "blackbox", 2).keep(
         trainer, note(samples=[5, 1], checkpoint=4), window, generators=generators
     )
     assert path is not None
@@ -85,7 +85,7 @@ def test_the_generators_of_the_step_are_kept_by_a_trainer(tmp_path: Path) -> Non
                 raise ValueError(float(found["loss"].detach()))
             return found
 
-    recovery = Recovery(box=BlackBox(tmp_path / "blackbox", 1), session=1)
+    recovery = Recovery(box=BlackBoxRecorder(tmp_path / "blackbox", 1), session=1)
     trainer = plain(built(Fails), Points(), until=9, recovery=recovery)
     with pytest.raises(ValueError) as failed:
         trainer.fit()
@@ -99,7 +99,7 @@ def test_the_generators_of_the_step_are_kept_by_a_trainer(tmp_path: Path) -> Non
 
 
 def test_the_newest_three_stay(tmp_path: Path) -> None:
-    box, trainer = BlackBox(tmp_path, 1), plain(built(MLP), Points())
+    box, trainer = BlackBoxRecorder(tmp_path, 1), plain(built(MLP), Points())
     for step in range(1, 6):
         box.keep(trainer, note(step=step), None, generators=None)
     assert [found.note.step for found in black_box.boxes(tmp_path)] == [5, 4, 3]
@@ -119,7 +119,7 @@ def test_the_newest_three_stay(tmp_path: Path) -> None:
 def test_a_batch_that_would_come_back_as_something_else_is_left_out(
     tmp_path: Path, held: Any, named: str, messages: Messages
 ) -> None:
-    path = BlackBox(tmp_path, 1).keep(
+    path = BlackBoxRecorder(tmp_path, 1).keep(
         plain(built(MLP), Points()), note(), [[torch.ones(2), {"held": held}]], generators=seeding.rng_state()
     )
     box = black_box.newest(tmp_path)
@@ -134,7 +134,7 @@ def test_a_state_that_cannot_be_read_leaves_the_batch(tmp_path: Path, messages: 
         def get_extra_state(self) -> Any:
             raise RuntimeError("CUDA error: device-side assert triggered\nand more")
 
-    path = BlackBox(tmp_path, 1).keep(
+    path = BlackBoxRecorder(tmp_path, 1).keep(
         plain(built(Gone), Points()), note(), [torch.ones(2)], generators=seeding.rng_state()
     )
     box = black_box.newest(tmp_path)
@@ -149,7 +149,7 @@ def test_a_state_that_no_checkpoint_holds_leaves_the_batch(tmp_path: Path) -> No
         def get_extra_state(self) -> Any:
             return object()
 
-    BlackBox(tmp_path, 1).keep(
+    BlackBoxRecorder(tmp_path, 1).keep(
         plain(built(Odd), Points()), note(), [torch.ones(2)], generators=seeding.rng_state()
     )
     box = black_box.newest(tmp_path)
@@ -161,7 +161,7 @@ def test_a_state_that_no_checkpoint_holds_leaves_the_batch(tmp_path: Path) -> No
 def test_after_an_optimizer_has_moved_there_is_no_state_to_keep(tmp_path: Path) -> None:
     trainer = plain(built(MLP), Points())
     trainer.stepper.has_moved = True
-    BlackBox(tmp_path, 1).keep(trainer, note(), [torch.ones(2)], generators=seeding.rng_state())
+    BlackBoxRecorder(tmp_path, 1).keep(trainer, note(), [torch.ones(2)], generators=seeding.rng_state())
     box = black_box.newest(tmp_path)
     assert box is not None and not box.has_state and box.has_batch
 
@@ -174,7 +174,7 @@ def test_a_full_disk_is_said_and_passed_over(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(durable, "fault", full)
-    box = BlackBox(tmp_path / "blackbox", 1)
+    box = BlackBoxRecorder(tmp_path / "blackbox", 1)
     assert box.keep(plain(built(MLP), Points()), note(), None, generators=seeding.rng_state()) is None
     said = capsys.readouterr().out
     assert "No space left" in said and said.count("\n") == 1
@@ -183,7 +183,7 @@ def test_a_full_disk_is_said_and_passed_over(
 
 
 def test_in_a_package_that_is_gone_nothing_is_kept(tmp_path: Path) -> None:
-    box = BlackBox(tmp_path / "gone" / "blackbox", 1)
+    box = BlackBoxRecorder(tmp_path / "gone" / "blackbox", 1)
     assert box.keep(plain(built(MLP), Points()), note(), None, generators=seeding.rng_state()) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -199,7 +199,7 @@ def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
     for number, window in enumerate(seen.windows):
         epoch, batch = divmod(place, 7)
         note = Note(step=number + 1, epoch=epoch, batch=batch, num_batches=len(window), samples=[])
-        again = window_again(trainer, note)
+        again = redraw_window(trainer, note)
         assert bits(list(again)) == bits(list(window)), number
         place += len(window)
     assert bits(seeding.rng_state()) == before

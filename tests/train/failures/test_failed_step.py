@@ -15,7 +15,7 @@ from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.distributed.ranks import Ranks
 from roost.train.failures import failed_step
 from roost.train.failures.recovery import Recovery
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from tests.messages import Messages
 from tests.train.parts import MLP, Still, built, loader, plain
@@ -36,7 +36,7 @@ class Items(torch.utils.data.IterableDataset[Any]):
 def test_what_has_no_indices_cannot_pass_over_an_item(tmp_path: Path, messages: Messages) -> None:
     """The step after would fail by the same item, and so would all others."""
     runner = built(MLP)
-    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner, looks=False))
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner, looks=False))
     trainer = plain(
         runner,
         Still(),
@@ -62,30 +62,32 @@ def test_what_has_no_indices_cannot_pass_over_an_item(tmp_path: Path, messages: 
     ],
 )
 def test_what_another_time_would_not_fail(error: Exception, by_the_machine: bool, messages: Messages) -> None:
-    found = failed_step.by_the_machine(error)
+    found = failed_step.machine_cause(error)
     assert bool(found) == by_the_machine
     messages.check(found)
 
 
 def test_a_rank_hears_whether_another_one_failed_by_the_machine(messages: Messages) -> None:
     """Only then another time it might not, so that the run is inexact."""
-    codes = [failed_step.code_of(error) for error in (None, ValueError("rotten"), MemoryError())]
+    codes = [failed_step.failure_code(error) for error in (None, ValueError("rotten"), MemoryError())]
     assert codes == [0, 1, 2]
     for others, by_the_machine in ([0, 1], False), ([0, 2], True):
-        error = failed_step.of_peer(others, "failed in this step")
+        error = failed_step.peer_error(others, "failed in this step")
         assert str(error) == "rank 1 failed in this step"
-        assert bool(failed_step.by_the_machine(error)) == by_the_machine
-    assert failed_step.by_the_machine(PeerLost("rank 1 is gone")) == failed_step.by_the_machine(error)
-    messages.check(failed_step.by_the_machine(error))
+        assert bool(failed_step.machine_cause(error)) == by_the_machine
+    assert failed_step.machine_cause(PeerLost("rank 1 is gone")) == failed_step.machine_cause(error)
+    messages.check(failed_step.machine_cause(error))
 
 
 def test_of_two_that_fail_in_one_step_one_by_the_machine_is_heard_of_by_both() -> None:
     def work(ranks: Ranks) -> str:
-        return failed_step.by_the_machine_of_any(ranks, MemoryError() if ranks.rank else ValueError("rotten"))
+        return failed_step.machine_cause_on_any_rank(
+            ranks, MemoryError() if ranks.rank else ValueError("rotten")
+        )
 
     peer, own = team(2, work)
-    assert peer == failed_step.by_the_machine(PeerLost("rank 1 is gone"))
-    assert own == failed_step.by_the_machine(MemoryError())
+    assert peer == failed_step.machine_cause(PeerLost("rank 1 is gone"))
+    assert own == failed_step.machine_cause(MemoryError())
 
 
 def test_the_frames_of_an_error_are_let_go() -> None:
@@ -105,7 +107,7 @@ def test_the_frames_of_an_error_are_let_go() -> None:
             raise ValueError from error
     except ValueError as error:
         assert kept[0]() is not None
-        failed_step.free(error)
+        failed_step.clear_traceback_frames(error)
         gc.collect()
         assert kept[0]() is None
 
@@ -113,10 +115,10 @@ def test_the_frames_of_an_error_are_let_go() -> None:
 def test_weights_that_are_not_finite_are_named(messages: Messages) -> None:
     runner = built(MLP)
     trainer = plain(runner, Still())
-    assert failed_step.broken(trainer) == ""
+    assert failed_step.describe_nonfinite_weights(trainer) == ""
     with torch.no_grad():
         next(runner.parameters())[0, 0] = torch.nan
-    told = failed_step.broken(trainer)
+    told = failed_step.describe_nonfinite_weights(trainer)
     assert next(name for name, _ in runner.named_parameters()) in told
     messages.check(told)
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from roost.base import durable, traceback_frames
 from roost.base.errors import ContractError, TrainingError
-from roost.base.exception_record import raised
-from roost.base.traceback_frames import Own
+from roost.base.exception_record import record_exception
+from roost.base.traceback_frames import ProjectFiles
 from roost.cli.progress_bar import Newest
 from roost.package import records
 from roost.package.checkpoints import checkpoint
@@ -39,7 +39,7 @@ from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Schedule, Validate
 from roost.train.optim.optimizer import Optim
 from roost.train.step import seeding
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
@@ -196,7 +196,7 @@ def test_a_run_stops_and_names_the_first_bad_step(
     assert (box.note.step, box.note.kind, box.note.checkpoint) == (first, "nonfinite", 0)
     assert (box.note.epoch, box.note.batch) == (0, (first - 1) % STEPS_PER_EPOCH)
     assert box.note.samples == samples_in(first)
-    assert step_report.place(box.note) in str(raised.value)
+    assert step_report.format_place(box.note) in str(raised.value)
 
 
 @pytest.mark.parametrize("clips", [True, False])
@@ -225,15 +225,15 @@ def test_an_error_that_ends_the_run_names_its_step_and_its_samples(
     (note,) = found.value.__notes__
     assert re.findall(r"\d+", note) == ["5", "1", "5", *map(str, samples_in(5))]
     messages.check(note)
-    told = raised(found.value)
-    assert "\n".join(traceback_frames.lines(told, Own([]))).endswith(told.notes[0])
-    assert traceback_frames.in_one_line(told) == "ValueError: no good", "a line of a table is short"
+    told = record_exception(found.value)
+    assert "\n".join(traceback_frames.format_chain(told, ProjectFiles([]))).endswith(told.notes[0])
+    assert traceback_frames.exception_summary(told) == "ValueError: no good", "a line of a table is short"
 
 
 def test_the_first_bad_step_is_known_however_long_a_row_is(tmp_path: Path, messages: Messages) -> None:
     """Some of its steps were added up before."""
     fails(nan=range(1030, 5000))
-    fold = events_module._FOLD
+    fold = events_module._FOLD_STEPS
     assert fold < 1030 < 2 * fold
     trainer = plain(built(FailingMLP), Still(), [Records(tmp_path, 2100)], until=2100)
     with pytest.raises(TrainingError, match=r"\bstep 2100\b.*\bstep 1030 \(epoch 148, batch 1,") as raised:
@@ -523,7 +523,9 @@ def test_of_two_losses_one_may_be_bad(tmp_path: Path, bad: str, monkeypatch: pyt
 
     hooks = [Looks(), Records(tmp_path, 3)]
     recovery = Recovery(on_non_finite="skip")
-    plain(runner, Still(), hooks, stepper=Stepper(optims, guard=Guard(runner)), recovery=recovery).fit()
+    plain(
+        runner, Still(), hooks, stepper=Stepper(optims, guard=NonfiniteGuard(runner)), recovery=recovery
+    ).fit()
     moved = {name: seen[0][name] != seen[1][name] for name in "dg"}
     assert moved == {"d": bad != "d", "g": bad != "g"}
     (row,) = rows_of_records(tmp_path)
@@ -560,7 +562,7 @@ def test_bad_steps_are_told_at_the_end_where_nobody_cuts_a_row() -> None:
         runner,
         Still(),
         until=23,
-        stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.01), guard=Guard(runner)),
+        stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.01), guard=NonfiniteGuard(runner)),
         recovery=recovery,
     )
     trainer.fit()
@@ -762,7 +764,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_taken(tmp_path: Pa
 def test_without_a_checkpoint_there_is_no_way_back(tmp_path: Path, messages: Messages) -> None:
     fails(nan=[2])
     runner = built(FailingMLP)
-    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner))
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner))
     trainer = plain(
         runner, Still(), [Records(tmp_path, 1)], stepper=stepper, recovery=Recovery(on_non_finite="rollback")
     )
@@ -918,7 +920,7 @@ def test_the_records_of_a_rollback_fold_and_nobody_sees_a_row_twice(tmp_path: Pa
         Points(),
         [Records(tmp_path / "records", 2, session=1), Save(5), Validate(6), Follows()],
         until=14,
-        stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner)),
+        stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner)),
         loaders={"valid": loader(Points(), 8, shuffle=False)},
         checkpoints=Checkpoints(tmp_path / "Checkpoints"),
         recovery=Recovery(**BACK),
@@ -1158,7 +1160,7 @@ def test_a_step_in_which_an_optimizer_has_moved_is_not_skipped(tmp_path: Path, m
     trainer = plain(
         runner,
         Still(),
-        stepper=Stepper(optims, guard=Guard(runner, looks=False)),
+        stepper=Stepper(optims, guard=NonfiniteGuard(runner, looks=False)),
         recovery=Recovery(**PASS, log=log),
     )
     with pytest.raises(ValueError, match="no good") as raised:
@@ -1190,7 +1192,9 @@ def test_buffers_are_kept_from_the_very_step_that_failed(tmp_path: Path) -> None
         runner,
         Pictures(),
         until=3,
-        stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner, looks=False)),
+        stepper=Stepper(
+            torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner, looks=False)
+        ),
         recovery=Recovery(**PASS),
     )
     trainer.fit()
@@ -1215,7 +1219,7 @@ def test_in_fp16_a_step_that_failed_after_unscaling_leaves_nothing(
         runner,
         Still(),
         until=4,
-        stepper=Stepper(optim, precision="fp16", guard=Guard(runner, looks=False)),
+        stepper=Stepper(optim, precision="fp16", guard=NonfiniteGuard(runner, looks=False)),
         recovery=recovery,
     )
     trainer.fit()

@@ -12,9 +12,9 @@ from torch import Tensor
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box, skipped_steps
 from roost.train.failures import step_report
-from roost.train.failures.black_box_recorder import BlackBox
+from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.failures.recovery import Recovery
-from roost.train.failures.step_report import Notes
+from roost.train.failures.step_report import StepReporter
 from roost.train.optim.optimizer import Optim
 from roost.train.step.stepper import Stepper
 from tests.messages import Messages
@@ -39,13 +39,13 @@ from tests.train.parts import CNN, MLP, Pictures, Points, Recipe, StopAt, built,
     ],
 )
 def test_an_error_in_one_line(error: Exception, line: str) -> None:
-    assert step_report.said(error) == line
+    assert step_report.format_error(error) == line
 
 
 def test_its_notes_are_part_of_the_line() -> None:
     error = OSError("no such picture")
     error.add_note("while reading sample 3 of Pictures")
-    assert step_report.said(error) == "OSError: no such picture; while reading sample 3 of Pictures"
+    assert step_report.format_error(error) == "OSError: no such picture; while reading sample 3 of Pictures"
 
 
 def test_where_a_step_lies_follows_from_its_number() -> None:
@@ -71,7 +71,7 @@ def test_where_a_step_of_several_batches_lies(tmp_path: Path) -> None:
 
 
 def note_of(trainer: Any) -> Any:
-    return lambda step: Notes(session=4).of(trainer, step, "error", "no good")
+    return lambda step: StepReporter(session=4).of(trainer, step, "error", "no good")
 
 
 def test_a_note_names_the_newest_checkpoint_before_the_step(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_note_names_the_newest_checkpoint_before_the_step(tmp_path: Path) -> N
 
 def test_a_place_names_no_more_samples_than_one_can_read(messages: Messages) -> None:
     trainer = plain(built(MLP), Points(), loaders={"train": loader(Points(), 10, shuffle=False)})
-    many, few = (step_report.place(note_of(trainer)(step)) for step in (2, 3))
+    many, few = (step_report.format_place(note_of(trainer)(step)) for step in (2, 3))
     assert re.findall(r"\d+", many) == ["2", "1", "2", *map(str, range(10, 18)), "10"]
     assert re.findall(r"\d+", few) == ["3", "1", "3", *map(str, range(20, 26))]
     messages.check(many)
@@ -92,7 +92,7 @@ def test_a_place_names_no_more_samples_than_one_can_read(messages: Messages) -> 
 
 def test_what_is_passed_over_is_written_down(tmp_path: Path) -> None:
     trainer, log = plain(built(MLP), Points()), tmp_path / skipped_steps.NAME
-    told = Notes(log=log, session=2)
+    told = StepReporter(log=log, session=2)
     for step in (3, 5):
         told.write(told.of(trainer, step, "nonfinite", "no good"))
     told.went_back(4)
@@ -102,7 +102,7 @@ def test_what_is_passed_over_is_written_down(tmp_path: Path) -> None:
 
 def box_after(tmp_path: Path, trainer: Any, draw: Any) -> black_box.Box:
     """A box that was kept after something was drawn."""
-    told = Notes(BlackBox(tmp_path, 1))
+    told = StepReporter(BlackBoxRecorder(tmp_path, 1))
     told.begin()
     told.before_step()
     draw()
@@ -143,7 +143,7 @@ class Falling(MLP):
 def test_whose_turn_it_is_in_a_step_is_as_at_its_begin(tmp_path: Path) -> None:
     runner = built(Falling)
     optim = Optim(torch.optim.SGD(runner.parameters(), lr=0.1), every_n_steps=3)
-    recovery = Recovery(box=BlackBox(tmp_path, 1))
+    recovery = Recovery(box=BlackBoxRecorder(tmp_path, 1))
     with pytest.raises(ValueError, match="no good"):
         plain(runner, Points(), until=3, stepper=Stepper(optim), recovery=recovery).fit()
     box = black_box.newest(tmp_path)

@@ -11,9 +11,9 @@ import torch
 import roost
 from roost.package.results.time_breakdown import PARTS, Span
 from roost.train.checkpointing.checkpoints import Checkpoints
-from roost.train.end_condition import Until
+from roost.train.end_condition import EndCondition
 from roost.train.hooks import Console, Records, Save, Validate
-from roost.train.hooks.console import hint, line, metrics
+from roost.train.hooks.console import data_wait_hint, format_metrics, progress_line
 from roost.train.optim.optimizer import Optim
 from roost.train.step.stepper import Stepper
 from tests.messages import Messages
@@ -65,7 +65,9 @@ def test_a_stop_and_going_on(
 ) -> None:
     for hooks in ([StopAt(2)], []):
         checkpoints = Checkpoints(f"{tmp_path}/checkpoints")
-        plain(built(MLP), Still(), [Console(), *hooks], until=Until(5, 3), checkpoints=checkpoints).fit()
+        plain(
+            built(MLP), Still(), [Console(), *hooks], until=EndCondition(5, 3), checkpoints=checkpoints
+        ).fit()
     first, run, stopped, second, session, finished = said(capsys)
     assert "3 epochs" in first and "5 steps" in first
     assert stopped.startswith("test ") and stopped.endswith(" 2")
@@ -163,8 +165,10 @@ def test_a_long_wait_for_data_comes_with_advice_once(
 )
 def test_advice(data: float, forward: float, advised: bool) -> None:
     span = Span(10.0, 100, 1000, {"data": data, "forward": forward})
-    assert bool(hint(span)) == advised
-    assert not hint(Span(10.0, 100_000, 1000, span.parts)), "workers would not be quicker than 30 µs a step"
+    assert bool(data_wait_hint(span)) == advised
+    assert not data_wait_hint(Span(10.0, 100_000, 1000, span.parts)), (
+        "workers would not be quicker than 30 µs a step"
+    )
 
 
 def test_a_session_without_a_step_says_nothing_of_time(
@@ -182,15 +186,15 @@ def test_a_session_without_a_step_says_nothing_of_time(
 def test_numbers_are_short_and_stand_under_their_split() -> None:
     trainer = plain(built(MLP), Still(), until="90min")
     row = {"train/a": 0.123456, "lr": 1e-9, "valid/x/a": float("nan"), "train/b": 2.0}
-    assert line(trainer, row) == "epoch 0  step 0  train: a 0.123 b 2  valid/x: a nan  lr 1e-09"
+    assert progress_line(trainer, row) == "epoch 0  step 0  train: a 0.123 b 2  valid/x: a nan  lr 1e-09"
     row = {"lr/head": 0.1, "lr": 1e-4, "valid/a": 1.0}
-    assert line(trainer, row) == "epoch 0  step 0  valid: a 1  lr: head 0.1 main 0.0001"
+    assert progress_line(trainer, row) == "epoch 0  step 0  valid: a 1  lr: head 0.1 main 0.0001"
 
 
 def test_many_sets_have_a_line_each() -> None:
     trainer = plain(built(MLP), Still(), until="90min")
     row = {f"valid/{name}/{metric}": 1.0 for name in "abcdefgh" for metric in ("loss", "accuracy", "f1")}
-    head, *others = line(trainer, {**row, "lr": 0.1}).split("\n")
+    head, *others = progress_line(trainer, {**row, "lr": 0.1}).split("\n")
     assert head == "epoch 0  step 0" and len(others) == 9
     assert others[0] == "  valid/a: loss 1 accuracy 1 f1 1" and others[-1] == "  lr 0.1"
 
@@ -204,4 +208,4 @@ def test_rates_of_groups_come_last_and_statistics_not_at_all() -> None:
         "lr/main/1": 0.2,
         "valid/loss": 1.0,
     }
-    assert metrics(row) == "train: loss 0.5  valid: loss 1  lr: main 0.1  lr/main: 0 0.1 1 0.2"
+    assert format_metrics(row) == "train: loss 0.5  valid: loss 1  lr: main 0.1  lr/main: 0 0.1 1 0.2"

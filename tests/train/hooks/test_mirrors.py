@@ -13,7 +13,7 @@ import pytest
 from roost.config.sections.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Mirrors
-from roost.train.mirrors.run_identity import Subject
+from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.trainer import Trainer
 from tests.train.mirrors.recorded import (
     by_step,
@@ -108,7 +108,7 @@ def test_training_does_not_wait_for_a_mirror_to_read_large_settings(
     monkeypatch.setattr(sys, "executable", str(late))
     if not has_memfd:
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    subject = Subject(name="x", settings={"key": "value" * 20_000})
+    subject = RunIdentity(name="x", settings={"key": "value" * 20_000})
     Recipe().make(tmp_path, Mirrors(tmp_path, {"csv": CsvSettings()}, subject), Touch(go)).fit()
     assert by_step(table(tmp_path / "metrics.csv")) == by_step(folded(tmp_path))
 

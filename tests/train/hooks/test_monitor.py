@@ -5,12 +5,12 @@ import math
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.train.hooks.monitor import better, monitored, worst
+from roost.train.hooks.monitor import is_better, monitored_value, worst_value
 from tests.messages import Messages
 
 
 @pytest.mark.parametrize(
-    ("value", "than", "mode", "min_delta", "is_better"),
+    ("value", "than", "mode", "min_delta", "expected"),
     [
         (1.0, 2.0, "min", 0.0, True),
         (2.0, 2.0, "min", 0.0, False),
@@ -20,26 +20,26 @@ from tests.messages import Messages
         (2.4, 2.0, "max", 0.5, False),
         (math.nan, 2.0, "min", 0.0, False),
         (math.nan, -math.inf, "max", 0.0, False),
-        (-1e300, worst("min"), "min", 0.0, True),
-        (-1e300, worst("max"), "max", 0.0, True),
-        (math.inf, worst("min"), "min", 0.0, False),
+        (-1e300, worst_value("min"), "min", 0.0, True),
+        (-1e300, worst_value("max"), "max", 0.0, True),
+        (math.inf, worst_value("min"), "min", 0.0, False),
     ],
 )
-def test_better(value: float, than: float, mode: str, min_delta: float, is_better: bool) -> None:
-    assert better(value, than, mode=mode, min_delta=min_delta) == is_better
+def test_better(value: float, than: float, mode: str, min_delta: float, expected: bool) -> None:
+    assert is_better(value, than, mode=mode, min_delta=min_delta) == expected
 
 
 def test_monitored(messages: Messages) -> None:
-    assert monitored({"valid/loss": 1.0}, "valid/loss", setting="s") == 1.0
+    assert monitored_value({"valid/loss": 1.0}, "valid/loss", setting="s") == 1.0
     with pytest.raises(ConfigError) as refused:
-        monitored({}, "x", setting="s")
+        monitored_value({}, "x", setting="s")
     assert refused.value.setting == "s"
     assert "'x'" in str(refused.value)
     messages.check(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("value", "than", "mode", "min_delta", "is_better"),
+    ("value", "than", "mode", "min_delta", "expected"),
     [
         (0.89, 1.0, "min", 0.1, True),
         (0.91, 1.0, "min", 0.1, False),
@@ -52,12 +52,12 @@ def test_monitored(messages: Messages) -> None:
         (-1e-9, 0.0, "min", 0.5, True),
         (0.0, 0.0, "min", 0.5, False),
         (1e-9, 0.0, "max", 0.5, True),
-        (-1e300, worst("max"), "max", 0.5, True),
-        (1e300, worst("min"), "min", 0.5, True),
-        (math.inf, worst("min"), "min", 0.5, False),
+        (-1e300, worst_value("max"), "max", 0.5, True),
+        (1e300, worst_value("min"), "min", 0.5, True),
+        (math.inf, worst_value("min"), "min", 0.5, False),
         (math.nan, 1.0, "min", 0.5, False),
         (-math.inf, 1.0, "min", 0.5, True),
     ],
 )
-def test_better_by_a_share(value: float, than: float, mode: str, min_delta: float, is_better: bool) -> None:
-    assert better(value, than, mode=mode, min_delta=min_delta, relative=True) == is_better
+def test_better_by_a_share(value: float, than: float, mode: str, min_delta: float, expected: bool) -> None:
+    assert is_better(value, than, mode=mode, min_delta=min_delta, relative=True) == expected

@@ -18,7 +18,7 @@ from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Statistics
 from roost.train.optim.optimizer import Optim
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
@@ -184,7 +184,7 @@ def test_a_bad_gradient_does_not_end_a_run_that_skips_it(tmp_path: Path) -> None
 
     runner = built(Bad)
     optim: Any = torch.optim.SGD(runner.parameters(), lr=0.1, fused=True)
-    stepper, recovery = Stepper(optim, guard=Guard(runner)), Recovery(on_non_finite="skip")
+    stepper, recovery = Stepper(optim, guard=NonfiniteGuard(runner)), Recovery(on_non_finite="skip")
     hooks = [Records(tmp_path / "records", "3"), Statistics(1, **ALL)]
     assert plain(runner, Still(), hooks, until=6, stepper=stepper, recovery=recovery).fit() == "finished"
     assert all(np.isfinite(row[name]) for row in rows(tmp_path).values() for name in stats(row))

@@ -16,7 +16,7 @@ from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.data.external_loader import Foreign
 from roost.train.data.stream import Stream
-from roost.train.distributed.fsdp import Sharded
+from roost.train.distributed.fsdp import ShardedRunner
 from roost.train.distributed.ranks import Ranks
 from roost.train.hooks import Save, Visualize
 from roost.train.step import seeding
@@ -248,7 +248,7 @@ def test_a_failure_on_one_rank_ends_it_where_others_may_wait_for_its_weights(
         runner = built(FailsOnOne)
         runner.ranks = ranks
         if is_sharded:
-            Sharded(runner, ranks)
+            ShardedRunner(runner, ranks)
         stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks)
         trainer = Trainer(runner, {"train": loader(Still())}, stepper, until=1, ranks=ranks)
         with silent(), contextlib.redirect_stderr(io.StringIO()):

@@ -21,7 +21,7 @@ from roost.train.hook import Hook, Phase
 from roost.train.hooks import Averaging, Best, EarlyStop, Records, Save, Unsaved, Validate
 from roost.train.hooks import Test as Tests
 from roost.train.step import seeding
-from roost.train.step.nonfinite_check import Guard
+from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
@@ -323,7 +323,7 @@ def test_a_skipped_step_leaves_a_finite_average() -> None:
             return {**values, "loss": values["loss"] * (torch.nan if self.progress.step == 2 else 1)}
 
     runner = built(Breaks)
-    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=Guard(runner))
+    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner))
     trainer = plain(
         runner, Still(), [EMA()], until=5, stepper=stepper, recovery=Recovery(on_non_finite="skip")
     )

@@ -15,7 +15,7 @@ import numpy as np
 from roost.package import records
 from roost.package.records import Row, Writer
 from roost.train.mirrors import wandb_offline_log
-from roost.train.mirrors.sink import End, Held
+from roost.train.mirrors.sink import SessionEnd, SinkPosition
 
 VALUES = {"train/loss": 0.1, "train/accuracy": 1 / 3, "perf/other_ms": 2.5}
 
@@ -47,16 +47,16 @@ def by_step(rows: Sequence[tuple[int, Mapping[str, float]]]) -> dict[int, dict[s
 class Log:
     """A sink that keeps what it is given in memory, and fails when it is told to."""
 
-    def __init__(self, *, rewinds: bool = True, held: Held | None = None) -> None:
+    def __init__(self, *, rewinds: bool = True, held: SinkPosition | None = None) -> None:
         self.rewinds = rewinds
-        self.held = held or Held()
+        self.held = held or SinkPosition()
         self.rows: list[Row] = []
         self.media_: list[tuple[int, str]] = []
         self.calls: list[str] = []
         self.told: dict[str, Any] = {}
         self.error: Exception | None = None
 
-    def connect(self, state: Mapping[str, Any]) -> Held:
+    def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         self.told = dict(state)
         return self.held
 
@@ -79,7 +79,7 @@ class Log:
     def state(self) -> dict[str, Any]:
         return {"run_id": "seven"}
 
-    def close(self, end: End | None) -> None:
+    def close(self, end: SessionEnd | None) -> None:
         self.calls.append(f"close {end}")
 
     @property

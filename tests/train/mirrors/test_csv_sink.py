@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
-from roost.train.mirrors.csv_sink import Csv
-from roost.train.mirrors.record_feed import Feed
+from roost.train.mirrors.csv_sink import CsvSink
+from roost.train.mirrors.record_feed import RecordFeed
 from tests.train.mirrors.recorded import by_step, folded, session, show_all, table
 
 
-def feed_of(package: Path) -> Feed:
-    feed = Feed(package, Csv(package / "tables" / "m.csv"))
+def feed_of(package: Path) -> RecordFeed:
+    feed = RecordFeed(package, CsvSink(package / "tables" / "m.csv"))
     feed.open()
     return feed
 

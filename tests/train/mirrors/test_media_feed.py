@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roost.train.mirrors.media_feed import Media
+from roost.train.mirrors.media_feed import MediaFeed
 from tests.train.mirrors.recorded import show
 
 
 def test_media_are_found_once_and_when_they_are_made_anew(tmp_path: Path) -> None:
-    media = Media(tmp_path / "media")
+    media = MediaFeed(tmp_path / "media")
     assert media.new() == []
     show(tmp_path, 10, "a.txt")
     show(tmp_path, 9, "b.txt")
@@ -26,4 +26,4 @@ def test_what_is_no_medium(tmp_path: Path) -> None:
     (tmp_path / "media" / "1" / "link.txt").symlink_to("/etc/passwd")
     (tmp_path / "media" / "notes").mkdir()
     (tmp_path / "media" / "2").symlink_to("/etc")
-    assert [one.path.name for one in Media(tmp_path / "media").new()] == ["a.txt"]
+    assert [one.path.name for one in MediaFeed(tmp_path / "media").new()] == ["a.txt"]

@@ -10,8 +10,8 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config.sections.mirrors import CsvSettings, MirrorSettings
 from roost.train.mirrors import mirror_kinds
-from roost.train.mirrors.mirror_kinds import KINDS, mirrored
-from roost.train.mirrors.run_identity import Subject, flat
+from roost.train.mirrors.mirror_kinds import KINDS, enabled_mirrors
+from roost.train.mirrors.run_identity import RunIdentity, flatten_settings
 from tests.messages import Messages
 
 
@@ -20,17 +20,17 @@ def settings(**given: object) -> MirrorSettings:
 
 
 def test_those_that_are_switched_on_with_their_settings() -> None:
-    assert mirrored(MirrorSettings()) == {}
-    assert mirrored(settings(csv=True, tensorboard=False)) == {"csv": CsvSettings()}
-    assert mirrored(settings(csv={"file": "a/b.csv"})) == {"csv": CsvSettings(file="a/b.csv")}
-    found = mirrored(settings(mlflow=True, wandb={}, tensorboard=True))
+    assert enabled_mirrors(MirrorSettings()) == {}
+    assert enabled_mirrors(settings(csv=True, tensorboard=False)) == {"csv": CsvSettings()}
+    assert enabled_mirrors(settings(csv={"file": "a/b.csv"})) == {"csv": CsvSettings(file="a/b.csv")}
+    found = enabled_mirrors(settings(mlflow=True, wandb={}, tensorboard=True))
     assert list(found) == ["tensorboard", "wandb", "mlflow"]
 
 
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setattr(mirror_kinds, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as found:
-        mirrored(settings(csv=True, wandb=True))
+        enabled_mirrors(settings(csv=True, wandb=True))
     assert "wandb" in str(found.value)
     messages.check(found.value)
     assert found.value.fix == "pip install 'roost[loggers]'"
@@ -50,5 +50,5 @@ def test_each_is_made_without_torch(kind: str, tmp_path: Path) -> None:
 
 def test_settings_as_text() -> None:
     given = {"a": {"b": 1, "c": {"d": [1, 2]}}, "e": {}, "f": None}
-    assert flat(given) == {"a.b": "1", "a.c.d": "[1, 2]", "e": "{}", "f": "None"}
-    assert Subject(name="x").project == "roost"
+    assert flatten_settings(given) == {"a.b": "1", "a.c.d": "[1, 2]", "e": "{}", "f": "None"}
+    assert RunIdentity(name="x").project == "roost"

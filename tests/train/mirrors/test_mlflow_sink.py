@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from roost.config.sections.mirrors import MlflowSettings
-from roost.train.mirrors.record_feed import Feed
-from roost.train.mirrors.run_identity import Subject
-from roost.train.mirrors.sink_retry import Courier
+from roost.train.mirrors.record_feed import RecordFeed
+from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink_retry import RetryingFeed
 from tests.train.mirrors.recorded import by_step, folded, session, show_all
 from tests.train.mirrors.servers import MlflowServer, silent_server
 
 pytestmark = pytest.mark.timeout(300)  # a server that starts beside other tests
 
-SUBJECT = Subject(name="a-run", project="a-project", settings={"lr": 0.1, "model": {"width": 8}})
+SUBJECT = RunIdentity(name="a-run", project="a-project", settings={"lr": 0.1, "model": {"width": 8}})
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def feed_of(package: Path, uri: str | None, experiment: str | None = None) -> Feed:
-    from roost.train.mirrors.mlflow_sink import Mlflow
+def feed_of(package: Path, uri: str | None, experiment: str | None = None) -> RecordFeed:
+    from roost.train.mirrors.mlflow_sink import MlflowSink
 
     settings = MlflowSettings(tracking_uri=uri, experiment=experiment)
-    sink = Mlflow(settings, SUBJECT, package / "mirrors" / "mlflow")
-    return Feed(package, sink, package / "mirrors" / "mlflow.json")
+    sink = MlflowSink(settings, SUBJECT, package / "mirrors" / "mlflow")
+    return RecordFeed(package, sink, package / "mirrors" / "mlflow.json")
 
 
 def note(package: Path) -> dict[str, Any]:
@@ -148,15 +148,15 @@ def test_a_killed_server_that_comes_back_has_all_and_nothing_twice(
     server: MlflowServer, tmp_path: Path
 ) -> None:
     """It is killed between rows, rows come meanwhile, and it starts again."""
-    from roost.train.mirrors.mlflow_sink import Mlflow
+    from roost.train.mirrors.mlflow_sink import MlflowSink
 
     now = [0.0]
     writer = session(tmp_path, 1, 0, [10, 20])
     settings = MlflowSettings(tracking_uri=server.uri)
-    courier = Courier(
+    courier = RetryingFeed(
         tmp_path,
         "mlflow",
-        lambda: Mlflow(settings, SUBJECT, tmp_path / "mirrors" / "mlflow"),
+        lambda: MlflowSink(settings, SUBJECT, tmp_path / "mirrors" / "mlflow"),
         tmp_path / "mirrors" / "mlflow.json",
         lambda: now[0],
     )

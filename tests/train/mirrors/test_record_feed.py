@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from roost.train.mirrors.record_feed import Feed
-from roost.train.mirrors.sink import Held
+from roost.train.mirrors.record_feed import RecordFeed
+from roost.train.mirrors.sink import SinkPosition
 from tests.train.mirrors.recorded import Log, folded, session, show
 
 
 def test_rows_come_once_and_in_order_as_they_are_recorded(tmp_path: Path) -> None:
     writer, sink = session(tmp_path, 1, 0, [1, 2]), Log()
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     assert feed.open() == 2
     assert feed.pump() == 0
     writer.row(3, 0, {"train/loss": float("nan")})
@@ -24,7 +24,7 @@ def test_rows_come_once_and_in_order_as_they_are_recorded(tmp_path: Path) -> Non
 
 def test_nothing_is_recorded_yet(tmp_path: Path) -> None:
     sink = Log()
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     assert feed.open() == 0
     session(tmp_path, 1, 0, [1])
     assert feed.pump() == 1 and sink.values == folded(tmp_path)
@@ -33,7 +33,7 @@ def test_nothing_is_recorded_yet(tmp_path: Path) -> None:
 def test_a_new_session_takes_back_what_it_does_again(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [1, 2, 3, 4])
     sink = Log()
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     session(tmp_path, 2, 2, [3, 5], **{"train/loss": 7.0})
     feed.pump()
@@ -42,7 +42,7 @@ def test_a_new_session_takes_back_what_it_does_again(tmp_path: Path) -> None:
 
 def test_a_rollback_inside_a_session(tmp_path: Path) -> None:
     writer, sink = session(tmp_path, 1, 0, [1, 2, 3]), Log()
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     writer.go_back(1)
     writer.row(2, 0, {"train/loss": 9.0})
@@ -53,7 +53,7 @@ def test_a_rollback_inside_a_session(tmp_path: Path) -> None:
 @pytest.mark.parametrize("back_to", [3, 5])
 def test_a_rollback_and_the_rows_before_it_in_one_look(tmp_path: Path, back_to: int) -> None:
     writer, sink = session(tmp_path, 1, 0, [1, 2, 3]), Log()
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     for step in (4, 5, 6):
         writer.row(step, 0, {"train/loss": 1.0})
@@ -67,7 +67,7 @@ def test_a_test_that_is_done_again_replaces_itself(tmp_path: Path) -> None:
     """Killed after the test was recorded: the next session goes on from the same step, and tests again."""
     writer, sink = session(tmp_path, 1, 0, [1, 2]), Log()
     writer.row(2, 0, {"test/loss": 1.0})
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     again = session(tmp_path, 2, 2, [])
     feed.pump()
@@ -82,7 +82,7 @@ def test_a_line_that_a_full_disk_left_twice_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "records" / "1.jsonl"
     path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[-1])
     writer.row(3, 0, {"train/loss": 9.0})
-    Feed(tmp_path, sink).open()
+    RecordFeed(tmp_path, sink).open()
     assert sink.steps == [1, 2, 3]
 
 
@@ -95,20 +95,20 @@ def noted(folder: Path) -> dict[str, Any]:
 
 def resumed(package: Path, sink: Log) -> Log:
     """Another session's feed."""
-    Feed(package, sink, package / "mirrors" / "log.json").open()
+    RecordFeed(package, sink, package / "mirrors" / "log.json").open()
     return sink
 
 
 @pytest.mark.parametrize("start", [0, 2, 4], ids=["from the start", "from between", "from the end"])
 def test_the_next_session_brings_what_lacks_and_takes_back_what_is_gone(tmp_path: Path, start: int) -> None:
     writer, first = session(tmp_path, 1, 0, [1, 2, 3]), Log()
-    feed = Feed(tmp_path, first, tmp_path / "mirrors" / "log.json")
+    feed = RecordFeed(tmp_path, first, tmp_path / "mirrors" / "log.json")
     feed.open()
     feed.note()
     assert noted(tmp_path)["last_step"] == 3 and noted(tmp_path)["run_id"] == "seven"
     writer.row(4, 0, {"train/loss": 1.0})  # and killed before the mirror has seen it
     session(tmp_path, 2, start, [])
-    second = Log(held=Held(3))
+    second = Log(held=SinkPosition(3))
     second.rows = list(first.rows)
     resumed(tmp_path, second)
     assert second.values == folded(tmp_path) and second.steps == list(range(1, start + 1))
@@ -117,12 +117,12 @@ def test_the_next_session_brings_what_lacks_and_takes_back_what_is_gone(tmp_path
 
 def test_a_kill_before_the_note_makes_no_doubles(tmp_path: Path) -> None:
     writer, first = session(tmp_path, 1, 0, [1, 2, 3]), Log()
-    feed = Feed(tmp_path, first, tmp_path / "mirrors" / "log.json")
+    feed = RecordFeed(tmp_path, first, tmp_path / "mirrors" / "log.json")
     feed.open()
     feed.note()
     writer.row(4, 0, {"train/loss": 1.0})
     feed.pump()  # and killed before the next note
-    second = Log(held=Held(3))
+    second = Log(held=SinkPosition(3))
     second.rows = list(first.rows)
     resumed(tmp_path, second)
     assert second.calls[0] == "back to 2" and second.values == folded(tmp_path)
@@ -130,10 +130,10 @@ def test_a_kill_before_the_note_makes_no_doubles(tmp_path: Path) -> None:
 
 def test_a_sink_that_was_removed_gets_everything(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [1, 2, 3])
-    feed = Feed(tmp_path, Log(), tmp_path / "mirrors" / "log.json")
+    feed = RecordFeed(tmp_path, Log(), tmp_path / "mirrors" / "log.json")
     feed.open()
     feed.note()
-    assert resumed(tmp_path, Log(held=Held())).steps == [1, 2, 3]
+    assert resumed(tmp_path, Log(held=SinkPosition())).steps == [1, 2, 3]
 
 
 @pytest.mark.parametrize("note", [b"", b"[]", b"{", b'{"last_step": "x", "token": 7}'])
@@ -141,7 +141,7 @@ def test_a_damaged_note_costs_work_alone(tmp_path: Path, note: bytes) -> None:
     session(tmp_path, 1, 0, [1, 2, 3])
     (tmp_path / "mirrors").mkdir()
     (tmp_path / "mirrors" / "log.json").write_bytes(note)
-    assert resumed(tmp_path, Log(held=Held())).steps == [1, 2, 3]
+    assert resumed(tmp_path, Log(held=SinkPosition())).steps == [1, 2, 3]
 
 
 # ---- what takes nothing back ------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a_damaged_note_costs_work_alone(tmp_path: Path, note: bytes) -> None:
 def test_what_takes_nothing_back_gets_each_step_once(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [1, 2, 3])
     sink = Log(rewinds=False)
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     writer = session(tmp_path, 2, 1, [2, 3])
     feed.pump()
@@ -164,9 +164,9 @@ def test_it_is_asked_what_it_has(tmp_path: Path) -> None:
     writer = session(tmp_path, 1, 0, [1, 2])
     writer.row(2, 0, {"test/loss": 3.0})
     writer.row(3, 0, {"train/loss": 4.0})
-    held = Held(2, frozenset(["train/loss", "train/accuracy"]))
+    held = SinkPosition(2, frozenset(["train/loss", "train/accuracy"]))
     sink = Log(rewinds=False, held=held)
-    Feed(tmp_path, sink, tmp_path / "mirrors" / "log.json").open()
+    RecordFeed(tmp_path, sink, tmp_path / "mirrors" / "log.json").open()
     assert sink.values == [(2, {"perf/other_ms": 5.0}), (2, {"test/loss": 3.0}), (3, {"train/loss": 4.0})]
 
 
@@ -185,7 +185,7 @@ def test_its_id_is_noted_before_anything_is_sent(tmp_path: Path) -> None:
 def test_media_come_before_the_row_of_their_step(tmp_path: Path) -> None:
     writer, sink = session(tmp_path, 1, 0, [1]), Log()
     show(tmp_path, 1, "a.txt")
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     show(tmp_path, 2, "a.txt")
     writer.row(2, 0, {"train/loss": 1.0})
@@ -197,7 +197,7 @@ def test_media_of_a_past_that_was_left_are_not_shown_until_they_are_made_again(t
     session(tmp_path, 1, 0, [1, 2, 3])
     paths = [show(tmp_path, step, "a.txt") for step in (1, 3)]
     sink = Log()
-    feed = Feed(tmp_path, sink)
+    feed = RecordFeed(tmp_path, sink)
     feed.open()
     assert sink.media_ == [(1, "a.txt"), (3, "a.txt")]
     for path in paths:
@@ -216,8 +216,8 @@ def test_files_that_came_are_not_sent_again(tmp_path: Path) -> None:
     for step in (1, 3):
         show(tmp_path, step, "a.txt")
     for expected in ([1, 3], [3]):  # of the last step more may have come since it was noted
-        sink = Log(rewinds=False, held=Held(3))
-        feed = Feed(tmp_path, sink, tmp_path / "mirrors" / "log.json")
+        sink = Log(rewinds=False, held=SinkPosition(3))
+        feed = RecordFeed(tmp_path, sink, tmp_path / "mirrors" / "log.json")
         feed.open()
         feed.note()
         assert [step for step, _ in sink.media_] == expected

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.train.mirrors.sink import Held, Sink
-from roost.train.mirrors.sink_retry import Courier
+from roost.train.mirrors.sink import Sink, SinkPosition
+from roost.train.mirrors.sink_retry import RetryingFeed
 from tests.messages import Messages
 from tests.train.mirrors.recorded import Log, folded, session
 
@@ -23,8 +23,8 @@ class Clock:
         return self.now
 
 
-def courier_of(package: Path, make: Callable[[], Sink], clock: Clock) -> Courier:
-    return Courier(package, "log", make, package / "mirrors" / "log.json", clock)
+def courier_of(package: Path, make: Callable[[], Sink], clock: Clock) -> RetryingFeed:
+    return RetryingFeed(package, "log", make, package / "mirrors" / "log.json", clock)
 
 
 def test_a_failure_is_said_once_tried_again_and_made_good(
@@ -95,7 +95,7 @@ def test_two_processes_never_write_one_mirror(
     (tmp_path / "mirrors").mkdir()
     other = os.open(tmp_path / "mirrors" / "log.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(other, fcntl.LOCK_EX)
-    clock, sink = Clock(), Log(held=Held())
+    clock, sink = Clock(), Log(held=SinkPosition())
     courier = courier_of(tmp_path, lambda: sink, clock)
     courier.turn()
     out = capsys.readouterr().out

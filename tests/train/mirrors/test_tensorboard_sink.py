@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from roost.train.mirrors.record_feed import Feed
-from roost.train.mirrors.tensorboard_sink import TensorBoard
+from roost.train.mirrors.record_feed import RecordFeed
+from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 from tests.train.mirrors.recorded import (
     events,
     folded,
@@ -20,8 +20,8 @@ from tests.train.mirrors.recorded import (
 )
 
 
-def feed_of(package: Path) -> Feed:
-    feed = Feed(package, TensorBoard(package / "tb"), package / "mirrors" / "tensorboard.json")
+def feed_of(package: Path) -> RecordFeed:
+    feed = RecordFeed(package, TensorBoardSink(package / "tb"), package / "mirrors" / "tensorboard.json")
     feed.open()
     return feed
 

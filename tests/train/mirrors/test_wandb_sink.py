@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from roost.config.sections.mirrors import WandbSettings
-from roost.train.mirrors.record_feed import Feed
-from roost.train.mirrors.run_identity import Subject
+from roost.train.mirrors.record_feed import RecordFeed
+from roost.train.mirrors.run_identity import RunIdentity
 from tests.train.mirrors.recorded import by_step, folded, logged_values, of_wandb, session, show, show_all
 
-SUBJECT = Subject(name="a-run", project="a-project", settings={"lr": 0.1, "model": {"width": 8}})
+SUBJECT = RunIdentity(name="a-run", project="a-project", settings={"lr": 0.1, "model": {"width": 8}})
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +29,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def feed_of(package: Path, settings: WandbSettings | None = None) -> Feed:
-    from roost.train.mirrors.wandb_sink import Wandb
+def feed_of(package: Path, settings: WandbSettings | None = None) -> RecordFeed:
+    from roost.train.mirrors.wandb_sink import WandbSink
 
-    sink = Wandb(settings or WandbSettings(), SUBJECT, package / "mirrors")
-    feed = Feed(package, sink, package / "mirrors" / "wandb.json")
+    sink = WandbSink(settings or WandbSettings(), SUBJECT, package / "mirrors")
+    feed = RecordFeed(package, sink, package / "mirrors" / "wandb.json")
     feed.open()
     return feed
 

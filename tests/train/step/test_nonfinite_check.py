@@ -11,7 +11,7 @@ from roost.base.errors import ContractError
 from roost.train.events import Events
 from roost.train.failures.recovery import Recovery
 from roost.train.optim.optimizer import Optim
-from roost.train.step.nonfinite_check import Guard, move_unless, waits
+from roost.train.step.nonfinite_check import NonfiniteGuard, host_waits, step_unless
 from roost.train.step.stepper import Stepper
 from tests.messages import Messages
 from tests.train.parts import Gan, Still, bits, built, plain
@@ -77,7 +77,7 @@ def test_a_bad_step_changes_nothing(
     buffers then stay as they became, as in any loop with a scaler."""
     module = Net()
     optim = Optim(adamw(module, fused=fused), max_grad_norm=max_grad_norm)
-    stepper = Stepper(optim, guard=Guard(module), precision=precision)
+    stepper = Stepper(optim, guard=NonfiniteGuard(module), precision=precision)
     is_overflow = precision == "fp16" and bad is BAD["gradient"]
     for _ in range(2):
         before = all_of(module) if not is_overflow else bits(dict(module.named_parameters()))
@@ -92,7 +92,7 @@ def test_a_bad_step_changes_nothing(
 @pytest.mark.parametrize("count", [1, 2])
 def test_sparse_gradients_are_looked_at_too(count: int) -> None:
     module = nn.Embedding(5, 3, sparse=True)
-    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), guard=Guard(module))
+    stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), guard=NonfiniteGuard(module))
     batches = [torch.tensor([1, 1, 2])] * count
     before = all_of(module)
     values = stepper.run(lambda batch: module(batch).mean() + Root.apply(module(batch).mean()), batches)
@@ -103,7 +103,7 @@ def test_sparse_gradients_are_looked_at_too(count: int) -> None:
 
 def test_the_flag_is_of_all_since_it_was_taken() -> None:
     module = Net()
-    guard = Guard(module)
+    guard = NonfiniteGuard(module)
     stepper = Stepper(adamw(module), guard=guard)
     assert guard.flag is None
     for factor, flag in ((1.0, False), (NAN, True), (1.0, True)):
@@ -113,7 +113,7 @@ def test_the_flag_is_of_all_since_it_was_taken() -> None:
 
 def test_a_guard_that_does_not_look_only_puts_back() -> None:
     module = Net()
-    guard = Guard(module, looks=False)
+    guard = NonfiniteGuard(module, looks=False)
     stepper = Stepper(adamw(module), guard=guard)
     before = all_of(module)
 
@@ -157,7 +157,7 @@ class Replacing(nn.Module):
 
 def test_a_buffer_that_became_another_tensor_is_put_back() -> None:
     module = Replacing()
-    stepper = Stepper(adamw(module), guard=Guard(module))
+    stepper = Stepper(adamw(module), guard=NonfiniteGuard(module))
     for factor, flag in ((NAN, 1.0), (1.0, 0.0), (NAN, 1.0)):
         before = all_of(module)
         values = stepper.run(lambda x, f=factor: module(x * f).square().mean(), [X])  # type: ignore[misc]
@@ -168,7 +168,7 @@ def test_a_buffer_that_became_another_tensor_is_put_back() -> None:
 
 def test_a_buffer_that_became_another_tensor_is_put_back_after_an_error() -> None:
     module = Replacing()
-    guard = Guard(module, looks=False)
+    guard = NonfiniteGuard(module, looks=False)
     before = all_of(module)
     with pytest.raises(IndexError):
         Stepper(adamw(module), guard=guard).run(lambda x: module(x)[9].sum(), [X])
@@ -182,7 +182,7 @@ def test_what_no_step_can_write_into_disturbs_nobody(kind: str) -> None:
     with torch.inference_mode(kind == "made for inference"):
         buffer = {"expanded": torch.ones(1, 3).expand(4, 3), "sparse": torch.eye(3).to_sparse()}.get(kind)
         module.register_buffer("kept", torch.zeros(3) if buffer is None else buffer)
-    stepper = Stepper(adamw(module), guard=Guard(module))
+    stepper = Stepper(adamw(module), guard=NonfiniteGuard(module))
     for factor, flag in ((NAN, 1.0), (1.0, 0.0)):
         values = stepper.run(lambda x, f=factor: (module(x) * f).square().mean(), [X])  # type: ignore[misc]
         assert float(values["skipped"]) == flag and module.get_buffer("hidden").tolist() == [1 - flag] * 2
@@ -190,7 +190,7 @@ def test_what_no_step_can_write_into_disturbs_nobody(kind: str) -> None:
 
 def test_buffers_may_come_and_grow() -> None:
     module = Net()
-    guard = Guard(module)
+    guard = NonfiniteGuard(module)
     guard.begin()
     module.hidden = torch.ones(7)
     module.later = torch.ones(1)
@@ -198,7 +198,7 @@ def test_buffers_may_come_and_grow() -> None:
     module.hidden += 1
     guard.restore()
     assert torch.equal(module.hidden, torch.ones(7))
-    Guard(nn.Linear(1, 1)).restore()
+    NonfiniteGuard(nn.Linear(1, 1)).restore()
 
 
 # --- which kernels see the flag ---------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_what_a_step_reads(name: str, options: Any, reads: list[int], bad: bool)
         before, counter = all_of(module), CountsReads.Below()
         kept = torch.tensor(flag)
         with counter:
-            move_unless(kept, optim)
+            step_unless(kept, optim)
         # Those with a plain kernel count their steps on the host.
         found.append(min(counter.reads, 1))
         assert (all_of(module) == before) is flag
@@ -240,15 +240,15 @@ def test_who_waits(messages: Messages) -> None:
     fused, plain_one = (Optim(adamw(nn.Linear(1, 1), fused=fused)) for fused in (True, False))
     lbfgs = Optim(torch.optim.LBFGS(nn.Linear(1, 1).parameters()))
     both = {"a": fused, "b": plain_one}
-    assert waits(both, scales=False, looks=False) == []
-    assert waits({"a": fused}, scales=True, looks=True) == []
-    (line,) = waits(both, scales=False, looks=True)
+    assert host_waits(both, scales=False, looks=False) == []
+    assert host_waits({"a": fused}, scales=True, looks=True) == []
+    (line,) = host_waits(both, scales=False, looks=True)
     assert all(name in line for name in ("optimizer 'b'", "on_non_finite", "AdamW"))
     messages.check(line)
-    (line,) = waits(both, scales=True, looks=True)
+    (line,) = host_waits(both, scales=True, looks=True)
     assert "optimizer 'b'" in line and "fp16" in line
     messages.check(line)
-    (line,) = waits({"main": lbfgs}, scales=False, looks=False)
+    (line,) = host_waits({"main": lbfgs}, scales=False, looks=False)
     assert "optimizer 'main'" in line and "LBFGS" in line
     messages.check(line)
 
@@ -258,17 +258,17 @@ def test_it_is_said_once_and_where_there_is_something_to_wait_for(
     device: str, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = nn.Linear(1, 1, device=device)
-    Stepper(adamw(module), guard=Guard(module))
+    Stepper(adamw(module), guard=NonfiniteGuard(module))
     assert capsys.readouterr().out.count("optimizer 'main'") == lines
 
 
-@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"guard": Guard(nn.Linear(1, 1))}])
+@pytest.mark.parametrize("options", [{"precision": "fp16"}, {"guard": NonfiniteGuard(nn.Linear(1, 1))}])
 def test_nobody_keeps_back_who_evaluates_the_loss_by_himself(options: Any, messages: Messages) -> None:
     optimizer = torch.optim.LBFGS(nn.Linear(1, 1).parameters())
     with pytest.raises(ContractError, match=r"LBFGS.*precision: 32 or bf16") as refused:
         Stepper(optimizer, **options)
     messages.check(refused.value)
-    Stepper(optimizer, precision="bf16", guard=Guard(nn.Linear(1, 1), looks=False))
+    Stepper(optimizer, precision="bf16", guard=NonfiniteGuard(nn.Linear(1, 1), looks=False))
 
 
 # --- in a step with several optimizers --------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_a_step_is_skipped_when_one_of_its_optimizers_is(kind: type[Halting]) ->
     runner = built(kind)
     runner.bad = (1, 2)
     optims = {name: torch.optim.Adam(getattr(runner, name).parameters(), lr=0.1) for name in ("d", "g")}
-    stepper = Stepper(optims, guard=Guard(runner))
+    stepper = Stepper(optims, guard=NonfiniteGuard(runner))
     trainer = plain(runner, Still(), until=4, stepper=stepper, recovery=Recovery(on_non_finite="skip"))
     trainer.fit()
     row = trainer.events.row()
@@ -308,7 +308,7 @@ def test_a_step_is_skipped_when_one_of_its_optimizers_is(kind: type[Halting]) ->
 
 def test_by_hand_each_run_tells_of_itself() -> None:
     module = Net()
-    stepper, events = Stepper(adamw(module), guard=Guard(module)), Events()
+    stepper, events = Stepper(adamw(module), guard=NonfiniteGuard(module)), Events()
     for factor in (NAN, 1.0):
         values = stepper.run(lambda batch, f=factor: module(batch).square().mean() * f, [X])  # type: ignore[misc]
         events.put(values)

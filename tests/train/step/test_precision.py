@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
     ("asked", "kind"), [(32, torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
 )
 def test_forward_computes_in_them_again_and_again(asked: Any, kind: torch.dtype) -> None:
-    around, one = precision.forward(asked, CPU), torch.ones(2, 2)
+    around, one = precision.autocast_context(asked, CPU), torch.ones(2, 2)
     for _ in range(2):
         with around:
             assert (one @ one).dtype is kind
@@ -33,20 +33,22 @@ def test_forward_computes_in_them_again_and_again(asked: Any, kind: torch.dtype)
 
 
 def test_only_fp16_is_scaled() -> None:
-    assert isinstance(precision.scaler("fp16", CPU), torch.amp.GradScaler)
-    assert precision.scaler("bf16", CPU) is None and precision.scaler(32, CPU) is None
+    assert isinstance(precision.make_scaler("fp16", CPU), torch.amp.GradScaler)
+    assert precision.make_scaler("bf16", CPU) is None and precision.make_scaler(32, CPU) is None
 
 
 def test_what_a_device_must_compute_with() -> None:
     for asked in (32, "bf16", "fp16"):
-        precision.require(asked, CPU)  # type: ignore[arg-type]
-    precision.require(32, torch.device("meta"))
+        precision.require_supported(asked, CPU)  # type: ignore[arg-type]
+    precision.require_supported(32, torch.device("meta"))
 
 
 @pytest.mark.parametrize("asked", ["bf16", "fp16"])
 def test_a_device_that_does_not(asked: Any, messages: Messages) -> None:
     with pytest.raises(ConfigError, match=rf"meta\b.*'{asked}'.*\b32\b") as refused:
-        precision.require(asked, torch.device("meta"), setting="evaluation_precision", where="config.yaml:3")
+        precision.require_supported(
+            asked, torch.device("meta"), setting="evaluation_precision", where="config.yaml:3"
+        )
     assert (refused.value.setting, refused.value.where) == ("evaluation_precision", "config.yaml:3")
     messages.check(refused.value)
 
@@ -56,7 +58,7 @@ def test_a_gpu_without_bf16_is_offered_fp16(monkeypatch: pytest.MonkeyPatch, mes
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
     with pytest.raises(ConfigError, match=r"Tesla T4.*\bbf16\b.*\bfp16\b.*\b32\b") as refused:
-        precision.require("bf16", torch.device("cuda"))
+        precision.require_supported("bf16", torch.device("cuda"))
     messages.check(refused.value)
 
 

@@ -199,7 +199,7 @@ def test_memory_is_what_the_process_has(tmp_path: Path) -> None:
     assert resident_mb(tmp_path / "none") >= before, "where nobody tells, the most that it has had"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.needs_gpu
 def test_the_memory_of_a_gpu() -> None:
     timing = Timing("cuda")
     timing.begin(0, 0, 100.0)

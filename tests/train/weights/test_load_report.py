@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from roost.train.weights.load_report import Report
+from roost.train.weights.load_report import LoadReport
 from tests.messages import Messages
 
 
 def test_what_fits_wholly_has_nothing_to_say() -> None:
-    whole = Report(num_tensors=1, loaded=["a"])
+    whole = LoadReport(num_tensors=1, loaded=["a"])
     assert "1 of 1 " in whole.counted and whole.wrong() == [] and whole.lines() == []
 
 
 def test_everything_is_counted_and_named(messages: Messages) -> None:
-    report = Report(
+    report = LoadReport(
         num_tensors=20,
         loaded=["w"],
         missing=[f"net.{n}.w" for n in range(9)] + ["head.w"],

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from roost.base.errors import CheckpointError
-from roost.train.weights.weight_loader import Fit
+from roost.train.weights.weight_loader import WeightFit
 from tests.messages import Messages
 
 
@@ -57,7 +57,7 @@ def wrapped(state: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def test_a_whole_state() -> None:
     net, state = Net(), other()
-    fit = Fit(net, state)
+    fit = WeightFit(net, state)
     assert not same(net, state), "nothing is changed before it is loaded"
     fit.load()
     assert same(net, state) and net.words == ["as saved"]
@@ -67,14 +67,14 @@ def test_a_whole_state() -> None:
 @pytest.mark.parametrize("kind", ["parallel", "compiled"])
 def test_a_state_of_a_wrapped_module(kind: str) -> None:
     net, state = Net(), other()
-    fit = Fit(net, wrapped(state, kind))
+    fit = WeightFit(net, wrapped(state, kind))
     fit.load()
     assert same(net, state) and fit.report.lines() == []
 
 
 def test_a_plain_state_into_a_compiled_module() -> None:
     inner, state = Net(), other()
-    fit = Fit(torch.compile(inner), state)  # type: ignore[arg-type]
+    fit = WeightFit(torch.compile(inner), state)  # type: ignore[arg-type]
     fit.load()
     assert same(inner, state) and fit.report.lines() == []
 
@@ -82,7 +82,7 @@ def test_a_plain_state_into_a_compiled_module() -> None:
 def test_what_is_missing_unexpected_and_mismatched(messages: Messages) -> None:
     net, state = Net(), other(out=5)
     del state["features.0.bias"], state["table"]
-    fit = Fit(net, {**state, "extra.weight": torch.zeros(1), "epoch": 3, "hidden": torch.ones(2)})
+    fit = WeightFit(net, {**state, "extra.weight": torch.zeros(1), "epoch": 3, "hidden": torch.ones(2)})
     before = net.head.weight.clone()
     fit.load()
     report = fit.report
@@ -103,7 +103,7 @@ def test_what_is_missing_unexpected_and_mismatched(messages: Messages) -> None:
 def test_counts_and_extra_state_may_be_missing() -> None:
     net, state = Net(), other()
     del state["features.1.num_batches_tracked"], state["_extra_state"]
-    fit = Fit(net, state)
+    fit = WeightFit(net, state)
     fit.load()
     assert not fit.report.wrong() and net.words == ["as built"]
     assert fit.report.kept == ["_extra_state", "features.1.num_batches_tracked"]
@@ -111,7 +111,9 @@ def test_counts_and_extra_state_may_be_missing() -> None:
 
 def test_types_are_converted_within_their_kind(messages: Messages) -> None:
     net, state = Net(), other()
-    fit = Fit(net, {**state, "head.weight": state["head.weight"].half(), "table": state["table"].long()})
+    fit = WeightFit(
+        net, {**state, "head.weight": state["head.weight"].half(), "table": state["table"].long()}
+    )
     fit.load()
     assert same(net, state) and net.table.dtype == torch.int32
     told = [("float16", "float32", "(1)"), ("int64", "int32", "(1)")]
@@ -134,7 +136,7 @@ def test_types_are_converted_within_their_kind(messages: Messages) -> None:
 def test_what_cannot_be_converted(
     name: str, value: torch.Tensor, facts: tuple[str, ...], messages: Messages
 ) -> None:
-    fit = Fit(Net(), {**other(), name: value})
+    fit = WeightFit(Net(), {**other(), name: value})
     (line,) = fit.report.mismatched
     assert line.startswith(f"{name} ") and all(fact in line for fact in facts)
     messages.check(line)
@@ -143,7 +145,7 @@ def test_what_cannot_be_converted(
 
 def test_a_value_that_is_infinite_there_may_be_so_here() -> None:
     net = Net()
-    fit = Fit(net, {**other(), "head.bias": torch.tensor([1.0, float("inf")], dtype=torch.float64)})
+    fit = WeightFit(net, {**other(), "head.bias": torch.tensor([1.0, float("inf")], dtype=torch.float64)})
     fit.load()
     assert not fit.report.wrong() and bool(net.head.bias.isinf().any())
 
@@ -151,23 +153,25 @@ def test_a_value_that_is_infinite_there_may_be_so_here() -> None:
 def test_tied_weights_need_one_name(messages: Messages) -> None:
     net = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
     net["b"].weight = net["a"].weight
-    fit = Fit(net, {"b.weight": torch.ones(2, 2)})
+    fit = WeightFit(net, {"b.weight": torch.ones(2, 2)})
     fit.load()
     assert fit.report.missing == [] and torch.equal(net["a"].weight, torch.ones(2, 2))
-    both = Fit(net, {"a.weight": torch.ones(2, 2), "b.weight": torch.zeros(2, 2)})
+    both = WeightFit(net, {"a.weight": torch.ones(2, 2), "b.weight": torch.zeros(2, 2)})
     (note,) = both.report.notes
     assert "a.weight" in note and "b.weight" in note
     messages.check(note)
 
 
 def test_two_names_for_one_tensor_are_told() -> None:
-    fit = Fit(nn.Linear(2, 2, bias=False), {"weight": torch.ones(2, 2), "module.weight": torch.zeros(2, 2)})
+    fit = WeightFit(
+        nn.Linear(2, 2, bias=False), {"weight": torch.ones(2, 2), "module.weight": torch.zeros(2, 2)}
+    )
     assert fit.report.loaded == ["weight"] and fit.report.unexpected == ["module.weight"]
 
 
 def test_another_beginning_is_found_where_it_is_the_only_one() -> None:
     runner, state = nn.ModuleDict({"net": Net()}), other()
-    fit = Fit(runner, state)
+    fit = WeightFit(runner, state)
     fit.load()
     assert same(runner["net"], state) and fit.report.missing == []
     assert 'mapping: {"": "net."}' in fit.report.notes[0]
@@ -175,14 +179,14 @@ def test_another_beginning_is_found_where_it_is_the_only_one() -> None:
 
 def test_of_two_beginnings_none_is_taken() -> None:
     two = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-    fit = Fit(two, {"weight": torch.ones(2, 2), "bias": torch.ones(2)})
+    fit = WeightFit(two, {"weight": torch.ones(2, 2), "bias": torch.ones(2)})
     assert fit.report.loaded == [] and fit.report.unexpected == ["weight", "bias"]
     assert fit.proposals[:2] == [("", "a.", 2), ("", "b.", 2)]
 
 
 def test_a_part_that_fits_is_only_proposed() -> None:
     state = {f"backbone.{name}": value for name, value in other().items() if name.startswith("features.")}
-    fit = Fit(nn.ModuleDict({"net": Net()}), {**state, "fc.weight": torch.zeros(9, 9)})
+    fit = WeightFit(nn.ModuleDict({"net": Net()}), {**state, "fc.weight": torch.zeros(9, 9)})
     assert fit.report.loaded == [] and fit.proposals[0][:2] == ("backbone.", "net.")
 
 
@@ -190,11 +194,11 @@ def test_a_mapping() -> None:
     net, state = Net(), other(out=9)
     theirs = {f"module.backbone.{name}": value for name, value in state.items()}
     mapping = {"backbone.": "", "backbone.head.": None, "nothing.": "x."}
-    report = Fit(net, theirs, mapping).report
+    report = WeightFit(net, theirs, mapping).report
     assert report.missing == ["head.weight", "head.bias"] and report.unexpected == report.mismatched == []
     assert report.left_out == ["module.backbone.head.weight", "module.backbone.head.bias"]
     assert report.unused == ["nothing."]
-    wrong = Fit(net, {"backbone.x": torch.zeros(1)}, {"backbone.": "net."}).report
+    wrong = WeightFit(net, {"backbone.x": torch.zeros(1)}, {"backbone.": "net."}).report
     assert wrong.unexpected == ["backbone.x -> net.x"]
 
 
@@ -203,7 +207,7 @@ def test_a_module_that_refuses_its_state(messages: Messages) -> None:
         def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
             raise RuntimeError("not me")
 
-    fit = Fit(Refuses(1, 1), {"weight": torch.ones(1, 1), "bias": torch.ones(1)})
+    fit = WeightFit(Refuses(1, 1), {"weight": torch.ones(1, 1), "bias": torch.ones(1)})
     with pytest.raises(CheckpointError) as refused:
         fit.load()
     assert "not me" in str(refused.value)

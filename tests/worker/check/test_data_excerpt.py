@@ -54,7 +54,7 @@ def test_a_short_loader_gives_what_the_whole_one_gives(num_workers: int) -> None
     first, last = short.once()
     assert torch.equal(first.value[1], all_of_them[0].value[1]) and not first.last
     assert torch.equal(last.value[1], all_of_them[4].value[1]) and last.last and last.num_samples == 3
-    assert short.seen == "float32 (3, 1), float32 (3,)" and len(short) == 2
+    assert short.newest == "float32 (3, 1), float32 (3,)" and len(short) == 2
 
 
 def test_of_a_stream_nobody_may_know_the_length() -> None:

@@ -1,4 +1,4 @@
-"""The places between the hooks; the walk as a whole is in test_run.py."""
+"""The places between the hooks; the check as a whole is in test_run.py."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.worker.check.test_check_run import walked
 
 
 def test_marks_stand_at_the_borders_of_phases(tmp_path: Path) -> None:
-    notices = StageHooks(StageReporter(tmp_path), steps=2, place=tmp_path)
+    stage_hooks = StageHooks(StageReporter(tmp_path), steps=2, place=tmp_path)
     given = [Records(tmp_path / "records"), Save(), Console(), Validate()]
-    order = ", ".join(hook.name for hook in CallLists(notices.hooks(given)).hooks)
+    order = ", ".join(hook.name for hook in CallLists(stage_hooks.hooks(given)).hooks)
     assert order == "check 0, check 1, Validate, check 2, check 3, Records, check 4, Save, check 5"
     assert CallLists([CallbackHook(7, Phase.SAVE)]).hooks[0].name == "check 7"
 

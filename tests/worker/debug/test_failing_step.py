@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 from roost.package.results import black_box
 from roost.package.results.black_box import Box, Note, Visit
 from roost.train.failures.black_box_recorder import BlackBoxRecorder
@@ -24,7 +24,7 @@ from roost.worker.debug.replay import ReplayStart
 from tests.messages import Messages
 from tests.train.parts import MLP, Points, bits, built, plain
 
-OWN = Own([Path(__file__).parent])
+OWN = ProjectFiles([Path(__file__).parent])
 
 
 class Unseeded(Points):
@@ -43,10 +43,10 @@ def make(runner: Any = None, dataset: Any = None, **options: Any) -> Trainer:
 
 
 def arrival(
-    box: Box | None = None, *, step: int = 1, begin: bool = False, hunts: bool = False
+    box: Box | None = None, *, step: int = 1, begin: bool = False, is_nonfinite: bool = False
 ) -> FailingStepHook:
     visit = Visit(step=step, session=1, begin=begin)
-    return FailingStepHook(visit, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, hunts=hunts)
+    return FailingStepHook(visit, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, is_nonfinite=is_nonfinite)
 
 
 def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> Box:
@@ -159,14 +159,14 @@ class Looks(MLP):
         return super().loss(batch)
 
 
-@pytest.mark.parametrize("hunts", [False, True])
+@pytest.mark.parametrize("is_nonfinite", [False, True])
 def test_a_step_that_was_compiled_is_taken_as_it_is_written(
-    hunts: bool, capsys: pytest.CaptureFixture[str]
+    is_nonfinite: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runner = built(Looks)
     stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), mode="compile")
     with pytest.raises(DebuggerQuit):
-        arrival(hunts=hunts).before_step(make(runner, stepper=stepper))
+        arrival(is_nonfinite=is_nonfinite).before_step(make(runner, stepper=stepper))
     said = capsys.readouterr().err
     assert "torch.compile" in said and re.search(r"step 1 .* 0\.\d", said)
     assert Looks.seen.pop() is False and not Looks.seen
@@ -198,7 +198,7 @@ def test_who_evaluates_the_loss_by_itself_is_looked_at_after_its_step() -> None:
     """Before it, its gradients are those of the step before; after its last evaluation it may move."""
     runner = built(MLP)
     trainer = make(runner, stepper=Stepper(torch.optim.LBFGS(runner.parameters(), lr=1.0, max_iter=1)))
-    hook = arrival(step=3, hunts=True)
+    hook = arrival(step=3, is_nonfinite=True)
     hook.on_start(trainer)
     for parameter in runner.parameters():
         parameter.grad = torch.full_like(parameter, float("nan"))
@@ -215,7 +215,7 @@ def test_a_hunt_leaves_nothing_behind_when_the_step_is_well() -> None:
     trainer, other = make(), make()
     before = seeding.rng_state()
     with pytest.raises(DebuggerQuit):
-        arrival(hunts=True).before_step(trainer)
+        arrival(is_nonfinite=True).before_step(trainer)
     seeding.set_rng_state(before)
     with pytest.raises(DebuggerQuit):
         arrival().before_step(other)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ConfigError, PeerLost, RoostError
-from roost.base.system.worker_protocol import MEETING_VARIABLE
-from roost.config.settings import Settings, typed
+from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
+from roost.config.settings import Settings, parse_settings
 from roost.package.package import Package
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.worker.ranks import rank_join
@@ -20,7 +20,7 @@ from tests.train.team import team
 
 
 def settings(**own: Any) -> Settings:
-    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, **own})
+    return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, **own})
 
 
 def package(folder: Path, values: Mapping[str, Any]) -> Package:
@@ -54,7 +54,7 @@ def test_other_settings_are_told_once_and_by_rank_0(tmp_path: Path, messages: Me
 
 
 def test_a_rank_that_never_comes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, MEETING_VARIABLE, str(tmp_path / "store"))
+    monkeypatch.setitem(os.environ, RENDEZVOUS_VARIABLE, str(tmp_path / "store"))
     with pytest.raises(RoostError, match=r"rank 0 .* 1"):
         rank_join.join(RankEnvironment(0, 2, 0), settings(rank_timeout="1s"), "cpu")
 

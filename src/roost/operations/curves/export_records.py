@@ -14,8 +14,8 @@ from roost.operations.reading import package_schema
 from roost.package import records
 from roost.package.package import Package
 from roost.package.records import Columns
-from roost.train.mirrors.mirror_kinds import require
-from roost.train.mirrors.record_feed import Feed
+from roost.train.mirrors.mirror_kinds import require_library
+from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import Sink
 
 
@@ -82,11 +82,11 @@ def _check(output: Path, *, is_folder: bool, overwrite: bool) -> None:
 
 
 def _csv(package: Package, columns: Columns, names: list[str], output: Path) -> int:
-    from roost.train.mirrors.csv_sink import Csv
+    from roost.train.mirrors.csv_sink import CsvSink
 
     staging = durable.staging_name(output)
     try:
-        rows = _fed(package, Csv(staging))
+        rows = _fed(package, CsvSink(staging))
         durable.write(output, staging.read_bytes())
     finally:
         durable.discard(staging)
@@ -94,21 +94,21 @@ def _csv(package: Package, columns: Columns, names: list[str], output: Path) -> 
 
 
 def _tensorboard(package: Package, columns: Columns, names: list[str], output: Path) -> int:
-    require("tensorboard", "--records")
-    from roost.train.mirrors.tensorboard_sink import TensorBoard
+    require_library("tensorboard", "--records")
+    from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
-    return _fed(package, TensorBoard(output))
+    return _fed(package, TensorBoardSink(output))
 
 
 def _fed(package: Package, sink: Sink) -> int:
-    feed = Feed(package.path, sink)
+    feed = RecordFeed(package.path, sink)
     rows = feed.open()
     feed.close("finished")
     return rows
 
 
 def _parquet(package: Package, columns: Columns, names: list[str], output: Path) -> int:
-    require("pyarrow", "--records", extra="data")
+    require_library("pyarrow", "--records", extra="data")
     import pyarrow
     from pyarrow import parquet
 

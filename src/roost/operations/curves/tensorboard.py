@@ -16,11 +16,11 @@ from pathlib import Path
 
 from roost.base.errors import RoostError
 from roost.operations.reading import package_schema
-from roost.operations.sessions.scratch_folder import scratch, sweep
+from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
 from roost.package.package import Package
 from roost.supervisor.processes import session_processes
-from roost.train.mirrors.mirror_kinds import require
-from roost.train.mirrors.record_feed import Feed
+from roost.train.mirrors.mirror_kinds import require_library
+from roost.train.mirrors.record_feed import RecordFeed
 
 _LOOK_SECONDS = 1.0
 """Between two looks at the packages, and at most between those of TensorBoard at the files."""
@@ -60,9 +60,9 @@ def tensorboard(
         OSError: The folder cannot be written.
     """
     opened = [package_schema.opened(path) for path in packages]
-    require("tensorboard", "roost tensorboard")
-    sweep()
-    with scratch() as (folder, _):
+    require_library("tensorboard", "roost tensorboard")
+    remove_abandoned()
+    with scratch_folder() as (folder, _):
         runs = _named(opened)
         feeds = [_feed(package, folder / "runs" / name) for name, package in runs.items()]
         for feed in feeds:
@@ -94,10 +94,10 @@ def _named(packages: Sequence[Package]) -> dict[str, Package]:
     return named
 
 
-def _feed(package: Package, folder: Path) -> Feed:
-    from roost.train.mirrors.tensorboard_sink import TensorBoard
+def _feed(package: Package, folder: Path) -> RecordFeed:
+    from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
-    return Feed(package.path, TensorBoard(folder))
+    return RecordFeed(package.path, TensorBoardSink(folder))
 
 
 def _started(folder: Path, host: str, port: int | None) -> subprocess.Popen[bytes]:

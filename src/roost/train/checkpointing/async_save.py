@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import TrainingError
-from roost.train.checkpointing.checkpoint_writer import Torn, prepare_together
-from roost.train.checkpointing.pending_save import PATIENCE_SECONDS, Saved
+from roost.train.checkpointing.checkpoint_writer import TornCopy, prepare_together
+from roost.train.checkpointing.pending_save import FAILURE_WAIT_SECONDS, PendingSave
 from roost.train.distributed import sharded_tensors
 from roost.train.step.timing import SAVE
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-_Marks = list[tuple[int, Tensor]]
-_LONG_SECONDS = 10.0
+_ParameterMarks = list[tuple[int, Tensor]]
+_LONG_WAIT_SECONDS = 10.0
 
 
-class Saves:
+class CheckpointSaver:
     """The saves of a trainer. A state is copied beside the next forward and backward: what those may change
     at once, parameters, averages and the state of the optimizers meanwhile; whoever changes them waits for
     `copied`. Then it is written behind, and the hooks hear of it at the next look around.
@@ -36,9 +36,9 @@ class Saves:
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._open: Saved | None = None
+        self._open: PendingSave | None = None
         """What is being written."""
-        self._first_step: tuple[_Marks, _Marks] | None = None
+        self._first_step: tuple[_ParameterMarks, _ParameterMarks] | None = None
         """Marks of what moves, before and after the forward and backward of the first step."""
         self._is_left_alone: bool | None = False
         """Whether forward and backward are known to leave the parameters as they are; None until a save reads
@@ -53,18 +53,18 @@ class Saves:
         if checkpoints is not None and checkpoints.asynchronous:
             self._trainer.stepper.before_move = functools.partial(self._look_at_forward, self._marks())
 
-    def _look_at_forward(self, before: _Marks) -> None:
+    def _look_at_forward(self, before: _ParameterMarks) -> None:
         self._trainer.stepper.before_move = None
         self._first_step, self._is_left_alone = (before, self._marks()), None
 
-    def _marks(self) -> _Marks:
+    def _marks(self) -> _ParameterMarks:
         """Versions and norms: what changes through ``.data`` has no new version. No sync point."""
         return [(parameter._version, _norm(parameter)) for parameter in self._moving()]
 
     def _may_defer(self) -> bool:
         """Whether what moves may be copied late. A sync point the first time."""
         if self._is_left_alone is None and self._first_step is not None:
-            self._is_left_alone = _are_alike(*self._first_step)
+            self._is_left_alone = _are_unchanged(*self._first_step)
             self._first_step = None
         return bool(self._is_left_alone)
 
@@ -201,7 +201,7 @@ class Saves:
             path = saved.wait()
         except OSError as error:
             return self._failed(error, is_last=is_last, is_told=saved.is_told)
-        except Torn as error:
+        except TornCopy as error:
             self._is_left_alone = False
             print(f"checkpoint not written: {error}; it is made again, and copied first", flush=True)
             if not trainer.ranks.are_several:  # else a save begins just now
@@ -220,7 +220,7 @@ class Saves:
         trainer = self._trainer
         if trainer.ranks.are_several and trainer.checkpoints is not None:
             self.copied()
-            if not trainer.checkpoints.wait(PATIENCE_SECONDS):
+            if not trainer.checkpoints.wait(FAILURE_WAIT_SECONDS):
                 self._open = None
         self.finish()
 
@@ -228,7 +228,7 @@ class Saves:
         begun = perf_counter()
         self.finish()
         self._waited += perf_counter() - begun
-        if self._waited > _LONG_SECONDS and not self._has_said:
+        if self._waited > _LONG_WAIT_SECONDS and not self._has_said:
             self._has_said = True
             print(
                 f"training has waited {self._waited:.0f} s for checkpoints that were not written yet when "
@@ -259,12 +259,12 @@ class Saves:
 
 def _norm(parameter: Tensor) -> Tensor:
     """() of the rows that this rank holds; as sharp for types of 16 bits."""
-    own = sharded_tensors.local(parameter.detach())
+    own = sharded_tensors.local_shard(parameter.detach())
     norm: Tensor = torch.linalg.vector_norm(own.float() if own.itemsize < 4 else own)
     return norm
 
 
-def _are_alike(before: _Marks, after: _Marks) -> bool:
+def _are_unchanged(before: _ParameterMarks, after: _ParameterMarks) -> bool:
     if len(before) != len(after):
         return False
     return all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in zip(before, after, strict=True))

@@ -20,35 +20,39 @@ from roost.package.checkpoints.part_files import Packed
 from roost.train.distributed.ranks import Ranks
 
 T = TypeVar("T")
-MOST_REST = 4.0
+MAX_REST_RATIO = 4.0
 """Rest by work while nobody waits: hashing and writing take a core and a share of the memory's bandwidth."""
-_AT = "the save of a checkpoint"
-_SHARE = 0.6
+_SAVE_POINT = "the save of a checkpoint"
+_INTERVAL_SHARE = 0.6
 """The part of the time between two saves in which one is written, so that the next need not wait for it."""
 
 
-def rest_of(seconds: float, interval: float) -> float:
+def rest_ratio(seconds: float, interval: float) -> float:
     """Rest by work, so that a checkpoint is written well before the next is due.
 
     Args:
         seconds: What the one before took to be written, without rests; 0: there was none.
         interval: Between the last two saves.
     """
-    return MOST_REST if not seconds else max(0.0, min(MOST_REST, _SHARE * interval / seconds - 1.0))
+    return (
+        MAX_REST_RATIO
+        if not seconds
+        else max(0.0, min(MAX_REST_RATIO, _INTERVAL_SHARE * interval / seconds - 1.0))
+    )
 
 
-class Torn(Exception):
+class TornCopy(Exception):
     """What was to be saved was changed while it was copied, so nothing was written."""
 
 
-class Pace:
+class WritePace:
     """How fast files are written: with rests, so that the training hardly notices, until somebody waits.
 
     Args:
         rest: By work.
     """
 
-    def __init__(self, rest: float = MOST_REST) -> None:
+    def __init__(self, rest: float = MAX_REST_RATIO) -> None:
         self._rest = rest
         self._hurry = threading.Event()
         self.rested = 0.0
@@ -99,7 +103,7 @@ def write(
     describe: Callable[[int], Info],
     *,
     ranks: Ranks,
-    pace: Pace,
+    pace: WritePace,
     torn: bool = False,
     before: Callable[[], None] = lambda: None,
 ) -> Info:
@@ -121,15 +125,15 @@ def write(
         PeerLost: Another rank is gone.
     """
     try:
-        sizes = ranks.saving.gather(None if torn else part_files.size_bytes(files), _AT)
+        sizes = ranks.saving.gather(None if torn else part_files.size_bytes(files), _SAVE_POINT)
         known = [size for size in sizes if size is not None]
         if len(known) < len(sizes):
-            raise Torn("the state was changed while it was copied")
-        prepare = functools.partial(_staging, folder, sum(known), before)
+            raise TornCopy("the state was changed while it was copied")
+        prepare = functools.partial(_make_staging, folder, sum(known), before)
         return _write(prepare, files, describe, ranks, pace)
     except RuntimeError as error:
         if ranks.are_several:
-            raise _lost() from error
+            raise _peer_lost() from error
         raise
 
 
@@ -148,7 +152,7 @@ def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
         if not ranks.are_several:
             raise
         failure = _Failure.of(ranks, error)
-    for one in ranks.control.gather(failure, _AT):
+    for one in ranks.control.gather(failure, _SAVE_POINT):
         if one is not None:
             raise one.raised()
 
@@ -185,10 +189,10 @@ def end_together(ranks: Ranks) -> None:
     try:
         ranks.saving.barrier("the end")
     except RuntimeError as error:
-        raise _lost() from error
+        raise _peer_lost() from error
 
 
-def _lost() -> PeerLost:
+def _peer_lost() -> PeerLost:
     return PeerLost("another rank is gone while a checkpoint was written")
 
 
@@ -197,25 +201,27 @@ def _write(
     files: list[Packed],
     describe: Callable[[int], Info],
     ranks: Ranks,
-    pace: Pace,
+    pace: WritePace,
 ) -> Info:
     channel, staging = ranks.saving, None
     try:
         if ranks.is_main:
-            staging = _attempt(ranks, prepare)
-        place = channel.broadcast(staging, _AT)
+            staging = _capture_failure(ranks, prepare)
+        place = channel.broadcast(staging, _SAVE_POINT)
         if isinstance(place, _Failure):
             raise place.raised()
         assert place is not None
         final, own = place
-        every = channel.gather(_attempt(ranks, lambda: part_files.write(own, files, paced=pace)), _AT)
+        every = channel.gather(
+            _capture_failure(ranks, lambda: part_files.write(own, files, paced=pace)), _SAVE_POINT
+        )
         for one in every:
             if isinstance(one, _Failure):
                 raise one.raised()
         info = None
         if ranks.is_main:
-            info = _attempt(ranks, lambda: _commit(final, own, every, describe))
-        found = channel.broadcast(info, _AT)
+            info = _capture_failure(ranks, lambda: _commit(final, own, every, describe))
+        found = channel.broadcast(info, _SAVE_POINT)
         if isinstance(found, _Failure):
             raise found.raised()
         assert found is not None
@@ -225,7 +231,7 @@ def _write(
             durable.discard(staging[1])
 
 
-def _attempt(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
+def _capture_failure(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
     """What ``action`` gives, or for the others to hear why it fails; alone nobody needs to be told."""
     try:
         return action()
@@ -235,7 +241,7 @@ def _attempt(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
         return _Failure.of(ranks, error)
 
 
-def _staging(folder: Path, needed: int, before: Callable[[], None]) -> tuple[Path, Path]:
+def _make_staging(folder: Path, needed: int, before: Callable[[], None]) -> tuple[Path, Path]:
     """Where the checkpoint will stand, and where it is written."""
     before()
     durable.require_space(folder, needed)

@@ -23,14 +23,14 @@ from roost.package.checkpoints.part_files import Packed
 from roost.package.checkpoints.retention import Policy
 from roost.package.package import Package
 from roost.train.checkpointing import checkpoint_writer
-from roost.train.checkpointing.checkpoint_writer import Pace
-from roost.train.checkpointing.pending_save import Saved
+from roost.train.checkpointing.checkpoint_writer import WritePace
+from roost.train.checkpointing.pending_save import PendingSave
 from roost.train.checkpointing.staging import Staging
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.progress import Progress
 
 T = TypeVar("T")
-Read = tuple[Info, dict[str, Any]]
+CheckpointContent = tuple[Info, dict[str, Any]]
 """What `checkpoint.read` gives."""
 
 
@@ -87,7 +87,7 @@ class Checkpoints:
         self.asynchronous = asynchronous
         self._session, self._ranks = session, ranks
         self._staging = Staging()
-        self._saved: Saved | None = None
+        self._saved: PendingSave | None = None
         self._parent: Info | None = None
         self._swept = False
         self._last = time.monotonic()
@@ -122,7 +122,7 @@ class Checkpoints:
         inexact: list[str] | None = None,
         defer: Sequence[Tensor] = (),
         tells: bool = True,
-    ) -> Saved:
+    ) -> PendingSave:
         """Copies the state, and saves it durably behind; then what no track keeps is removed. Where the one
         before is not written yet, waits for it.
 
@@ -134,7 +134,7 @@ class Checkpoints:
             scheduled: Which scheduled save this is, counted from 0.
             metrics: What was measured at this very step, for the best track.
             inexact: Why the run is not exact any more.
-            defer: Tensors of them that are copied while the program goes on; it must call `Saved.copied`
+            defer: Tensors of them that are copied while the program goes on; it must call `PendingSave.copied`
                 before it changes one of them.
             tells: Whether an error is printed if nobody waits for it.
 
@@ -165,8 +165,10 @@ class Checkpoints:
         files = part_files.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
         self._staging.launch()
         write = functools.partial(self._write, files, info)
-        rest = checkpoint_writer.rest_of(self.seconds, self._since_last())
-        self._saved = Saved(self._staging, write, asynchronous=self.asynchronous, tells=tells, rest=rest)
+        rest = checkpoint_writer.rest_ratio(self.seconds, self._since_last())
+        self._saved = PendingSave(
+            self._staging, write, asynchronous=self.asynchronous, tells=tells, rest=rest
+        )
         if not defer:
             self._saved.copied()
         return self._saved
@@ -176,7 +178,7 @@ class Checkpoints:
         interval, self._last = now - self._last, now
         return interval
 
-    def _write(self, files: list[Packed], info: Info, pace: Pace, torn: bool) -> Path:
+    def _write(self, files: list[Packed], info: Info, pace: WritePace, torn: bool) -> Path:
         """Called by one thread at a time; by all ranks."""
         folder, begun = self.store.folder, time.perf_counter()
         info = checkpoint_writer.write(
@@ -253,7 +255,7 @@ class Checkpoints:
             return None, said
         if self.adapt is not None:
             self.adapt(*found)
-        fill(parts, *found)
+        load_parts(parts, *found)
         self._parent = found[0]
         return self._parent, said
 
@@ -267,7 +269,9 @@ class Checkpoints:
         self._parent, said = (at, []) if at is not None else self._found(checkpoint.verify, None)
         return self._parent, said
 
-    def _agreed(self, load: Callable[[Path], Read], id: int | None) -> tuple[Read | None, list[str]]:
+    def _agreed(
+        self, load: Callable[[Path], CheckpointContent], id: int | None
+    ) -> tuple[CheckpointContent | None, list[str]]:
         """Rank 0 looks for a good one, and compares every byte; the others read that one."""
         ranks = self._ranks
         if not ranks.are_several:
@@ -312,12 +316,12 @@ class Checkpoints:
         part.load_state_dict(states[name])
 
 
-def _read(path: Path, *, names: Sequence[str]) -> Read:
+def _read(path: Path, *, names: Sequence[str]) -> CheckpointContent:
     """Some parts of a checkpoint, each of whose bytes was compared, those of the other parts, too."""
     return checkpoint.read(path, only=names, is_whole=True)
 
 
-def fill(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -> None:
+def load_parts(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -> None:
     """Loads into ``parts`` what was read of a checkpoint.
 
     Raises:

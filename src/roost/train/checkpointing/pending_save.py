@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roost.base.errors import PeerLost
-from roost.train.checkpointing.checkpoint_writer import MOST_REST, Pace, Torn
+from roost.train.checkpointing.checkpoint_writer import MAX_REST_RATIO, TornCopy, WritePace
 from roost.train.checkpointing.staging import Staging
 
-_LOOK_SECONDS = 1.0
-PATIENCE_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+FAILURE_WAIT_SECONDS = 5.0
 """How long a rank that fails waits for a checkpoint that the others write with it."""
 
 
-class Saved:
+class PendingSave:
     """What `Checkpoints.save` gives. Its bytes are on their way to the disk, in a thread that a program waits
     for before it exits.
 
@@ -24,20 +24,20 @@ class Saved:
         write: Writes it at a pace, unless the copy is torn; gives its folder.
         asynchronous: Whether that is done in a thread of its own.
         tells: Whether an error is printed if nobody waits for it.
-        rest: See `Pace`.
+        rest: See `WritePace`.
     """
 
     def __init__(
         self,
         staging: Staging,
-        write: Callable[[Pace, bool], Path],
+        write: Callable[[WritePace, bool], Path],
         *,
         asynchronous: bool,
         tells: bool,
-        rest: float = MOST_REST,
+        rest: float = MAX_REST_RATIO,
     ) -> None:
         self._staging, self._write, self._tells = staging, write, tells
-        self._pace, self._owner = Pace(rest), threading.current_thread()
+        self._pace, self._owner = WritePace(rest), threading.current_thread()
         self._is_copied, self._is_looked_at, self._done = (threading.Event() for _ in range(3))
         self._path: Path | None = None
         self._error: BaseException | None = None
@@ -106,12 +106,12 @@ class Saved:
         if not self._is_copied.is_set():
             self._staging.copy_rest()
             self._is_copied.set()
-        while not self._is_looked_at.wait(_LOOK_SECONDS):
+        while not self._is_looked_at.wait(_POLL_SECONDS):
             if not self._owner.is_alive():  # it left without a word: nobody knows what it did to the state
                 self._is_torn = True
                 break
         self._attempt()
-        if self._error is not None and self._tells and not isinstance(self._error, Torn | PeerLost):
+        if self._error is not None and self._tells and not isinstance(self._error, TornCopy | PeerLost):
             self.is_told = True
             print(f"checkpoint not written: {self._error}; older ones are untouched", flush=True)
         self._done.set()

@@ -52,7 +52,7 @@ class RankState:
         return [] if self.generators is None else seeding.set_rng_state(self.generators)
 
 
-class _Of:
+class _PartReader:
     """What is taken of another rank's part of a checkpoint.
 
     Args:
@@ -85,17 +85,19 @@ def load(trainer: Trainer, checkpoints: Checkpoints, own: RankState, *, id: int 
     """
     info, said = checkpoints.load(trainer.parts(own), id=id)
     if info is not None and info.ranks != trainer.ranks.world:
-        _adapt(trainer, checkpoints, own, info)
+        _adapt_to_ranks(trainer, checkpoints, own, info)
     return said
 
 
-def _adapt(trainer: Trainer, checkpoints: Checkpoints, own: RankState, info: Info) -> None:
+def _adapt_to_ranks(trainer: Trainer, checkpoints: Checkpoints, own: RankState, info: Info) -> None:
     """Rank 0 takes over the open windows of all, so that no value is lost. A rank that was not there draws
     from a generator of its own, or as rank 0 does where all draw the same."""
     rank, events = trainer.ranks.rank, trainer.events
     if trainer.ranks.is_main:
         for other in range(1, info.ranks):
-            checkpoints.load_part(info.id, f"rank-{other}", _Of(lambda state: events.merge(state["events"])))
+            checkpoints.load_part(
+                info.id, f"rank-{other}", _PartReader(lambda state: events.merge(state["events"]))
+            )
         return
     events.load_state_dict({"names": events.state_dict()["names"], "sums": [], "waiting": []})
     if rank < info.ranks:
@@ -104,4 +106,4 @@ def _adapt(trainer: Trainer, checkpoints: Checkpoints, own: RankState, info: Inf
         seeding.seed_all(seeding.mix(trainer.seed, "train", rank, info.step))
         own.generators = seeding.rng_state()
     else:
-        checkpoints.load_part(info.id, "rank-0", _Of(own.load_generators))
+        checkpoints.load_part(info.id, "rank-0", _PartReader(own.load_generators))

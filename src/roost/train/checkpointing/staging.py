@@ -15,11 +15,11 @@ from roost.base.state_tree import Leaf
 
 _ALIGNMENT = 64
 _FIRST_BLOCK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 26
-_AT_ONCE_BYTES = 1 << 22
+_SHORT_COPY_BYTES = 1 << 22
 """Less than this is copied in less time than a thread takes to begin."""
 
 
-class KeptMemory:
+class StagingMemory:
     """Memory that is kept from one copy to the next: fresh memory costs five times the copy, in page faults.
 
     Args:
@@ -50,7 +50,7 @@ class KeptMemory:
         return self.take(num_bytes)
 
 
-class _Late(NamedTuple):
+class _DeferredCopy(NamedTuple):
     """A tensor that is copied beside the training, which must not change it meanwhile."""
 
     tensor: Tensor
@@ -72,10 +72,10 @@ class Staging:
     """
 
     def __init__(self) -> None:
-        self._host, self._pinned = KeptMemory(pinned=False), KeptMemory(pinned=True)
+        self._host, self._pinned = StagingMemory(pinned=False), StagingMemory(pinned=True)
         self._defer: Collection[int] = ()
-        self._late: list[_Late] = []
-        self._left: list[_Late] = []
+        self._late: list[_DeferredCopy] = []
+        self._left: list[_DeferredCopy] = []
         """Those of them that `copy_rest` has to copy."""
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._events: list[tuple[torch.device, torch.cuda.Event]] = []
@@ -91,17 +91,17 @@ class Staging:
         """
         self._host.reuse()
         self._pinned.reuse()
-        self._defer = {tensor.data_ptr() for tensor in map(_own, defer) if _may_wait(tensor)}
+        self._defer = {tensor.data_ptr() for tensor in map(_local_tensor, defer) if _may_defer(tensor)}
         self._late, self._left, self._events, self._held = [], [], [], []
 
     def leaf(self, value: Any) -> Leaf:
         """The leaf of a tensor or an array, whose bytes are, or will be, a copy; see `tree.leaf`."""
         if not isinstance(value, Tensor):
-            found = state_tree.leaf(value)
+            found = state_tree.make_leaf(value)
             to = self._host.take(found.data.nbytes)
             _copy_bytes(to, found.data)
             return replace(found, data=_view(to))
-        tensor, is_shard = state_tree.local(value)
+        tensor, is_shard = state_tree.local_part(value)
         tensor = tensor.detach()
         name = state_tree.dtype_name(tensor)
         on_gpu = tensor.device.type == "cuda"
@@ -109,7 +109,7 @@ class Staging:
         late = tensor.data_ptr() in self._defer and (on_gpu or tensor.is_contiguous())
         shaped = to.view(tensor.dtype).view(tensor.shape)
         if late:
-            self._late.append(_Late(tensor, tensor._version, shaped))
+            self._late.append(_DeferredCopy(tensor, tensor._version, shaped))
         elif on_gpu:
             shaped.copy_(tensor, non_blocking=True)  # before whatever this stream computes next
             self._held.append(tensor)
@@ -138,7 +138,7 @@ class Staging:
     @property
     def is_short(self) -> bool:
         """Whether the rest is copied before a thread would have begun."""
-        return sum(one.to.numel() * one.to.element_size() for one in self._left) <= _AT_ONCE_BYTES
+        return sum(one.to.numel() * one.to.element_size() for one in self._left) <= _SHORT_COPY_BYTES
 
     def copy_rest(self) -> None:
         """Copies what was put off."""
@@ -163,12 +163,12 @@ class Staging:
         self._late, self._held = [], []  # what has taken their place must not lie in memory beside them
 
 
-def _own(tensor: Tensor) -> Tensor:
-    own: Tensor = state_tree.local(tensor)[0]
+def _local_tensor(tensor: Tensor) -> Tensor:
+    own: Tensor = state_tree.local_part(tensor)[0]
     return own
 
 
-def _may_wait(tensor: Tensor) -> bool:
+def _may_defer(tensor: Tensor) -> bool:
     if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
         return False
     return bool(tensor.numel()) and not tensor.is_inference() and not _is_lazy(tensor)

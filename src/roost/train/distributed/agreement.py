@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from roost.train.distributed.control_channel import Channel, Exchange
+from roost.train.distributed.control_channel import ControlChannel, Exchange
 
 REQUESTS = ("save", "hold", "best", "validate", "visualize")
 """What may be asked of one rank from outside of its hooks."""
 
 
-class Verdict(NamedTuple):
+class WindowDecision(NamedTuple):
     """What all ranks know of a window that each has drawn its share of."""
 
     stops: int | None
@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
     seconds: float
     """Of rank 0's clock."""
     failed: Sequence[int]
-    """By rank, whether it could not draw its share: a code of `roost.train.failures.failed_step.code_of`."""
+    """By rank, whether it could not draw its share: a code of `roost.train.failures.failed_step.failure_code`."""
     is_empty: bool
     """Whether there is no sample in it, or not every rank has something to compute for each micro-batch: then
     they cannot take the step together."""
@@ -43,7 +43,7 @@ class Agreement:
         channel: Of the training threads.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ControlChannel) -> None:
         self._channel, self._lock = channel, threading.Lock()
         self._asked: set[str] = set()
         self._told: set[str] = set()
@@ -79,7 +79,7 @@ class Agreement:
 
         Args:
             step: That in which it is told.
-            failed: Whether it could not be drawn: a code of `roost.train.failures.failed_step.code_of`.
+            failed: Whether it could not be drawn: a code of `roost.train.failures.failed_step.failure_code`.
             num_batches: Its micro-batches that there is something to compute for.
             num_samples: Its samples.
             sizes: A digest of the sizes of what every rank draws whole; 0 where there is none.
@@ -94,7 +94,7 @@ class Agreement:
             [self._stop, bits, now, failed, num_batches, num_samples, sizes, values, options], f"step {step}"
         )
 
-    def hear(self, exchange: Exchange) -> Verdict:
+    def hear(self, exchange: Exchange) -> WindowDecision:
         """Waits until all have told.
 
         Raises:
@@ -106,8 +106,8 @@ class Agreement:
         self._seconds = clocks[0] / 1e9
         with self._lock:
             self._asked -= self._told
-        return Verdict(
-            stops=_first(stops),
+        return WindowDecision(
+            stops=_first_rank(stops),
             requests=[name for place, name in enumerate(REQUESTS) if any(one >> place & 1 for one in bits)],
             seconds=self._seconds,
             failed=failed,
@@ -118,7 +118,7 @@ class Agreement:
         )
 
 
-def _first(flags: tuple[int, ...]) -> int | None:
+def _first_rank(flags: tuple[int, ...]) -> int | None:
     return next((rank for rank, flag in enumerate(flags) if flag), None)
 
 

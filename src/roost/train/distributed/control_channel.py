@@ -13,12 +13,12 @@ from torch import Tensor
 from roost.base.errors import RanksApart
 
 T = TypeVar("T")
-_PLACE = struct.Struct("<8q")
+_POINT = struct.Struct("<8q")
 """So much of each message says where the rank is that sends it."""
-_MOST_NUMBERS = 10
+_MAX_NUMBERS = 10
 
 
-class Channel:
+class ControlChannel:
     """A group of its own on the CPU, for small things: whoever owns it talks to the same owner in every rank,
     in the same order, from one thread. Alone, what is said comes back at once.
 
@@ -43,8 +43,8 @@ class Channel:
         """
         if self._group is None:
             return Exchange(torch.tensor([numbers], dtype=torch.int64), len(numbers))
-        assert len(numbers) <= _MOST_NUMBERS
-        padding = [0] * (_MOST_NUMBERS - len(numbers))
+        assert len(numbers) <= _MAX_NUMBERS
+        padding = [0] * (_MAX_NUMBERS - len(numbers))
         own = torch.tensor([*numbers, *padding, *_packed(at)], dtype=torch.int64)
         every = torch.empty(self.world, len(own), dtype=torch.int64)
         work = dist.all_gather(list(every), own, group=self._group, async_op=True)
@@ -110,11 +110,11 @@ class Channel:
 
 def _packed(at: str) -> tuple[int, ...]:
     """The words as numbers; what is too long is cut."""
-    return _PLACE.unpack(at.encode()[: _PLACE.size].ljust(_PLACE.size))
+    return _POINT.unpack(at.encode()[: _POINT.size].ljust(_POINT.size))
 
 
 def _unpacked(numbers: Sequence[int]) -> str:
-    return _PLACE.pack(*numbers).decode(errors="ignore").rstrip()
+    return _POINT.pack(*numbers).decode(errors="ignore").rstrip()
 
 
 class Exchange:
@@ -140,26 +140,26 @@ class Exchange:
             self._work.wait()
             self._work = None
         found: list[list[int]] = self._every.tolist()
-        places = [tuple(one[_MOST_NUMBERS:]) for one in found]
+        places = [tuple(one[_MAX_NUMBERS:]) for one in found]
         if any(place != places[0] for place in places):
-            raise apart([_unpacked(place) for place in places])
+            raise ranks_apart_error([_unpacked(place) for place in places])
         return [one[: self._length] for one in found]
 
 
-def apart(places: Sequence[str]) -> RanksApart:
+def ranks_apart_error(places: Sequence[str]) -> RanksApart:
     """The error about ranks that wait for each other in vain.
 
     Args:
         places: Where each of them is.
     """
     return RanksApart(
-        f"the ranks wait for each other at different places: {in_words(places)}",
+        f"the ranks wait for each other at different places: {describe_points(places)}",
         fix="save, evaluate and gather on every rank alike, by nothing that one alone knows: its number, a "
         "file, a clock",
     )
 
 
-def in_words(places: Sequence[str]) -> str:
+def describe_points(places: Sequence[str]) -> str:
     """The first rank at each place, and where that is.
 
     Args:

@@ -12,21 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ConfigError
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.train.distributed.ranks import Ranks
-from roost.train.model.parameters import MOST_NAMES, Parameters
+from roost.train.model.parameters import MAX_LISTED_NAMES, Parameters
 from roost.train.optim.optimizer import Optim
 from roost.train.reporting.media_files import Media
 
-ENTRIES = ("loss", "evaluate", "predict", "visualize")
+RUNNER_METHODS = ("loss", "evaluate", "predict", "visualize")
 """The methods of a runner that compute with its weights, whoever calls them."""
-_NOT_BY_ROWS = ("Adafactor", "LBFGS", "Rprop", "SparseAdam")
+_UNSUPPORTED_OPTIMIZERS = ("Adafactor", "LBFGS", "Rprop", "SparseAdam")
 """Optimizers of torch that do not move sharded weights."""
-_FUSED = ("Adam", "AdamW")
+_SUPPORTED_FUSED = ("Adam", "AdamW")
 """Those whose fused kernels do."""
 
 
-class Sharded:
+class ShardedRunner:
     """A runner whose weights are shared out over the ranks.
 
     ```
@@ -52,8 +52,8 @@ class Sharded:
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
-            raise _refused(f"needs torch 2.8, and this is {torch.__version__}", "update torch")
-        _check(runner)
+            raise _fsdp_error(f"needs torch 2.8, and this is {torch.__version__}", "update torch")
+        _check_weights(runner)
         for parameter in runner.parameters():
             if not parameter.is_contiguous():  # FSDP2 takes no other layout
                 parameter.data = parameter.data.contiguous()
@@ -68,8 +68,8 @@ class Sharded:
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
         with torch.no_grad():  # FSDP2 sets itself up in the first pass, which must be that of the whole
-            self.call(_nothing)
-        for name in ENTRIES:
+            self.call(_no_operation)
+        for name in RUNNER_METHODS:
             if callable(method := getattr(runner, name, None)):
                 vars(runner)[name] = partial(self.call, method)  # past nn.Module: it is no part of the model
 
@@ -103,29 +103,29 @@ class _Root(nn.Module):
 
     def forward(self, function: Callable[[], Any]) -> Any:
         output = function()
-        gathered = {_address(one) for home in self._homes for one in home.values() if one is not None}
-        return _apart(output, gathered)
+        gathered = {_storage_address(one) for home in self._homes for one in home.values() if one is not None}
+        return _copy_gathered(output, gathered)
 
 
-def _apart(value: Any, gathered: set[int]) -> Any:
+def _copy_gathered(value: Any, gathered: set[int]) -> Any:
     """A nest in which nothing lies in the memory of gathered weights: that is given back soon, and who reads
     it later crashes the process. Its mappings are dicts: torch looks for tensors in no others."""
     if isinstance(value, Tensor):
-        return value.clone() if _address(value) in gathered else value
+        return value.clone() if _storage_address(value) in gathered else value
     if isinstance(value, Mapping):
-        return {name: _apart(one, gathered) for name, one in value.items()}
+        return {name: _copy_gathered(one, gathered) for name, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_apart(one, gathered) for one in value)
+        return type(value)(_copy_gathered(one, gathered) for one in value)
     if isinstance(value, Media):
-        return replace(value, data=_apart(value.data, gathered))
+        return replace(value, data=_copy_gathered(value.data, gathered))
     return value
 
 
-def _address(tensor: Tensor) -> int:
+def _storage_address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _nothing() -> None:
+def _no_operation() -> None:
     return None
 
 
@@ -136,7 +136,7 @@ def blocks(runner: nn.Module) -> list[nn.Module]:
     names: dict[int, list[str]] = {}
     for name, parameter in runner.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    found = dict(_repeated(runner, ""))
+    found = dict(_repeated_modules(runner, ""))
     return [
         module
         for prefix, module in found.items()
@@ -145,7 +145,7 @@ def blocks(runner: nn.Module) -> list[nn.Module]:
     ]
 
 
-def _repeated(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+def _repeated_modules(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     children = {f"{prefix}{name}": child for name, child in module.named_children()}
     is_list = isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
     kinds = [type(child) for child in children.values()]
@@ -153,25 +153,25 @@ def _repeated(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]
         if is_list and kinds.count(type(child)) > 1 and next(child.children(), None) is not None:
             yield name, child
         else:
-            yield from _repeated(child, f"{name}.")
+            yield from _repeated_modules(child, f"{name}.")
 
 
-def _check(runner: nn.Module) -> None:
+def _check_weights(runner: nn.Module) -> None:
     """Says what torch would stumble over later, or in silence."""
     named = dict(runner.named_parameters())
     if scalars := [name for name, one in named.items() if not one.dim()]:
-        raise _refused(
-            f"shards rows, and these weights have none: {listed(scalars, MOST_NAMES)}",
+        raise _fsdp_error(
+            f"shards rows, and these weights have none: {join_names(scalars, MAX_LISTED_NAMES)}",
             "give them one row, nn.Parameter(torch.ones(1)); or use strategy: ddp",
         )
     if sparse := sorted(Parameters(runner).sparse()):
-        raise _refused(
-            f"adds up dense gradients only, and these are sparse: {listed(sparse, MOST_NAMES)}",
+        raise _fsdp_error(
+            f"adds up dense gradients only, and these are sparse: {join_names(sparse, MAX_LISTED_NAMES)}",
             "make the embedding with sparse=False",
         )
     if len(kinds := {str(one.dtype) for one in named.values() if one.requires_grad}) > 1:
-        raise _refused(
-            f"trains weights of one type, and here are {listed(sorted(kinds))}", "use strategy: ddp"
+        raise _fsdp_error(
+            f"trains weights of one type, and here are {join_names(sorted(kinds))}", "use strategy: ddp"
         )
 
 
@@ -185,19 +185,19 @@ def check_optimizers(optims: Mapping[str, Optim]) -> None:
         kind = type(optim.optimizer)
         homes = {base.__name__: base.__module__ for base in kind.__mro__ if base is not torch.optim.Optimizer}
         torchs = [base for base, home in homes.items() if f"{home}.".startswith("torch.optim.")]
-        if any(one in _NOT_BY_ROWS for one in torchs):
-            raise _refused(
+        if any(one in _UNSUPPORTED_OPTIMIZERS for one in torchs):
+            raise _fsdp_error(
                 f"cannot be used with {kind.__name__} (optimizer {name!r}), which torch has not written for "
                 "sharded weights",
                 "use another optimizer, or strategy: ddp",
             )
         fused = any(group.get("fused") for group in optim.optimizer.param_groups)
-        if fused and torchs and not any(one in _FUSED for one in torchs):
-            raise _refused(
+        if fused and torchs and not any(one in _SUPPORTED_FUSED for one in torchs):
+            raise _fsdp_error(
                 f"cannot be used with the fused kernel of {kind.__name__} (optimizer {name!r})",
                 "set fused: false",
             )
 
 
-def _refused(what: str, fix: str) -> ConfigError:
+def _fsdp_error(what: str, fix: str) -> ConfigError:
     return ConfigError(f"fsdp {what}", setting="strategy", received="fsdp", fix=fix)

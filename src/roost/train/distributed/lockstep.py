@@ -11,7 +11,7 @@ from roost.base.errors import ContractError, PeerLost
 from roost.train.data.batches import Interrupted
 from roost.train.distributed.ranks import Ranks
 
-GOES_ON, ENDS, STOPS, FAILED = range(4)
+CONTINUING, ENDING, STOPPING, FAILED = range(4)
 """What a rank says of itself when it meets the others."""
 
 
@@ -48,7 +48,7 @@ class Lockstep:
         if error is None or self._is_over:
             return
         if isinstance(error, Interrupted):
-            self.meet(STOPS)
+            self.meet(STOPPING)
         else:
             self._is_over = True
             with suppress(RuntimeError):  # nobody is left to be told
@@ -69,20 +69,20 @@ class Lockstep:
             RanksApart: Another rank does something else.
         """
         if not self._ranks.are_several:
-            if state == STOPS:
+            if state == STOPPING:
                 raise Interrupted
             return (number,)
         self._is_over = True
         every = self._ranks.control.exchange([state, number], self._what).wait()
         states, numbers = zip(*every, strict=True)
-        if set(states) in ({GOES_ON}, {ENDS}):
-            self._is_over = state == ENDS
+        if set(states) in ({CONTINUING}, {ENDING}):
+            self._is_over = state == ENDING
             return numbers
         if FAILED in states:
             raise PeerLost(f"rank {states.index(FAILED)} has failed in: {self._what}")
-        if STOPS in states:
+        if STOPPING in states:
             raise Interrupted
-        first, last = states.index(ENDS), states.index(GOES_ON)
+        first, last = states.index(ENDING), states.index(CONTINUING)
         raise ContractError(
             f"{self._what}: rank {first} has no more batches, and rank {last} has",
             fix="let the set be the same on every rank: roost shares it out by itself",

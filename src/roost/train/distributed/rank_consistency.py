@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from roost.base.errors import ContractError, PeerLost
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.train.distributed.ranks import Ranks
 from roost.train.optim.optimizer import Optim
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NUMBERS = (int, float, bool)
 
 
-def require_model(module: nn.Module, ranks: Ranks) -> None:
+def require_same_model(module: nn.Module, ranks: Ranks) -> None:
     """Makes sure that all ranks have built one model: names, shapes, types, and what is trained.
 
     Raises:
@@ -30,17 +30,17 @@ def require_model(module: nn.Module, ranks: Ranks) -> None:
     named = [*module.named_parameters(), *module.named_buffers()]
     if lazy := [name for name, one in named if is_lazy(one)]:
         raise ContractError(
-            f"{listed(lazy)} have no shape before the first batch, and ranks must begin with the same values",
+            f"{join_names(lazy)} have no shape before the first batch, and ranks must begin with the same values",
             fix="give the sizes: Linear in place of LazyLinear; or train in one process",
         )
     own = [
         f"{name} {tuple(one.shape)} {one.dtype}{'' if one.requires_grad else ', frozen'}"
         for name, one in named
     ]
-    _require({"a model": own}, ranks)
+    _require_equal({"a model": own}, ranks)
 
 
-def require_training(trainer: Trainer) -> None:
+def require_same_training(trainer: Trainer) -> None:
     """Makes sure that all ranks have the same data and optimizers before them.
 
     Raises:
@@ -60,10 +60,10 @@ def require_training(trainer: Trainer) -> None:
             f"{sorted((key, repr(value)) for key, value in group.items() if key != 'params')}"
             for group in optim.optimizer.param_groups
         ]
-    _require(own, trainer.ranks)
+    _require_equal(own, trainer.ranks)
 
 
-def digest_of_options(optims: Iterable[Optim]) -> int:
+def optimizer_options_digest(optims: Iterable[Optim]) -> int:
     """Of all plain numbers that optimizers move by, as each rank can tell the others in every step. What is a
     tensor would have to be waited for."""
     values = [
@@ -77,7 +77,7 @@ def digest_of_options(optims: Iterable[Optim]) -> int:
     return hash(tuple(0 if value != value else value for value in values))
 
 
-def tell_options(trainer: Trainer) -> None:
+def raise_options_differ(trainer: Trainer) -> None:
     """Tells in what the optimizers of the ranks differ; all must call this.
 
     Raises:
@@ -92,7 +92,7 @@ def tell_options(trainer: Trainer) -> None:
         ]
         for name, optim in trainer.stepper.optimizers.items()
     }
-    unlike = _unlike(own, trainer.ranks)
+    unlike = _find_difference(own, trainer.ranks)
     raise ContractError(
         f"step {trainer.progress.step + 1}: "
         f"{unlike.told() if unlike else 'optimizers had other options on some ranks than on others'}",
@@ -101,7 +101,7 @@ def tell_options(trainer: Trainer) -> None:
     )
 
 
-class _Unlike(NamedTuple):
+class _RankDifference(NamedTuple):
     """What a rank has otherwise than rank 0."""
 
     rank: int
@@ -114,8 +114,8 @@ class _Unlike(NamedTuple):
         return f"rank {self.rank} has {self.what} of its own: {self.there} where rank 0 has {self.here}"
 
 
-def _require(own: Mapping[str, Sequence[str]], ranks: Ranks) -> None:
-    unlike = _unlike(own, ranks)
+def _require_equal(own: Mapping[str, Sequence[str]], ranks: Ranks) -> None:
+    unlike = _find_difference(own, ranks)
     if unlike is not None and not ranks.is_main:
         raise PeerLost(f"rank {unlike.rank} has {unlike.what} of its own")
     if unlike is not None:
@@ -126,12 +126,14 @@ def _require(own: Mapping[str, Sequence[str]], ranks: Ranks) -> None:
         )
 
 
-def _unlike(own: Mapping[str, Sequence[str]], ranks: Ranks) -> _Unlike | None:
+def _find_difference(own: Mapping[str, Sequence[str]], ranks: Ranks) -> _RankDifference | None:
     first, *others = ranks.control.gather(own, "a comparison of what the ranks have")
     for rank, other in enumerate(others, 1):
         for what in {**first, **other}:
             if other.get(what) != first.get(what):
-                return _Unlike(rank, what, *_first_difference(first.get(what, ()), other.get(what, ())))
+                return _RankDifference(
+                    rank, what, *_first_difference(first.get(what, ()), other.get(what, ()))
+                )
     return None
 
 

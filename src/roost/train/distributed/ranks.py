@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from roost.train.distributed.control_channel import Channel
+from roost.train.distributed.control_channel import ControlChannel
 
 _MOST_DAYS = 30
 TIMEOUT_SECONDS = 1800.0
@@ -25,9 +25,9 @@ class Ranks:
     world: int = 1
     local_rank: int = 0
     """Among those of this machine."""
-    control: Channel = field(default_factory=Channel)
+    control: ControlChannel = field(default_factory=ControlChannel)
     """For the training thread."""
-    saving: Channel = field(default_factory=Channel)
+    saving: ControlChannel = field(default_factory=ControlChannel)
     """For the thread that writes checkpoints."""
     gradients: Any = None
     """The group by which gradients are added up."""
@@ -108,7 +108,8 @@ def join(
     timeout = datetime.timedelta(seconds=timeout_seconds)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
     control, saving = (
-        Channel(rank, world, dist.new_group(backend="gloo", timeout=timeout)) for _ in ("control", "saving")
+        ControlChannel(rank, world, dist.new_group(backend="gloo", timeout=timeout))
+        for _ in ("control", "saving")
     )
     gradients = dist.new_group(backend=backend, timeout=timeout)
     return Ranks(rank, world, local_rank, control, saving, gradients, store)

@@ -15,7 +15,7 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 """As torch's DistributedDataParallel has them: the first is small, so that sending begins early."""
 
 
-class Reducer:
+class GradientReducer:
     """Sums the gradients of some parameters over the default group's ranks, while backward goes on.
 
     ```
@@ -42,7 +42,7 @@ class Reducer:
     ) -> None:
         # Backward comes to the last ones first.
         trained = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
-        self._buckets = [_Bucket(part, group) for part in _parts(trained, bucket_bytes)]
+        self._buckets = [_Bucket(part, group) for part in _assign_buckets(trained, bucket_bytes)]
         self._is_open = False
         self._next = 0
         """The bucket that is sent next."""
@@ -157,10 +157,10 @@ class _Bucket:
         like = self.parameters[0]
         self._flat = torch.zeros(sum(sizes) + len(sizes), dtype=like.dtype, device=like.device)
         *parts, self._flags = torch.split(self._flat, [*sizes, len(sizes)])
-        self._views = [_like(part, one) for part, one in zip(parts, self.parameters, strict=True)]
+        self._views = [_view_like(part, one) for part, one in zip(parts, self.parameters, strict=True)]
 
 
-def _like(flat: Tensor, parameter: Tensor) -> Tensor:
+def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:
     """The memory in a parameter's shape and layout: a step over two layouts rounds differently."""
     if parameter.is_contiguous():
         return flat.view(parameter.shape)
@@ -170,7 +170,7 @@ def _like(flat: Tensor, parameter: Tensor) -> Tensor:
     return flat.view([parameter.shape[dim] for dim in order]).permute(inverse)
 
 
-def _parts(parameters: Sequence[Tensor], most: int) -> list[list[Tensor]]:
+def _assign_buckets(parameters: Sequence[Tensor], most: int) -> list[list[Tensor]]:
     """Parameters in their order, as many together as go into a bucket."""
     found: list[list[Tensor]] = []
     room: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], int]] = {}

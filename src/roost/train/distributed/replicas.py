@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from roost.train.distributed.ranks import Ranks
 
 
-class Buffers:
+class BufferSync:
     """The buffers of a module that its state_dict has, brought to what they are on rank 0.
 
     Each rank has seen other samples, and so has other running statistics; as in torch's
@@ -34,10 +34,10 @@ class Buffers:
     def spread(self) -> None:
         """Called by all ranks after each step."""
         found = [buffer for buffers, name in self._owners if (buffer := buffers.get(name)) is not None]
-        spread(found, self._ranks, "the buffers of a step")
+        broadcast_tensors(found, self._ranks, "the buffers of a step")
 
 
-def spread(tensors: Sequence[Tensor], ranks: Ranks, at: str) -> None:
+def broadcast_tensors(tensors: Sequence[Tensor], ranks: Ranks, at: str) -> None:
     """Puts into these tensors, of one shape and type on all ranks, what rank 0 has in them.
 
     Args:
@@ -66,6 +66,6 @@ def spread(tensors: Sequence[Tensor], ranks: Ranks, at: str) -> None:
                 one.copy_(part.clone().view(one.dtype).reshape(one.shape))
 
 
-def unify(module: nn.Module, ranks: Ranks) -> None:
+def broadcast_module(module: nn.Module, ranks: Ranks) -> None:
     """Has every rank begin with the weights and buffers of rank 0, whatever its own code has drawn."""
-    spread([*module.parameters(), *module.buffers()], ranks, "the start")
+    broadcast_tensors([*module.parameters(), *module.buffers()], ranks, "the start")

@@ -21,7 +21,7 @@ def is_sharded(tensor: object) -> bool:
     return home is not None and isinstance(tensor, home.DTensor)
 
 
-def local(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """The rows that this rank holds, in the same memory; all of a tensor that is not sharded."""
     return tensor.detach().to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
@@ -32,17 +32,17 @@ def any_sharded(tensors: Iterable[object]) -> bool:
     return home is not None and any(isinstance(tensor, home.DTensor) for tensor in tensors)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """All rows, those of the other ranks too, which must ask for it in the same moment."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def as_in(value: Any, own: Any) -> Any:
+def shard_like(value: Any, own: Any) -> Any:
     """A whole tensor sharded as ``own`` is, on its device; ``value`` itself where ``own`` is not sharded, or
     has another shape. No communication: each rank has the whole and takes its rows."""
     if not is_sharded(own) or is_sharded(value) or getattr(value, "shape", None) != own.shape:
         return value
-    mesh, rows = own.device_mesh, local(own).shape[0]
+    mesh, rows = own.device_mesh, local_shard(own).shape[0]
     begin = min(mesh.get_local_rank() * -(-len(value) // mesh.size()), len(value))  # as torch.chunk does
     part = value[begin : begin + rows]
     return type(own.data).from_local(
@@ -55,7 +55,7 @@ def as_in(value: Any, own: Any) -> Any:
     )
 
 
-def class_of(module: nn.Module) -> type[nn.Module]:
+def unsharded_class(module: nn.Module) -> type[nn.Module]:
     """The class that its code has written: torch makes another one for a module that gathers its weights."""
     home = sys.modules.get("torch.distributed.fsdp")
     own = type(module)
@@ -84,7 +84,7 @@ def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
 def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
     """(tensors,) the sum of |x|^p over all rows of each, or the greatest |x|: what ranks can join. In
     float64, which can hold the square of any float32."""
-    shards = [local(one) for one in tensors]
+    shards = [local_shard(one) for one in tensors]
     like: Any = next(one for one in tensors if is_sharded(one))
     own = torch.zeros(len(tensors), dtype=torch.float64, device=like.device)
     filled = [place for place, shard in enumerate(shards) if shard.numel()]  # the last ranks may hold nothing

@@ -14,22 +14,22 @@ from roost.train.data import batch_sizes, first_batch
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.data.plans.rank_shards import share
 from roost.train.distributed import rank_consistency
-from roost.train.distributed.agreement import Agreement, Verdict
+from roost.train.distributed.agreement import Agreement, WindowDecision
 from roost.train.distributed.control_channel import Exchange
 from roost.train.distributed.ranks import Ranks
 from roost.train.failures import failed_step
 from roost.train.step.loss import Window
 from roost.train.step.timing import DATA, TO_DEVICE
-from roost.train.step.windows import Drawn, Windows
+from roost.train.step.windows import DrawnWindow, Windows
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
-class _Ahead(NamedTuple):
+class _PrefetchedWindow(NamedTuple):
     """A window that was drawn before it is its turn, and is still on the CPU."""
 
-    drawn: Drawn | None
+    drawn: DrawnWindow | None
     """None where drawing failed."""
     error: Exception | None
     said: Exchange
@@ -49,11 +49,11 @@ class SharedWindows(Windows):
     def __init__(self, trainer: Trainer, agreement: Agreement) -> None:
         super().__init__(trainer)
         self._agreement = agreement
-        self._ahead: _Ahead | None = None
+        self._ahead: _PrefetchedWindow | None = None
         self._sizes = self._values = 0
         """Digests of what was drawn whole: of the sizes so far, and of the first batch."""
 
-    def draw(self) -> Drawn:
+    def draw(self) -> DrawnWindow:
         """The next window, this rank's share of it; the same one for all.
 
         Raises:
@@ -72,10 +72,12 @@ class SharedWindows(Windows):
         if verdict.differs != "no":
             self._tell_that_they_differ(verdict)
         if any(verdict.failed):
-            words = failed_step.in_words(trainer.ranks.control, ahead.error)
-            raise ahead.error or failed_step.of_peer(verdict.failed, f"could not draw its batches: {words}")
+            words = failed_step.gather_first_error(trainer.ranks.control, ahead.error)
+            raise ahead.error or failed_step.peer_error(
+                verdict.failed, f"could not draw its batches: {words}"
+            )
         if verdict.options_differ:
-            rank_consistency.tell_options(trainer)
+            rank_consistency.raise_options_differ(trainer)
         assert ahead.drawn is not None
         if trainer.progress.step + 1 < trainer.total_steps:
             self._ahead = self._fetched()
@@ -93,7 +95,7 @@ class SharedWindows(Windows):
             return self._ahead.data
         return self._trainer.loaders["train"].state_dict()
 
-    def _fetched(self) -> _Ahead:
+    def _fetched(self) -> _PrefetchedWindow:
         """Draws, and begins to tell the others of it."""
         begun = perf_counter()
         data = self._trainer.loaders["train"].state_dict()
@@ -109,21 +111,21 @@ class SharedWindows(Windows):
         self._trainer.stepper.timing.spent[DATA] += perf_counter() - begun
         said = self._agreement.tell(
             step=self._trainer.progress.step + 1,
-            failed=failed_step.code_of(error),
+            failed=failed_step.failure_code(error),
             num_batches=len(drawn.window) if drawn is not None else 0,
             num_samples=drawn.num_samples if drawn is not None else 0,
             sizes=self._sizes if drawn is not None else 0,
             values=self._values if drawn is not None else 0,
-            options=rank_consistency.digest_of_options(self._trainer.stepper.optimizers.values()),
+            options=rank_consistency.optimizer_options_digest(self._trainer.stepper.optimizers.values()),
         )
-        return _Ahead(drawn, error, said, data)
+        return _PrefetchedWindow(drawn, error, said, data)
 
     def _note_whole(self, batch: Batch) -> None:
         if not self._values:
             self._values = batch_sizes.digest(batch.value)
         self._sizes = zlib.crc32(b"%d %d" % (batch.num_samples, batch.last), self._sizes) or 1
 
-    def _tell_that_they_differ(self, verdict: Verdict) -> None:
+    def _tell_that_they_differ(self, verdict: WindowDecision) -> None:
         """What each rank draws whole must be the same.
 
         Raises:
@@ -141,7 +143,7 @@ class SharedWindows(Windows):
             "shares itself out by rank, and then samples are lost: roost shares each batch out by itself"
         )
 
-    def _moved(self, drawn: Drawn, verdict: Verdict) -> Drawn:
+    def _moved(self, drawn: DrawnWindow, verdict: WindowDecision) -> DrawnWindow:
         begun = perf_counter()
         own, window = drawn.window, Window()
         assert isinstance(own, Window)
@@ -151,7 +153,7 @@ class SharedWindows(Windows):
         self._trainer.stepper.timing.ends(TO_DEVICE, begun)
         return drawn._replace(window=window, all_samples=0 if verdict.is_empty else verdict.num_samples)
 
-    def _shares(self) -> Generator[Drawn, None, None]:
+    def _shares(self) -> Generator[DrawnWindow, None, None]:
         """This rank's shares of the windows from where the trainer is on, endlessly, on the CPU."""
         trainer = self._trainer
         progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
@@ -162,7 +164,7 @@ class SharedWindows(Windows):
             for batch in fetched:
                 if not loader.has_indices:
                     self._note_whole(batch)
-                    batch = _share(batch, ranks, loader.name)
+                    batch = _rank_share(batch, ranks, loader.name)
                 num_batches += 1
                 value = batch.value
                 if not batch.num_samples and not batch.is_stand_in:
@@ -173,7 +175,7 @@ class SharedWindows(Windows):
                     window.num_samples.append(batch.num_samples)
                 if batch.last or num_batches == batches_per_step:
                     num_samples = sum(window.num_samples)
-                    yield Drawn(window, num_samples, num_batches, num_empty, batch.last, num_samples)
+                    yield DrawnWindow(window, num_samples, num_batches, num_empty, batch.last, num_samples)
                     window, num_batches, num_empty = Window(), 0, 0
 
 
@@ -188,7 +190,7 @@ def _stand_in(loader: Batches) -> Any:
     return None
 
 
-def _share(batch: Batch, ranks: Ranks, name: str) -> Batch:
+def _rank_share(batch: Batch, ranks: Ranks, name: str) -> Batch:
     """A rank's samples of a batch that every rank has drawn whole."""
     if not batch.num_samples:
         return batch

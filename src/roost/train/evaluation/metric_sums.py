@@ -13,9 +13,9 @@ from torch import Tensor
 from roost.base.errors import ContractError
 from roost.train.distributed.ranks import Ranks
 
-_FOLD = 1024
+_FOLD_BATCHES = 1024
 """Batches after which their values become one tensor: each by itself takes half a kilobyte of a GPU."""
-Numbered = list[tuple[int, Tensor]]
+NumberedTensors = list[tuple[int, Tensor]]
 """By the number of the batch."""
 
 
@@ -34,7 +34,7 @@ class _Metric:
     def add(self, number: int, num_samples: int, total: Tensor) -> None:
         self.batches.append((number, num_samples))
         self.waiting.append(total)
-        if len(self.waiting) == _FOLD:
+        if len(self.waiting) == _FOLD_BATCHES:
             self._fold()
 
     def _fold(self) -> None:
@@ -48,11 +48,11 @@ class _Metric:
         return [total for part in self.folded for total in part.tolist()]
 
 
-_Told = tuple[tuple[int, int], list[tuple[int, int]], list[float]]
+_MetricTotals = tuple[tuple[int, int], list[tuple[int, int]], list[float]]
 """Of one metric: its place, its batches, their totals."""
 
 
-class Measured:
+class MetricSums:
     """What one rank has measured of a split, and what all have.
 
     Args:
@@ -62,7 +62,7 @@ class Measured:
     def __init__(self, *, keeps_values: bool) -> None:
         self._keeps_values = keeps_values
         self._metrics: dict[str, _Metric] = {}
-        self._values: dict[str, Numbered] = {}
+        self._values: dict[str, NumberedTensors] = {}
         self._places: dict[str, tuple[int, int]] = {}
         """Of the values, as of a metric."""
 
@@ -73,7 +73,7 @@ class Measured:
             ContractError: A metric has another number of values than the batch has samples.
         """
         for place, (name, tensor) in enumerate(output.items()):
-            total = total_of(name, tensor, num_samples)
+            total = metric_total(name, tensor, num_samples)
             if total is not None:
                 metric = self._metrics.setdefault(name, _Metric((number, place)))
                 metric.add(number, num_samples, total)
@@ -81,7 +81,7 @@ class Measured:
                 self._places.setdefault(name, (number, place))
                 self._values.setdefault(name, []).append((number, tensor.detach().cpu()))
 
-    def told(self) -> dict[str, _Told]:
+    def told(self) -> dict[str, _MetricTotals]:
         """The metrics as plain data. A sync point."""
         return {name: (one.place, one.batches, one.totals()) for name, one in self._metrics.items()}
 
@@ -92,7 +92,7 @@ class Measured:
             ContractError: The rows of one name are of several shapes.
         """
         found: dict[str, Tensor] = {}
-        for name in _in_order(ranks.control.gather(self._places, "summarize()")):
+        for name in _names_in_order(ranks.control.gather(self._places, "summarize()")):
             own = self._values.get(name, [])
             if ranks.are_several:
                 own = _unpacked(itertools.chain(*ranks.control.gather(_packed(own), "summarize()")))
@@ -100,11 +100,11 @@ class Measured:
         return found
 
 
-def means(told: Sequence[Mapping[str, _Told]]) -> dict[str, float]:
+def means(told: Sequence[Mapping[str, _MetricTotals]]) -> dict[str, float]:
     """The mean of each metric, from what all ranks told: bit for bit that of one process, as the sums of the
     batches are added in their order."""
     results: dict[str, float] = {}
-    for name in _in_order([{name: place for name, (place, *_) in rank.items()} for rank in told]):
+    for name in _names_in_order([{name: place for name, (place, *_) in rank.items()} for rank in told]):
         parts = [rank[name] for rank in told if name in rank]
         total, count = 0.0, 0
         batches = sorted(
@@ -116,7 +116,7 @@ def means(told: Sequence[Mapping[str, _Told]]) -> dict[str, float]:
     return results
 
 
-def total_of(name: str, tensor: Tensor, num_samples: int) -> Tensor | None:
+def metric_total(name: str, tensor: Tensor, num_samples: int) -> Tensor | None:
     """() the sum over a batch of one metric's values; None where it is no metric because of its shape.
 
     Args:
@@ -140,7 +140,7 @@ def total_of(name: str, tensor: Tensor, num_samples: int) -> Tensor | None:
     return wide.sum() if wide.dim() else wide * num_samples
 
 
-def _in_order(places: Iterable[Mapping[str, tuple[int, int]]]) -> list[str]:
+def _names_in_order(places: Iterable[Mapping[str, tuple[int, int]]]) -> list[str]:
     """The names of all ranks, in the order in which one process would have met them."""
     first: dict[str, tuple[int, int]] = {}
     for rank in places:
@@ -149,7 +149,7 @@ def _in_order(places: Iterable[Mapping[str, tuple[int, int]]]) -> list[str]:
     return sorted(first, key=lambda name: first[name])
 
 
-def _packed(parts: Numbered) -> list[tuple[list[int], list[int], Tensor]]:
+def _packed(parts: NumberedTensors) -> list[tuple[list[int], list[int], Tensor]]:
     """Batches that fit together as one tensor, with their numbers and rows: to pickle each costs 30 µs."""
     groups = itertools.groupby(parts, key=lambda part: (part[1].shape[1:], part[1].dtype))
     alike = [list(group) for _, group in groups]
@@ -163,7 +163,7 @@ def _packed(parts: Numbered) -> list[tuple[list[int], list[int], Tensor]]:
     ]
 
 
-def _unpacked(packed: Iterable[tuple[list[int], list[int], Tensor]]) -> Numbered:
+def _unpacked(packed: Iterable[tuple[list[int], list[int], Tensor]]) -> NumberedTensors:
     parts = [
         part
         for numbers, rows, tensor in packed

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from roost.base.errors import ConfigError, ContractError
 from roost.train.data.batches import Batch, Batches
-from roost.train.distributed.lockstep import ENDS, GOES_ON, STOPS, Lockstep
+from roost.train.distributed.lockstep import CONTINUING, ENDING, STOPPING, Lockstep
 from roost.train.distributed.ranks import ALONE, Ranks
-from roost.train.evaluation.metric_sums import Measured, means, total_of
+from roost.train.evaluation.metric_sums import MetricSums, means, metric_total
 
-_PLAIN: AbstractContextManager[object] = nullcontext()
+_NO_CONTEXT: AbstractContextManager[object] = nullcontext()
 
 
 @contextmanager
-def mode(module: nn.Module) -> Iterator[None]:
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients inside; afterwards each module has the mode it had."""
     training = [(part, part.training) for part in module.modules()]
     module.eval()
@@ -31,13 +31,13 @@ def mode(module: nn.Module) -> Iterator[None]:
             part.training = was_training
 
 
-def run(
+def evaluate_split(
     runner: Any,
     loader: Batches,
     split: str,
     *,
     stop: Callable[[], bool] = lambda: False,
-    forward: AbstractContextManager[object] = _PLAIN,
+    forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """The metrics of one split: means over its samples, and what `Runner.summarize` adds.
@@ -63,37 +63,40 @@ def run(
         PeerLost: Another rank has failed.
     """
     name = loader.name or split
-    found, has_samples, batch = Measured(keeps_values=_summarizes(runner)), False, None
-    with Lockstep(ranks, f"the evaluation of {name}") as lockstep, closing(_own(loader, ranks)) as drawn:
+    found, has_samples, batch = MetricSums(keeps_values=_summarizes(runner)), False, None
+    with (
+        Lockstep(ranks, f"the evaluation of {name}") as lockstep,
+        closing(_own_batches(loader, ranks)) as drawn,
+    ):
         for turn, (number, one) in enumerate(drawn):
-            counts = lockstep.meet(STOPS if stop() else GOES_ON, one.num_samples)
+            counts = lockstep.meet(STOPPING if stop() else CONTINUING, one.num_samples)
             if not any(counts):
                 continue
             has_samples = True
             if one.num_samples:
                 batch = runner.to_device(one.value)
             elif batch is None:
-                batch = runner.to_device(_full(loader, turn, counts).value)
+                batch = runner.to_device(_nonempty_batch(loader, turn, counts).value)
             with forward:
                 output = runner.evaluate(batch)
-            _check(output)
+            _check_output(output)
             if number is not None and one.num_samples:
                 found.add(number, output, one.num_samples)
         if not has_samples:
-            raise _nothing(name)
+            raise _nothing_to_evaluate(name)
         told = found.told()
-        lockstep.meet(ENDS)
+        lockstep.meet(ENDING)
     at = f"the results of {name}"
     every = ranks.control.gather(told, at)
     ranks.note_given_by_some(f"{name}/", every)
     results = means(every)
     if _summarizes(runner):
-        results.update(_numbers(runner.summarize(found.values(ranks), split)))
+        results.update(_summary_numbers(runner.summarize(found.values(ranks), split)))
     # `summarize` may draw at random, and all decide by the results.
     return ranks.control.broadcast(results, at)
 
 
-def _own(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:
+def _own_batches(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:
     """What a rank computes, each with its number among all batches; None where it counts nothing."""
     if ranks.are_several:
         yield from loader.share(ranks.rank, ranks.world)
@@ -102,7 +105,7 @@ def _own(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], N
         yield from enumerate(batches)
 
 
-def _full(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
+def _nonempty_batch(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
     """Of the batches of this turn, one for each rank, the first that holds something; for a rank whose own
     have been empty so far.
 
@@ -121,14 +124,14 @@ def _full(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
     return drawn[0]
 
 
-def _nothing(name: str) -> ConfigError:
+def _nothing_to_evaluate(name: str) -> ConfigError:
     return ConfigError(
         f"{name} has nothing to evaluate: every batch is empty",
         fix="look at what the set and its collate give",
     )
 
 
-def _numbers(summary: object) -> dict[str, float]:
+def _summary_numbers(summary: object) -> dict[str, float]:
     try:
         return {str(name): float(value) for name, value in dict(summary).items()}  # type: ignore[call-overload]
     except (TypeError, ValueError) as error:
@@ -137,14 +140,14 @@ def _numbers(summary: object) -> dict[str, float]:
         ) from error
 
 
-def probe(
+def probe_metrics(
     runner: Any,
     loader: Batches,
     *,
-    forward: AbstractContextManager[object] = _PLAIN,
+    forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
 ) -> tuple[set[str] | None, list[str]]:
-    """What `run` would report, from one batch, the same on every rank: found out before the first step, not
+    """What `evaluate_split` would report, from one batch, the same on every rank: found out before the first step, not
     after the first epoch.
 
     Returns:
@@ -159,13 +162,13 @@ def probe(
     with Lockstep(ranks, f"a look at {loader.name or 'a set'}") as lockstep:
         batch = loader.first()
         if batch is None:
-            raise _nothing(loader.name)
-        lockstep.meet(GOES_ON)
+            raise _nothing_to_evaluate(loader.name)
+        lockstep.meet(CONTINUING)
         with forward:
             output = runner.evaluate(runner.to_device(batch.value))
-        _check(output)
-        totals = {name: total_of(name, tensor, batch.num_samples) for name, tensor in output.items()}
-        lockstep.meet(ENDS)
+        _check_output(output)
+        totals = {name: metric_total(name, tensor, batch.num_samples) for name, tensor in output.items()}
+        lockstep.meet(ENDING)
     left_out = [name for name, total in totals.items() if total is None and name != "id"]
     return (
         (None, [])
@@ -174,7 +177,7 @@ def probe(
     )
 
 
-def loaders_of(loaders: Mapping[str, Batches], split: str) -> dict[str, Batches]:
+def split_loaders(loaders: Mapping[str, Batches], split: str) -> dict[str, Batches]:
     """The sets of a split by name: ``valid``, or each ``valid/NAME``.
 
     Raises:
@@ -192,7 +195,7 @@ def _summarizes(runner: Any) -> bool:
     return method is not None and not getattr(method, "is_default", False)
 
 
-def _check(output: object) -> None:
+def _check_output(output: object) -> None:
     if isinstance(output, Mapping) and all(isinstance(value, Tensor) for value in output.values()):
         return
     received = {k: type(v).__name__ for k, v in output.items()} if isinstance(output, Mapping) else output

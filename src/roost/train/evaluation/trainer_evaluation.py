@@ -37,7 +37,7 @@ def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
         if average.count:
             with average.swapped(trainer.runner):
                 values = _measure(trainer, split)
-        _refuse_doubles(results, of_average := {_under(name, key): value for key, value in values.items()})
+        _refuse_duplicates(results, of_average := {_average_key(name, key): value for key, value in values.items()})
         results.update(of_average)
     trainer.stepper.timing.spent[VALIDATE] += perf_counter() - begun
     return results
@@ -55,11 +55,11 @@ def _measure(trainer: Trainer, split: str) -> dict[str, float]:
     # Each rank measures other batches: what it draws for them shall not be what the others draw.
     rank = [] if trainer.ranks.is_main else [trainer.ranks.rank]
     with (
-        split_evaluation.mode(trainer.runner),
+        split_evaluation.evaluation_mode(trainer.runner),
         seeding.isolated(seeding.mix(trainer.seed, split, trainer.progress.step, *rank)),
     ):
-        for name, loader in split_evaluation.loaders_of(trainer.loaders, split).items():
-            values = split_evaluation.run(
+        for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
+            values = split_evaluation.evaluate_split(
                 trainer.runner, loader, name, stop=look, forward=trainer.autocast(), ranks=trainer.ranks
             )
             results.update({f"{name}/{key}": value for key, value in values.items()})
@@ -74,9 +74,9 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
         ContractError: ``Runner.evaluate`` gives something else than it must.
     """
     known: set[str] | None = set()
-    with split_evaluation.mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "probe")):
-        for name, loader in split_evaluation.loaders_of(trainer.loaders, split).items():
-            found, left_out = split_evaluation.probe(
+    with split_evaluation.evaluation_mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "probe")):
+        for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
+            found, left_out = split_evaluation.probe_metrics(
                 trainer.runner, loader, forward=trainer.autocast(), ranks=trainer.ranks
             )
             known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
@@ -86,27 +86,27 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
         return None
     raw = set(known)
     for average in trainer.averages:
-        _refuse_doubles(known, of_average := {_under(average, key) for key in raw})
+        _refuse_duplicates(known, of_average := {_average_key(average, key) for key in raw})
         known |= of_average
     return known
 
 
 def validate(trainer: Trainer) -> dict[str, float]:
     """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
-    trainer.results = monitored_metrics.with_row(trainer, evaluate(trainer, "valid"))
+    trainer.results = monitored_metrics.with_row_values(trainer, evaluate(trainer, "valid"))
     trainer.agenda.ask("record")
     for hook in trainer.calls.eval:
         hook.on_eval(trainer, trainer.results)
     return trainer.results
 
 
-def _under(average: str, key: str) -> str:
+def _average_key(average: str, key: str) -> str:
     """``valid/noisy/loss`` of the average ``ema``: ``valid/ema/noisy/loss``."""
     split, _, rest = key.partition("/")
     return f"{split}/{average}/{rest}"
 
 
-def _refuse_doubles(known: Collection[str], more: Collection[str]) -> None:
+def _refuse_duplicates(known: Collection[str], more: Collection[str]) -> None:
     double = sorted(set(known).intersection(more))
     if double:
         raise ContractError(

@@ -33,7 +33,7 @@ _COLLECTIONS: tuple[type, ...] = (list, tuple, set, frozenset)
 _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, Counter)
 
 
-class BlackBox:
+class BlackBoxRecorder:
     """Writes failed steps into a package, each as a checkpoint of its own kind: the parts of the trainer as
     they were at the step's begin, its micro-batches, and a `Note`.
 
@@ -70,7 +70,7 @@ class BlackBox:
         try:
             path = self._keep(trainer, note, window, generators)
         except Exception as error:  # noqa: BLE001  - the step's own error must not be hidden
-            print(f"the failed step could not be kept: {_line(error)}", flush=True)
+            print(f"the failed step could not be kept: {_first_line(error)}", flush=True)
             return None
         print(f"step {note.step} is kept: roost debug {quote(str(self.folder.parent))}", flush=True)
         return path
@@ -84,16 +84,16 @@ class BlackBox:
             try:
                 return make()
             except Exception as error:  # noqa: BLE001  - after an error of CUDA nothing on it can be read
-                left_out.append(f"{what}: {_line(error)}")
+                left_out.append(f"{what}: {_first_line(error)}")
                 return {}
 
         stack = tried("the stack", lambda: environment.stack(str(trainer.runner.device)))
         batch: dict[str, Any] = {}
         state: dict[str, Any] = {}
         if window is not None:
-            batch = tried("the batch", lambda: _batch(window))
+            batch = tried("the batch", lambda: _batch_part(window))
         if generators is not None and not trainer.stepper.has_moved:
-            state = tried("the state", lambda: _state(trainer, generators))
+            state = tried("the state", lambda: _state_parts(trainer, generators))
         durable.make_folders(self.folder, below=self.folder.parent)
 
         def write(trees: dict[str, Any]) -> Path:
@@ -105,7 +105,7 @@ class BlackBox:
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001  - reading a device, or what no checkpoint can hold
-            left_out.append(f"the state: {_line(error)}")
+            left_out.append(f"the state: {_first_line(error)}")
         return write(batch if state else {})
 
     def _write(self, trees: dict[str, Any], trainer: Trainer) -> Path:
@@ -125,22 +125,22 @@ class BlackBox:
         return checkpoint.folder_of(self.folder, info.id)
 
 
-def _state(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:
+def _state_parts(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:
     parts = trainer.parts()
     return {**{name: parts[name].state_dict() for name in STATE if name != _RANK}, _RANK: {"rng": generators}}
 
 
-def _batch(window: Sequence[Any]) -> dict[str, Any]:
-    found = {BATCH: {"window": _plain(list(window))}}
+def _batch_part(window: Sequence[Any]) -> dict[str, Any]:
+    found = {BATCH: {"window": _plain_data(list(window))}}
     state_tree.pack(found)  # copies nothing, and what cannot be written is known before the rest is
     return found
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _plain(value: Any) -> Any:
+def _plain_data(value: Any) -> Any:
     """A nest on the CPU, if it comes back from a file as just what it is.
 
     Raises:
@@ -152,15 +152,15 @@ def _plain(value: Any) -> Any:
     if kind is torch.Tensor:
         return value.detach().cpu()
     if kind in _COLLECTIONS:
-        return kind(_plain(one) for one in value)
+        return kind(_plain_data(one) for one in value)
     if kind is deque:
-        return deque((_plain(one) for one in value), value.maxlen)
+        return deque((_plain_data(one) for one in value), value.maxlen)
     if kind in _MAPPINGS:
-        return kind({_plain(key): _plain(one) for key, one in value.items()})
+        return kind({_plain_data(key): _plain_data(one) for key, one in value.items()})
     raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is no plain data")
 
 
-def window_again(trainer: Trainer, note: Note) -> Window:
+def redraw_window(trainer: Trainer, note: Note) -> Window:
     """Draws the micro-batches of a step once more, in this process, as the step gets them; every generator is
     afterwards as before.
 

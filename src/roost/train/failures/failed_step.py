@@ -11,16 +11,16 @@ import torch
 from roost.base.errors import PeerLost, TrainingError
 from roost.package.results.black_box import Note
 from roost.train.data.workers.worker_errors import WorkerDied
-from roost.train.distributed.control_channel import Channel
+from roost.train.distributed.control_channel import ControlChannel
 from roost.train.distributed.ranks import Ranks
-from roost.train.failures.step_report import said
+from roost.train.failures.step_report import format_error
 from roost.train.model.module_state import ModuleState
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
-def why_not(trainer: Trainer, window: Sequence[Any] | None, error: Exception) -> str:
+def why_not_skippable(trainer: Trainer, window: Sequence[Any] | None, error: Exception) -> str:
     """Why a step that raised cannot be passed over; empty when it can.
 
     Args:
@@ -39,7 +39,7 @@ def why_not(trainer: Trainer, window: Sequence[Any] | None, error: Exception) ->
     return ""
 
 
-def by_the_machine(error: Exception) -> str:
+def machine_cause(error: Exception) -> str:
     """What made the step fail, if it was the machine, which another time may not; empty if not, as far as is
     known."""
     text = str(error)
@@ -53,33 +53,35 @@ def by_the_machine(error: Exception) -> str:
     return ""
 
 
-def code_of(error: Exception | None) -> int:
-    """How a rank tells the others of what it raised: 0 for nothing; see `of_peer`."""
-    return 0 if error is None else 1 + bool(by_the_machine(error))
+def failure_code(error: Exception | None) -> int:
+    """How a rank tells the others of what it raised: 0 for nothing; see `peer_error`."""
+    return 0 if error is None else 1 + bool(machine_cause(error))
 
 
-def by_the_machine_of_any(ranks: Ranks, error: Exception) -> str:
-    """As `by_the_machine`, where several ranks may have failed in one step, each by another error; all must
+def machine_cause_on_any_rank(ranks: Ranks, error: Exception) -> str:
+    """As `machine_cause`, where several ranks may have failed in one step, each by another error; all must
     call this."""
-    codes = [code for [code] in ranks.control.exchange([code_of(error)], "a step that failed").wait()]
-    return by_the_machine(error) or ("because another rank had failed" if max(codes) > 1 else "")
+    codes = [code for [code] in ranks.control.exchange([failure_code(error)], "a step that failed").wait()]
+    return machine_cause(error) or ("because another rank had failed" if max(codes) > 1 else "")
 
 
-def in_words(channel: Channel, error: Exception | None) -> str:
+def gather_first_error(channel: ControlChannel, error: Exception | None) -> str:
     """What the first rank that failed has raised; all must call this.
 
     Args:
         channel: Of the training threads.
         error: What this rank has raised.
     """
-    return next(filter(None, channel.gather(said(error) if error is not None else "", "a step that failed")))
+    return next(
+        filter(None, channel.gather(format_error(error) if error is not None else "", "a step that failed"))
+    )
 
 
-def of_peer(codes: Sequence[int], what: str) -> PeerLost:
+def peer_error(codes: Sequence[int], what: str) -> PeerLost:
     """What a rank that did not fail raises because another did.
 
     Args:
-        codes: What the ranks have told, by `code_of`.
+        codes: What the ranks have told, by `failure_code`.
         what: They failed at, in words.
     """
     rank = next(rank for rank, code in enumerate(codes) if code)
@@ -88,7 +90,7 @@ def of_peer(codes: Sequence[int], what: str) -> PeerLost:
     return error
 
 
-def free(error: BaseException) -> None:
+def clear_traceback_frames(error: BaseException) -> None:
     """Lets go of what the frames of a failed step hold, as large as the step itself; also where an error has
     become another one."""
     seen: set[int] = set()
@@ -101,12 +103,12 @@ def free(error: BaseException) -> None:
             waiting += [one.__cause__, one.__context__]
 
 
-def has_seen_nothing(trainer: Trainer, note: Note) -> bool:
+def is_epoch_empty(trainer: Trainer, note: Note) -> bool:
     """Whether no sample was trained on in a whole epoch: none would be in the next ones."""
     return not trainer.progress.samples and note.step >= trainer.steps_per_epoch
 
 
-def nothing_seen(why: str) -> TrainingError:
+def empty_epoch_error(why: str) -> TrainingError:
     """The error about an epoch without a sample.
 
     Args:
@@ -117,7 +119,7 @@ def nothing_seen(why: str) -> TrainingError:
     )
 
 
-def broken(trainer: Trainer) -> str:
+def describe_nonfinite_weights(trainer: Trainer) -> str:
     """Which weights are not finite, in words; empty when all are. A sync point."""
     try:
         ModuleState(trainer.runner).check_finite()

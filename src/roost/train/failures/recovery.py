@@ -18,10 +18,10 @@ from roost.train.data.batches import Interrupted
 from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.events import Value
 from roost.train.failures import failed_step
-from roost.train.failures.black_box_recorder import BlackBox
-from roost.train.failures.step_report import Notes, older_checkpoints, place, said
-from roost.train.step.device_flags import Flags
-from roost.train.step.windows import Drawn, Windows, undrawn
+from roost.train.failures.black_box_recorder import BlackBoxRecorder
+from roost.train.failures.step_report import StepReporter, format_error, format_place, older_checkpoints
+from roost.train.step.device_flags import DeviceFlags
+from roost.train.step.windows import DrawnWindow, Windows, placeholder_window
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -60,16 +60,16 @@ class Recovery:
         on_non_finite: Literal["stop", "skip", "rollback"] = "stop",
         on_step_error: Literal["raise", "skip"] = "raise",
         max_skipped_steps: int = 100,
-        box: BlackBox | None = None,
+        box: BlackBoxRecorder | None = None,
         log: Path | None = None,
         session: int = 0,
     ) -> None:
         self.on_non_finite, self.on_step_error = on_non_finite, on_step_error
-        self._most, self._notes = max_skipped_steps, Notes(box, log, session)
+        self._most, self._notes = max_skipped_steps, StepReporter(box, log, session)
         self.num_skipped = 0
         self.passed_over: set[int] = set()
         """Steps whose windows a rollback passes over."""
-        self._flags = Flags()
+        self._flags = DeviceFlags()
         """Of the steps that were looked at since the last row."""
         self._newest_good = 0
         """The newest step that was looked at and found good."""
@@ -101,7 +101,7 @@ class Recovery:
         self._is_careful = guard is not None or bool(self.passed_over)
         self._notes.begin(trainer.stepper.optimizers.values())
 
-    def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], Drawn]:
+    def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], DrawnWindow]:
         """Draws a window and takes its step; gives what is recorded, and the window.
 
         Raises:
@@ -125,7 +125,7 @@ class Recovery:
             values = self._failed(trainer, drawn and drawn.window, error)
             if values is None:
                 raise
-            return values, drawn or undrawn(trainer)
+            return values, drawn or placeholder_window(trainer)
 
     def _empty(self, trainer: Trainer) -> Mapping[str, Value]:
         """A step without anything to learn from."""
@@ -134,9 +134,9 @@ class Recovery:
             words += ", or those of one rank"
         note = self._notes.of(trainer, trainer.progress.step + 1, "empty", words)
         self._notes.write(note)
-        print(f"passed over {place(note)}: {note.error}", flush=True)
-        if failed_step.has_seen_nothing(trainer, note):
-            raise failed_step.nothing_seen(f"in each step {words}")
+        print(f"passed over {format_place(note)}: {note.error}", flush=True)
+        if failed_step.is_epoch_empty(trainer, note):
+            raise failed_step.empty_epoch_error(f"in each step {words}")
         return _SKIPPED
 
     def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
@@ -166,8 +166,8 @@ class Recovery:
         Raises:
             TrainingError: Too many were passed over.
         """
-        note = self._notes.of(trainer, trainer.progress.step + 1, "error", said(error))
-        guard, why_not = trainer.stepper.guard, failed_step.why_not(trainer, window, error)
+        note = self._notes.of(trainer, trainer.progress.step + 1, "error", format_error(error))
+        guard, why_not = trainer.stepper.guard, failed_step.why_not_skippable(trainer, window, error)
         if guard is not None and window is not None and not why_not:
             guard.restore()
         # A mistake stays one at the next step; a worker that died need not.
@@ -177,18 +177,18 @@ class Recovery:
             if self.on_step_error == "skip" and why_not:
                 error.add_note(f"not skipped: {why_not}")
             if not isinstance(error, RoostError):
-                error.add_note(f"in {place(note)}")
+                error.add_note(f"in {format_place(note)}")
             return None
         self._pass_over(note)
-        has_nothing = window is None and failed_step.has_seen_nothing(trainer, note)
+        has_nothing = window is None and failed_step.is_epoch_empty(trainer, note)
         if has_nothing or self._are_too_many:
             self._notes.keep(trainer, note, window, with_state=True)
             last = f"each step was skipped; the last one, {note.step}: {note.error}"
-            raise (failed_step.nothing_seen(last) if has_nothing else self._too_many(note)) from error
+            raise (failed_step.empty_epoch_error(last) if has_nothing else self._too_many(note)) from error
         for optim in trainer.stepper.optimizers.values():
             optim.clear()
-        failed_step.free(error)
-        if why := failed_step.by_the_machine_of_any(trainer.ranks, error):
+        failed_step.clear_traceback_frames(error)
+        if why := failed_step.machine_cause_on_any_rank(trainer.ranks, error):
             trainer.note_inexact(f"step {note.step} was skipped {why}")
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
@@ -209,7 +209,7 @@ class Recovery:
             self._flags.clear()
             return
         # Weights that broke although the gradient was finite: from then on every step is bad.
-        broken = failed_step.broken(trainer)
+        broken = failed_step.describe_nonfinite_weights(trainer)
         if self.on_non_finite == "rollback":
             # The flags stay: whoever catches this does not get further.
             raise Rollback(self._newest_good if broken and 0 < self._newest_good < bad[0] else bad[0])
@@ -234,7 +234,7 @@ class Recovery:
         first = trainer.events.bad_step()
         if first is not None:
             raise self.stop(trainer, _NOT_FINITE, first)
-        if broken := failed_step.broken(trainer):
+        if broken := failed_step.describe_nonfinite_weights(trainer):
             step = self._newest_good or trainer.progress.step
             if self.on_non_finite == "rollback" and step:
                 raise Rollback(step)
@@ -251,7 +251,7 @@ class Recovery:
         from_before = ""
         if first is not None:
             note = self._notes.of(trainer, first, "nonfinite", what)
-            what = f"{what}, first in {place(note)}"
+            what = f"{what}, first in {format_place(note)}"
             if first > 1 and any(one.max_grad_norm is None for one in trainer.stepper.optimizers.values()):
                 what += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
             self._notes.keep(trainer, note, None, with_state=False)
@@ -296,7 +296,7 @@ class Recovery:
         rank.restore()  # last: whatever the hooks drew on the way here is undone
         self.begin(trainer)
         print(
-            f"{note.error} in {place(note)}: back to checkpoint {id} of step {progress.step}, "
+            f"{note.error} in {format_place(note)}: back to checkpoint {id} of step {progress.step}, "
             "and its window is passed over",
             flush=True,
         )
@@ -326,7 +326,7 @@ class Recovery:
     def _pass_over(self, note: Note) -> None:
         self.num_skipped += 1
         self._notes.write(note)
-        print(f"skipped {place(note)}: {note.error}", flush=True)
+        print(f"skipped {format_place(note)}: {note.error}", flush=True)
 
     @property
     def _are_too_many(self) -> bool:

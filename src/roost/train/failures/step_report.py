@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import torch
 
-from roost.base.exception_record import raised
-from roost.base.text.word_list import listed
+from roost.base.exception_record import record_exception
+from roost.base.text.word_list import join_names
 from roost.package.checkpoints.checkpoint import Info
 from roost.package.results import skipped_steps
 from roost.package.results.black_box import Note
 from roost.package.results.skipped_steps import Kind, Skipped
-from roost.train.checkpointing.pending_save import PATIENCE_SECONDS
-from roost.train.failures.black_box_recorder import BlackBox, window_again
+from roost.train.checkpointing.pending_save import FAILURE_WAIT_SECONDS
+from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
 from roost.train.step import seeding
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _OUT_OF_MEMORY = re.compile(r"(CUDA out of memory. Tried to allocate [\d.]+ \w+)
 """What follows is about all that uses the GPU: hundreds of characters, and gone by the time they are read."""
 
 
-class Notes:
+class StepReporter:
     """Says where in the data a step lies, writes down those that are passed over, and puts into the black box
     the one by which the run ends.
 
@@ -40,7 +40,9 @@ class Notes:
         session: Number of the running session.
     """
 
-    def __init__(self, box: BlackBox | None = None, log: Path | None = None, session: int = 0) -> None:
+    def __init__(
+        self, box: BlackBoxRecorder | None = None, log: Path | None = None, session: int = 0
+    ) -> None:
         self._box, self._log, self._session = box, log, session
         self._sources: list[torch.Generator] = []
         self._drawn: list[torch.Tensor] = []
@@ -70,7 +72,7 @@ class Notes:
         moved = [
             f"{name} generator is as it was after the error"
             for key, name in (("numpy", "NumPy's"), ("python", "Python's"))
-            if not _same(now[key], self._others[key])
+            if not _are_same_states(now[key], self._others[key])
         ]
         then = {**now, **dict(zip(("torch", "cuda"), (self._drawn[0], self._drawn[1:]), strict=True))}
         return then, moved
@@ -109,7 +111,7 @@ class Notes:
         if not common:
             return "make the learning rate smaller, clip with max_grad_norm, or look at the samples"
         which = "sample" if len(common) == 1 else "samples"
-        named = listed([*map(str, sorted(common))])
+        named = join_names([*map(str, sorted(common))])
         return f"look at {which} {named}, in every one of these steps; or set on_non_finite: skip"
 
     def keep(self, trainer: Trainer, note: Note, window: Sequence[Any] | None, *, with_state: bool) -> None:
@@ -126,7 +128,7 @@ class Notes:
             return
         if window is None and note.kind != "error":
             try:
-                window = window_again(trainer, note)
+                window = redraw_window(trainer, note)
             except Exception as error:  # noqa: BLE001  - the error that ends the run is another one
                 print(f"the batches of step {note.step} could not be drawn again: {error}", flush=True)
         generators = None
@@ -143,12 +145,12 @@ class Notes:
         """Writes down that a step was passed over. A full disk is said, and passed over itself."""
         if self._log is not None:
             fields = {name: getattr(note, name) for name in Skipped.__struct_fields__}
-            _written(skipped_steps.append, self._log, Skipped(**fields))
+            _try_write(skipped_steps.append, self._log, Skipped(**fields))
 
     def went_back(self, step: int) -> None:
         """Writes down that the run goes on from an earlier step."""
         if self._log is not None:
-            _written(skipped_steps.went_back, self._log, session=self._session, step=step)
+            _try_write(skipped_steps.went_back, self._log, session=self._session, step=step)
 
 
 def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
@@ -156,30 +158,30 @@ def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
     if trainer.checkpoints is None:
         return []
     # The newest may be on its way; but in one of several ranks that fails, the others need not go on with it.
-    trainer.checkpoints.wait(PATIENCE_SECONDS if trainer.ranks.are_several else None)
+    trainer.checkpoints.wait(FAILURE_WAIT_SECONDS if trainer.ranks.are_several else None)
     found = trainer.checkpoints.store.line()
     return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
 
 
-def said(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """An error in one line, with its notes; that of a loader worker as it was raised there."""
-    found = raised(error)
+    found = record_exception(error)
     match = _OUT_OF_MEMORY.match(found.text)
     text = match[1] if match is not None else found.text
     lines = [one.strip().partition("\n")[0] for one in (text, *found.notes)]
     return ": ".join(filter(None, (found.name, "; ".join(filter(None, lines)))))[:500]
 
 
-def place(note: Note) -> str:
+def format_place(note: Note) -> str:
     """``step 5 (epoch 1, batch 5, samples 17, 3)``"""
     return f"step {note.step} ({note.place})"
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _are_same_states(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(np.array_equal(value, other[name]) for name, value in one.items())
 
 
-def _written(write: Callable[..., None], *args: Any, **named: Any) -> None:
+def _try_write(write: Callable[..., None], *args: Any, **named: Any) -> None:
     try:
         write(*args, **named)
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.package.checkpoints.retention import Best as Rule
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.monitor import better, monitored, worst
+from roost.train.hooks.monitor import is_better, monitored_value, worst_value
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -32,9 +32,9 @@ class Best(Hook):
 
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
         for number, (rule, found) in enumerate(zip(self.rules, self.best, strict=True)):
-            value = monitored(results, rule.monitor, setting=_setting(number))
-            bar = found[-1][0] if len(found) == rule.top_k else worst(rule.mode)
-            if better(value, bar, mode=rule.mode):
+            value = monitored_value(results, rule.monitor, setting=_setting(number))
+            bar = found[-1][0] if len(found) == rule.top_k else worst_value(rule.mode)
+            if is_better(value, bar, mode=rule.mode):
                 found.append((value, trainer.progress.step))
                 # Sorting is stable, so of equal values the earlier one stays in front.
                 found.sort(key=lambda entry: entry[0], reverse=rule.mode == "max")
@@ -42,17 +42,19 @@ class Best(Hook):
                 trainer.request_save(best=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": [[*_rule(rule), found] for rule, found in zip(self.rules, self.best, strict=True)]}
+        return {
+            "best": [[*_rule_key(rule), found] for rule, found in zip(self.rules, self.best, strict=True)]
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         known = {(monitor, mode): found for monitor, mode, found in state["best"]}
         # What was the best by another rule says nothing about this one.
-        self.best = [known.get(_rule(rule), [])[: rule.top_k] for rule in self.rules]
+        self.best = [known.get(_rule_key(rule), [])[: rule.top_k] for rule in self.rules]
 
 
 def _setting(number: int) -> str:
     return f"checkpoint.best.{number}.monitor"
 
 
-def _rule(rule: Rule) -> tuple[str, str]:
+def _rule_key(rule: Rule) -> tuple[str, str]:
     return rule.monitor, rule.mode

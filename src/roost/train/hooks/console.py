@@ -9,14 +9,14 @@ from roost.base.interval import NEVER
 from roost.package.records import STATS
 from roost.package.results.time_breakdown import Span
 from roost.train.hook import Hook, Phase
-from roost.train.optim.optimizer_config import describe
+from roost.train.optim.optimizer_config import describe_optimizers
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
-_LONG_WAIT = 0.2
-_SHORT_SECONDS = 0.002
+_LONG_WAIT_SHARE = 0.2
+_SHORT_WAIT_SECONDS = 0.002
 """Of waiting a step. Worker processes need half a millisecond to hand over a batch: below this they bring
 little."""
 
@@ -40,7 +40,7 @@ class Console(Hook):
     def on_start(self, trainer: Trainer) -> None:
         self._last = time.monotonic()
         self._has_indices = trainer.loaders["train"].has_indices
-        for optimizer in describe(trainer.stepper.optimizers):
+        for optimizer in describe_optimizers(trainer.stepper.optimizers):
             print(optimizer, flush=True)
         progress = trainer.progress
         self._told, self._epoch, self._resumed = Span(), progress.epoch, progress.step > 0
@@ -48,18 +48,18 @@ class Console(Hook):
         plural = "s" * (trainer.steps_per_epoch != 1)
         begin = f"going on from step {progress.step}" if progress.step else "training"
         length = f"{trainer.steps_per_epoch} step{plural} per epoch"
-        print(f"{begin}: {_goal(trainer)}, {length}, {numbers:,} parameters", flush=True)
+        print(f"{begin}: {_format_goal(trainer)}, {length}, {numbers:,} parameters", flush=True)
 
     def on_step(self, trainer: Trainer) -> None:
         now = time.monotonic()
         if trainer.results or now - self._last >= self._seconds:
             self._last = now
-            print(line(trainer, trainer.row), flush=True)
+            print(progress_line(trainer, trainer.row), flush=True)
 
     def on_epoch(self, trainer: Trainer) -> None:
         if trainer.progress.epoch == 1:
-            _warn_of_unused(trainer)
-        now, last = _so_far(trainer), trainer.progress.epoch
+            _warn_of_unused_optimizers(trainer)
+        now, last = _elapsed(trainer), trainer.progress.epoch
         first = min(self._epoch + 1, last)  # a rollback went back
         took = now - self._told
         is_all = trainer.finished and not self._told.steps  # then the run's own line tells the same
@@ -70,7 +70,7 @@ class Console(Hook):
     def _tell(self, what: str, took: Span) -> None:
         """Where the time of a stretch went; once, what to do about a long wait for data."""
         print(f"{what}: {took}", flush=True)
-        if not self._hinted and (found := hint(took, has_indices=self._has_indices)):
+        if not self._hinted and (found := data_wait_hint(took, has_indices=self._has_indices)):
             print(found, flush=True)
             self._hinted = True
 
@@ -78,13 +78,13 @@ class Console(Hook):
         if trainer.has_failed:
             return  # whoever catches the error tells it
         if trainer.finished and trainer.progress.epoch == 0:
-            _warn_of_unused(trainer)
-        if (took := _so_far(trainer)).steps:
+            _warn_of_unused_optimizers(trainer)
+        if (took := _elapsed(trainer)).steps:
             self._tell("this session" if self._resumed else "the run", took)
         print(f"{reason} at step {trainer.progress.step}", flush=True)
 
 
-def unused(trainer: Trainer) -> list[str]:
+def unused_optimizers(trainer: Trainer) -> list[str]:
     """A line for each optimizer that no step has used, in words for a warning."""
     lines = []
     for name in trainer.stepper.unused():
@@ -94,16 +94,16 @@ def unused(trainer: Trainer) -> list[str]:
     return lines
 
 
-def _warn_of_unused(trainer: Trainer) -> None:
-    for text in unused(trainer):
+def _warn_of_unused_optimizers(trainer: Trainer) -> None:
+    for text in unused_optimizers(trainer):
         print(f"warning: {text}", flush=True)
 
 
-def _so_far(trainer: Trainer) -> Span:
+def _elapsed(trainer: Trainer) -> Span:
     return trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
 
 
-def hint(took: Span, *, has_indices: bool = True) -> str:
+def data_wait_hint(took: Span, *, has_indices: bool = True) -> str:
     """What to do when training waits long for its data; empty when it does not, or would not train faster.
 
     Args:
@@ -112,7 +112,7 @@ def hint(took: Span, *, has_indices: bool = True) -> str:
     """
     waited, fetched = took.parts.get("data", 0.0), took.shares.get("data", 0.0)
     trained = took.parts.get("forward", 0.0) > 0
-    if not trained or fetched < _LONG_WAIT or waited < took.steps * _SHORT_SECONDS:
+    if not trained or fetched < _LONG_WAIT_SHARE or waited < took.steps * _SHORT_WAIT_SECONDS:
         return ""
     ways = "a faster __getitem__, or more data.num_workers," if has_indices else "a faster training set"
     return (
@@ -121,7 +121,7 @@ def hint(took: Span, *, has_indices: bool = True) -> str:
     )
 
 
-def _goal(trainer: Trainer) -> str:
+def _format_goal(trainer: Trainer) -> str:
     until = trainer.until
     parts = [
         f"{until.epochs} epoch{'s' * (until.epochs != 1)}" if until.epochs else "",
@@ -131,30 +131,30 @@ def _goal(trainer: Trainer) -> str:
     return "until " + " or ".join(part for part in parts if part)
 
 
-def line(trainer: Trainer, row: dict[str, float]) -> str:
+def progress_line(trainer: Trainer, row: dict[str, float]) -> str:
     """``epoch 2/5  step 40/100  train: loss 0.312  valid: loss 0.298 accuracy 0.91  lr 0.001``"""
     progress, until = trainer.progress, trainer.until
     epochs = f"/{until.epochs}" if until.epochs else ""
     steps = f"/{trainer.total_steps}" if trainer.total_steps < NEVER else ""
-    return told(f"epoch {progress.epoch}{epochs}  step {progress.step}{steps}", row)
+    return format_row(f"epoch {progress.epoch}{epochs}  step {progress.step}{steps}", row)
 
 
-_LONGEST_LINE = 240
+_MAX_LINE_CHARACTERS = 240
 
 
-def told(head: str, row: dict[str, float]) -> str:
+def format_row(head: str, row: dict[str, float]) -> str:
     """The values of a row behind ``head``; of several sets and averages each in a line below it."""
-    shown = _groups(row)
+    shown = _group_metrics(row)
     whole = "  ".join([head, *shown])
-    return whole if len(whole) <= _LONGEST_LINE else "\n  ".join([head, *shown])
+    return whole if len(whole) <= _MAX_LINE_CHARACTERS else "\n  ".join([head, *shown])
 
 
-def metrics(row: dict[str, float]) -> str:
+def format_metrics(row: dict[str, float]) -> str:
     """The values of a row but for statistics, those of one split together under its name."""
-    return "  ".join(_groups(row))
+    return "  ".join(_group_metrics(row))
 
 
-def _groups(row: dict[str, float]) -> list[str]:
+def _group_metrics(row: dict[str, float]) -> list[str]:
     groups: dict[str, list[str]] = {}
     has_several = any(name.startswith("lr/") for name in row)
     for name, value in row.items():

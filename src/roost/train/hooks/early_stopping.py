@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.monitor import better, monitored, worst
+from roost.train.hooks.monitor import is_better, monitored_value, worst_value
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -39,7 +39,7 @@ class EarlyStop(Hook):
     ) -> None:
         self.monitor, self.mode, self.patience, self.min_delta = monitor, mode, patience, min_delta
         self.is_relative = min_delta_mode == "relative"
-        self.best = worst(mode)
+        self.best = worst_value(mode)
         self.waited = 0
 
     def on_start(self, trainer: Trainer) -> None:
@@ -50,8 +50,8 @@ class EarlyStop(Hook):
         return {_SETTING: self.monitor}
 
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
-        value = monitored(results, self.monitor, setting=_SETTING)
-        if better(value, self.best, mode=self.mode, min_delta=self.min_delta, relative=self.is_relative):
+        value = monitored_value(results, self.monitor, setting=_SETTING)
+        if is_better(value, self.best, mode=self.mode, min_delta=self.min_delta, relative=self.is_relative):
             self.best, self.waited = value, 0
         else:
             self.waited += 1

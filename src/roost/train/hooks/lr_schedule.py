@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.monitor import monitored
+from roost.train.hooks.monitor import monitored_value
 from roost.train.optim.schedulers import Warmup
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Schedule(Hook):
                 if optim.monitor is None:
                     optim.scheduler.step()
                 else:
-                    optim.scheduler.step(monitored(results, optim.monitor, setting=_setting(name)))
+                    optim.scheduler.step(monitored_value(results, optim.monitor, setting=_setting(name)))
 
     def _step(self, trainer: Trainer, unit: str) -> None:
         for optim in trainer.stepper.optimizers.values():

@@ -17,13 +17,13 @@ import msgspec
 
 from roost.base import durable
 from roost.train.hook import Hook, Phase
-from roost.train.mirrors.run_identity import Subject
-from roost.train.mirrors.sink import End
+from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import SessionEnd
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-_SHORT_SECONDS = 1.0
+_SILENT_WAIT_SECONDS = 1.0
 """A wait at the end that is not worth a word."""
 
 
@@ -34,7 +34,7 @@ class Mirrors(Hook):
     Args:
         package: The folder that has ``records`` and ``media``; the mirrors go there, too.
         settings: Those of each kind: ``{"csv": CsvSettings()}``, or what
-        `roost.train.mirrors.mirror_kinds.mirrored`
+        `roost.train.mirrors.mirror_kinds.enabled_mirrors`
             makes of a section.
         subject: How the run is called there; by its folder's name when None.
         most_seconds: How long the end waits for them. What is missing then is brought by the next session.
@@ -46,12 +46,12 @@ class Mirrors(Hook):
         self,
         package: Path | str,
         settings: Mapping[str, Any],
-        subject: Subject | None = None,
+        subject: RunIdentity | None = None,
         *,
         most_seconds: float = 30.0,
     ) -> None:
         self._package = Path(package).absolute()
-        self._subject = subject or Subject(name=self._package.name)
+        self._subject = subject or RunIdentity(name=self._package.name)
         self._most_seconds = most_seconds
         self._wanted = dict(settings)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,7 +67,7 @@ class Mirrors(Hook):
             "settings": msgspec.to_builtins(settings),
             "subject": msgspec.to_builtins(self._subject),
         }
-        fd = _nameless(msgspec.json.encode(task))
+        fd = _unnamed_file(msgspec.json.encode(task))
         try:
             command = [sys.executable, "-P", "-m", "roost.train.mirrors", str(fd)]
             return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], start_new_session=True)
@@ -77,18 +77,20 @@ class Mirrors(Hook):
     def on_epoch(self, trainer: Trainer) -> None:
         for kind, process in self._running.items():
             if process.poll() is not None:
-                print(f"mirror {kind}: {_ended(process)}; it is started again", flush=True)
-                _close(process)
+                print(f"mirror {kind}: {_describe_exit(process)}; it is started again", flush=True)
+                _close_stdin(process)
                 self._running[kind] = self._start(kind, self._wanted[kind])
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         """Tells all mirrors how it has ended, and waits for them as long as it may."""
-        end: End = "failed" if trainer.has_failed else "finished" if reason == "finished" else "stopped"
+        end: SessionEnd = (
+            "failed" if trainer.has_failed else "finished" if reason == "finished" else "stopped"
+        )
         running, self._running = self._running, {}
         for process in running.values():
-            _tell(process, end.encode())
+            _write_stdin(process, end.encode())
         began = time.monotonic()
-        self._wait(running, began + _SHORT_SECONDS)
+        self._wait(running, began + _SILENT_WAIT_SECONDS)
         late = [kind for kind, process in running.items() if process.poll() is None]
         if late:
             print(f"waiting up to {self._most_seconds:g} s for mirrors: {', '.join(late)}", flush=True)
@@ -102,8 +104,8 @@ class Mirrors(Hook):
                 process.kill()
                 process.wait()
             elif process.returncode:
-                print(f"mirror {kind}: {_ended(process)}", flush=True)
-            _close(process)
+                print(f"mirror {kind}: {_describe_exit(process)}", flush=True)
+            _close_stdin(process)
 
     def _wait(self, running: dict[str, subprocess.Popen[bytes]], until: float) -> None:
         for process in running.values():
@@ -111,7 +113,7 @@ class Mirrors(Hook):
                 process.wait(max(until - time.monotonic(), 0.001))
 
 
-def _nameless(data: bytes) -> int:
+def _unnamed_file(data: bytes) -> int:
     """The descriptor of a file that holds this and has no name. A pipe takes 64 KiB; with more the training
     would wait until the mirror has imported what it needs."""
     try:
@@ -124,18 +126,18 @@ def _nameless(data: bytes) -> int:
     return fd
 
 
-def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
+def _write_stdin(process: subprocess.Popen[bytes], line: bytes) -> None:
     assert process.stdin is not None
     with contextlib.suppress(OSError):  # it has ended
         process.stdin.write(line + b"\n")
         process.stdin.flush()
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
+def _close_stdin(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     with contextlib.suppress(OSError):  # what could not be written to one that had ended
         process.stdin.close()
 
 
-def _ended(process: subprocess.Popen[bytes]) -> str:
+def _describe_exit(process: subprocess.Popen[bytes]) -> str:
     return f"its process ended with {process.returncode}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from roost.train.evaluation.monitored_metrics import check_monitor
 
 
-def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> float:
+def monitored_value(results: Mapping[str, float], monitor: str, *, setting: str) -> float:
     """The value of ``monitor`` in the results of a validation.
 
     Raises:
@@ -18,12 +18,14 @@ def monitored(results: Mapping[str, float], monitor: str, *, setting: str) -> fl
     return results[monitor]
 
 
-def better(value: float, than: float, *, mode: str, min_delta: float = 0.0, relative: bool = False) -> bool:
+def is_better(
+    value: float, than: float, *, mode: str, min_delta: float = 0.0, relative: bool = False
+) -> bool:
     """Whether ``value`` improves on ``than`` by more than ``min_delta``; NaN never does.
 
     Args:
         value: The new one.
-        than: The best so far; infinite at the beginning (`worst`).
+        than: The best so far; infinite at the beginning (`worst_value`).
         mode: "min" or "max".
         min_delta: Not negative.
         relative: Whether ``min_delta`` is a share of the size of ``than``: 0.01 of -200 is 2.
@@ -37,6 +39,6 @@ def better(value: float, than: float, *, mode: str, min_delta: float = 0.0, rela
     return value < than - min_delta if mode == "min" else value > than + min_delta
 
 
-def worst(mode: str) -> float:
+def worst_value(mode: str) -> float:
     """What every value is better than."""
     return math.inf if mode == "min" else -math.inf

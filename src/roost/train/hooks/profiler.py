@@ -16,11 +16,11 @@ from roost.train.hook import Hook
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-_ROWS = 200
+_TABLE_ROWS = 200
 """Operators in the table."""
-_SILENT = "6"
+_LOG_LEVEL = "6"
 """Above all severities of libkineto."""
-_STEP = "step "
+_STEP_LABEL = "step "
 
 
 class Profile(Hook):
@@ -74,7 +74,7 @@ class Profile(Hook):
                 return
             if self._profiler is None:
                 self._begin(trainer)
-            self._mark = torch.profiler.record_function(f"{_STEP}{trainer.progress.step + 1}")
+            self._mark = torch.profiler.record_function(f"{_STEP_LABEL}{trainer.progress.step + 1}")
             self._mark.__enter__()
         except Exception as error:  # noqa: BLE001  - of a tool for measuring: no reason to end a training
             self._fail(error)
@@ -98,7 +98,7 @@ class Profile(Hook):
         if torch._C._autograd._profiler_enabled():
             raise RuntimeError("another profiler is running, and torch would end it")
         # Or libkineto, which reads it when it first starts, writes lines of its own to stderr.
-        os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
+        os.environ.setdefault("KINETO_LOG_LEVEL", _LOG_LEVEL)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if trainer.runner.device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -131,12 +131,12 @@ class Profile(Hook):
             durable.rename(staging / trace.name, trace)
         finally:
             durable.discard(staging)
-        table = averages.table(sort_by=key, row_limit=_ROWS, max_name_column_width=80)
+        table = averages.table(sort_by=key, row_limit=_TABLE_ROWS, max_name_column_width=80)
         durable.write(self._folder / "table.txt", table.encode())
         last, wanted = trainer.progress.step, self._end - self._first
         cut = f" (the session ended after {num_steps} of {wanted})" if num_steps < wanted else ""
         where = f"steps {last - num_steps + 1} to {last}{cut}"
-        print(f"profile of {where}: {trace}; dearest: {_dearest(averages, key)}", flush=True)
+        print(f"profile of {where}: {trace}; dearest: {_slowest_operators(averages, key)}", flush=True)
 
     def _fail(self, error: Exception) -> None:
         profiler, self._profiler, self._is_over = self._profiler, None, True
@@ -147,7 +147,7 @@ class Profile(Hook):
         print(f"no profile: {type(error).__name__}: {text}; training goes on", flush=True)
 
 
-def _dearest(averages: Sequence[Any], key: str) -> str:
+def _slowest_operators(averages: Sequence[Any], key: str) -> str:
     """The three operators that took longest by themselves, with their shares."""
     times = {one.key: getattr(one, key) for one in averages if _is_operator(one)}
     total = sum(times.values())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from roost.base import durable
 from roost.package.records import Writer
-from roost.train.evaluation.monitored_metrics import is_of_row, row_of
+from roost.train.evaluation.monitored_metrics import is_row_value, row_values
 from roost.train.events import must_be_finite
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.wall_clock import note_clock
+from roost.train.hooks.wall_clock import note_wall_clock_interval
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -43,7 +43,7 @@ class Records(Hook):
         self._said = False
 
     def on_start(self, trainer: Trainer) -> None:
-        note_clock(trainer, "a row", self.every)
+        note_wall_clock_interval(trainer, "a row", self.every)
         if not trainer.ranks.is_main:
             return
         durable.make_folders(self._folder, below=self._folder.parent if self._session is not None else None)
@@ -54,9 +54,9 @@ class Records(Hook):
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.look(trainer)
-        row = row_of(trainer, trainer.events.row())
+        row = row_values(trainer, trainer.events.row())
         # What hooks decided by is among the results, too, even where this row has no such value.
-        results = {name: value for name, value in trainer.results.items() if not is_of_row(name)}
+        results = {name: value for name, value in trainer.results.items() if not is_row_value(name)}
         # After the values were read: that has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
         self.write(trainer, {**row, **results}, times)

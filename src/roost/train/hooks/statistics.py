@@ -128,7 +128,7 @@ class Statistics(Hook):
     def _put(self, kind: str, tensors: Mapping[str, Tensor]) -> None:
         self._found.setdefault(kind, {}).update(norms(tensors))
         if self._folder is not None:
-            copies = {name: sharded_tensors.whole(tensor).clone() for name, tensor in tensors.items()}
+            copies = {name: sharded_tensors.full_tensor(tensor).clone() for name, tensor in tensors.items()}
             self._values.setdefault(kind, {}).update(copies)
 
     def on_step(self, trainer: Trainer) -> None:
@@ -141,7 +141,7 @@ class Statistics(Hook):
         for kind, found in self._found.items():
             if found:
                 name = f"{STATS}{_NORMS[kind]}"
-                values[name] = _together(found.values())
+                values[name] = _combined_norm(found.values())
                 values.update({f"{name}/{parameter}": norm for parameter, norm in found.items()})
         if values:
             trainer.events.log(values, of_step=True)
@@ -189,7 +189,7 @@ def norms(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(zip(tensors, torch._foreach_norm(wide, 2.0), strict=True)) if wide else {}
 
 
-def _together(found: Iterable[Tensor]) -> Tensor:
+def _combined_norm(found: Iterable[Tensor]) -> Tensor:
     """() the norm of all, from their norms."""
     parts = list(found)
     widest = max((one.dtype for one in parts), key=lambda kind: kind.itemsize)

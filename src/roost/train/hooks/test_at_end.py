@@ -11,10 +11,10 @@ from roost.package.checkpoints.retention import Best as Rule
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.console import told
+from roost.train.hooks.console import format_row
 from roost.train.hooks.records import Records
 from roost.train.model.module_state import ModuleState
-from roost.train.optim.weight_average import HOOK
+from roost.train.optim.weight_average import HOOK_PREFIX
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -53,7 +53,7 @@ class Test(Hook):
             return
         self._records.write(trainer, results)
         if trainer.ranks.is_main:
-            self.tell(told(f"with {which}", results))
+            self.tell(format_row(f"with {which}", results))
 
     def _load_best(self, trainer: Trainer) -> str:
         """Loads the best weights that can be read; names what the runner holds now."""
@@ -63,7 +63,7 @@ class Test(Hook):
         for info in ranked:
             said, failure = f"checkpoint {info.id} of step {info.step}", None
             try:
-                _load(trainer, trainer.checkpoints, info.id)
+                _load_weights(trainer, trainer.checkpoints, info.id)
             except (Damaged, NotFound, OSError) as error:
                 failure = error
             every = trainer.ranks.control.exchange([failure is None], "the best checkpoint")
@@ -80,7 +80,7 @@ class Test(Hook):
         return "the last weights" + (", as no measured checkpoint can be read" if ranked else "")
 
 
-class _Hooks:
+class _HookStates:
     """Of a checkpoint's part "trainer", the states of the hooks."""
 
     def __init__(self) -> None:
@@ -93,14 +93,14 @@ class _Hooks:
         self.states = state["hooks"]
 
 
-def _load(trainer: Trainer, checkpoints: Checkpoints, id: int) -> None:
+def _load_weights(trainer: Trainer, checkpoints: Checkpoints, id: int) -> None:
     """Loads the weights of a checkpoint and their averages; when it raises, all are as they were."""
-    hooks = _Hooks()
+    hooks = _HookStates()
     if trainer.averages:
         checkpoints.load_part(id, "trainer", hooks)
     checkpoints.load_part(id, "model", ModuleState(trainer.runner))
     for name, average in trainer.averages.items():
-        state = hooks.states.get(f"{HOOK}{name}")
+        state = hooks.states.get(f"{HOOK_PREFIX}{name}")
         if state is None:
             average.clear()  # at that step there was none yet: it is the weights
         else:

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from roost.base.system.worker_protocol import TIME_LIMIT
-from roost.base.text.durations import duration, precise_duration
-from roost.base.text.timestamps import clock
+from roost.base.text.durations import format_duration, format_short_duration
+from roost.base.text.timestamps import format_clock
 from roost.train.deadline import Deadline
 from roost.train.hook import Hook, Phase
 
@@ -48,8 +48,8 @@ class TimeLimit(Hook):
         self._has_asked = False
         self._noted = trainer.checkpoints.seconds if trainer.checkpoints is not None else 0.0
         left = self._ends - time.time()
-        when = f"in {duration(left)}" if left > 0 else f"{duration(-left)} ago"
-        said = f"ends by {clock(self._ends)} ({when}): saves as long before as its saves will take"
+        when = f"in {format_duration(left)}" if left > 0 else f"{format_duration(-left)} ago"
+        said = f"ends by {format_clock(self._ends)} ({when}): saves as long before as its saves will take"
         print(said, flush=True)
         self._stop_if_due(trainer, self._deadline)
         self._is_over.clear()
@@ -67,7 +67,7 @@ class TimeLimit(Hook):
             self._thread.join()
         if self._deadline is not None and reason == TIME_LIMIT:
             left = self._ends - time.time()
-            when = f"{duration(abs(left))} {'before' if left >= 0 else 'after'} {clock(self._ends)}"
+            when = f"{format_duration(abs(left))} {'before' if left >= 0 else 'after'} {format_clock(self._ends)}"
             print(f"time limit: ended {when}", flush=True)
 
     def _watch(self, trainer: Trainer, deadline: Deadline) -> None:
@@ -101,8 +101,8 @@ class TimeLimit(Hook):
         is_first, self._noted = not deadline.is_measured, checkpoints.seconds
         deadline.note_save(self._noted)
         if is_first and not trainer.wants_to_stop:
-            took, before = precise_duration(deadline.save_seconds), duration(deadline.reserve())
-            print(f"a save takes {took}: the last one {before} before {clock(self._ends)}", flush=True)
+            took, before = format_short_duration(deadline.save_seconds), format_duration(deadline.reserve())
+            print(f"a save takes {took}: the last one {before} before {format_clock(self._ends)}", flush=True)
 
     def _stop_if_due(self, trainer: Trainer, deadline: Deadline, *, saves: bool = False) -> None:
         """Asks for the end if it is time; ``saves``: or if there is none for a save now and another later."""
@@ -113,6 +113,6 @@ class TimeLimit(Hook):
             return
         trainer.request_stop(TIME_LIMIT)
         save = "a save takes" if deadline.is_measured else "no save was measured yet, taken for"
-        save = f"{save} {precise_duration(deadline.save_seconds)}"
-        told = f"{save}, a step up to {duration(deadline.step_seconds)}"
-        print(f"time limit: stops with {duration(max(0.0, self._ends - now))} left ({told})", flush=True)
+        save = f"{save} {format_short_duration(deadline.save_seconds)}"
+        told = f"{save}, a step up to {format_duration(deadline.step_seconds)}"
+        print(f"time limit: stops with {format_duration(max(0.0, self._ends - now))} left ({told})", flush=True)

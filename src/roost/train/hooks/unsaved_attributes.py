@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roost.train.hook import Hook, Phase
-from roost.train.model.plain_attributes import PlainState
+from roost.train.model.plain_attributes import PlainAttributes
 from roost.train.optim.optimizer import Optim
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ class Unsaved(Hook):
     phase = Phase.REPORT  # starts last: what another hook's start puts into the runner is no change
 
     def __init__(self) -> None:
-        self._plain: PlainState | None = None
+        self._plain: PlainAttributes | None = None
         self._moved: dict[str, list[list[int]]] = {}
         """Of each optimizer, the identities of what its groups move."""
         self._own: set[int] = set()
 
     def on_start(self, trainer: Trainer) -> None:
-        self._plain = PlainState(trainer.runner)
-        self._moved = {name: _moved(optim) for name, optim in trainer.stepper.optimizers.items()}
+        self._plain = PlainAttributes(trainer.runner)
+        self._moved = {name: _parameter_ids(optim) for name, optim in trainer.stepper.optimizers.items()}
         self._own = {id(parameter) for parameter in trainer.runner.parameters()}
 
     def before_save(self, trainer: Trainer) -> None:
@@ -37,7 +37,7 @@ class Unsaved(Hook):
             )
         left = self._own - {id(parameter) for parameter in trainer.runner.parameters()}
         for name, before in self._moved.items():
-            now = _moved(trainer.stepper.optimizers[name])
+            now = _parameter_ids(trainer.stepper.optimizers[name])
             if now != before:
                 trainer.note_inexact(
                     f"the parameters of optimizer {name} changed in training: no later session can take over "
@@ -50,5 +50,5 @@ class Unsaved(Hook):
                 )
 
 
-def _moved(optim: Optim) -> list[list[int]]:
+def _parameter_ids(optim: Optim) -> list[list[int]]:
     return [[id(parameter) for parameter in group["params"]] for group in optim.optimizer.param_groups]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roost.train.evaluation.monitored_metrics import check_monitor, is_of_row
+from roost.train.evaluation.monitored_metrics import check_monitor, is_row_value
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.wall_clock import note_clock
+from roost.train.hooks.wall_clock import note_wall_clock_interval
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -28,11 +28,11 @@ class Validate(Hook):
         self.every, self.probes = every, probes
 
     def on_start(self, trainer: Trainer) -> None:
-        note_clock(trainer, "validation", self.every)
+        note_wall_clock_interval(trainer, "validation", self.every)
         known = trainer.probe("valid") if self.probes else None
         for hook in trainer.calls.hooks:
             for setting, monitor in hook.monitors(trainer).items():
-                if known is not None and not is_of_row(monitor):  # that one the first validation finds
+                if known is not None and not is_row_value(monitor):  # that one the first validation finds
                     check_monitor(known, monitor, setting=setting)
 
     def on_step(self, trainer: Trainer) -> None:

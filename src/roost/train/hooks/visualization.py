@@ -14,7 +14,7 @@ from roost.base import durable
 from roost.base.errors import ContractError, RanksApart, RoostError
 from roost.train.data.batches import Batch, Batches, Interrupted
 from roost.train.distributed import sharded_tensors
-from roost.train.distributed.lockstep import ENDS, GOES_ON, Lockstep
+from roost.train.distributed.lockstep import CONTINUING, ENDING, Lockstep
 from roost.train.evaluation import split_evaluation
 from roost.train.hook import Hook, Phase
 from roost.train.reporting import media_files
@@ -23,7 +23,7 @@ from roost.train.step import seeding
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-_NOT_THEIRS = (str(Path(__file__).parents[2]), str(Path(torch.__file__).parent))
+_LIBRARY_FOLDERS = (str(Path(__file__).parents[2]), str(Path(torch.__file__).parent))
 
 
 class Visualize(Hook):
@@ -63,7 +63,7 @@ class Visualize(Hook):
                 raise
             # A user's picture must not end a user's training.
             print(f"visualize failed at step {trainer.progress.step}, training goes on:", flush=True)
-            print(_in_short(error), end="", file=sys.stderr, flush=True)
+            print(_short_traceback(error), end="", file=sys.stderr, flush=True)
             return
         try:
             self._store(trainer, found)
@@ -87,12 +87,12 @@ class Visualize(Hook):
         names = [name for name in trainer.loaders if name.startswith("valid")] or ["train"]
         trainer.publish("visualizing")
         with (
-            split_evaluation.mode(trainer.runner),
+            split_evaluation.evaluation_mode(trainer.runner),
             seeding.isolated(seeding.mix(trainer.seed, "visualize")),
             Lockstep(trainer.ranks, "visualize()") as lockstep,
         ):
             first = self._first(trainer.loaders[names[0]], names[0], says=trainer.ranks.is_main)
-            lockstep.meet(GOES_ON)
+            lockstep.meet(CONTINUING)
             batch = trainer.runner.to_device(first.value)
             self._is_shared = trainer.ranks.are_several and sharded_tensors.any_sharded(
                 trainer.runner.parameters()
@@ -100,8 +100,8 @@ class Visualize(Hook):
             with trainer.autocast():
                 shown = trainer.runner.visualize(batch)
             self._is_shared = False
-            found = _files(shown) if trainer.ranks.is_main else {}
-            lockstep.meet(ENDS)
+            found = _encode_files(shown) if trainer.ranks.is_main else {}
+            lockstep.meet(ENDING)
         return found
 
     def _store(self, trainer: Trainer, found: Mapping[str, bytes]) -> list[Path]:
@@ -126,7 +126,7 @@ class Visualize(Hook):
         return found
 
 
-def _files(shown: Mapping[str, Any]) -> dict[str, bytes]:
+def _encode_files(shown: Mapping[str, Any]) -> dict[str, bytes]:
     """What is to be written, by the name of the file.
 
     Raises:
@@ -151,7 +151,7 @@ def _files(shown: Mapping[str, Any]) -> dict[str, bytes]:
                 received=name,
                 fix="give texts of up to 80 characters that do not begin with a dot",
             )
-        for suffix, data in media_files.encoded(value).items():
+        for suffix, data in media_files.encode_files(value).items():
             file = f"{name.replace('/', '_')}.{suffix}"
             if file in found:
                 raise ContractError(
@@ -161,11 +161,11 @@ def _files(shown: Mapping[str, Any]) -> dict[str, bytes]:
     return found
 
 
-def _in_short(error: Exception) -> str:
+def _short_traceback(error: Exception) -> str:
     """The traceback with the user's own lines; the whole one where there are none. What roost itself says
     needs none then."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARY_FOLDERS)]
     if not own and isinstance(error, RoostError):
         return f"{error}\n"
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(own or list(frames))]

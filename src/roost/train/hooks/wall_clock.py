@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
-def note_clock(trainer: Trainer, what: str, every: str | int | Sequence[str | int] | None) -> None:
+def note_wall_clock_interval(
+    trainer: Trainer, what: str, every: str | int | Sequence[str | int] | None
+) -> None:
     """Names a run inexact whose rows or validations come by the clock. Saves may: they change nothing."""
     given = [every] if isinstance(every, str | int) else every or []
     if any(Interval.parse(one, setting=f"{what}.every").seconds for one in given):

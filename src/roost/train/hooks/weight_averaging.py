@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from roost.base.errors import ConfigError
 from roost.base.interval import parse_start
 from roost.train.hook import Hook, Phase
-from roost.train.hooks.wall_clock import note_clock
-from roost.train.optim.weight_average import HOOK, Average, Method
+from roost.train.hooks.wall_clock import note_wall_clock_interval
+from roost.train.optim.weight_average import HOOK_PREFIX, Average, AverageMethod
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -35,7 +35,7 @@ class Averaging(Hook):
         self,
         name: str = "ema",
         *,
-        method: Method = "ema",
+        method: AverageMethod = "ema",
         decay: float = 0.999,
         every: str | int = 1,
         start: str | int = 0,
@@ -48,11 +48,11 @@ class Averaging(Hook):
 
     @property
     def name(self) -> str:
-        return f"{HOOK}{self._name}"
+        return f"{HOOK_PREFIX}{self._name}"
 
     def on_start(self, trainer: Trainer) -> None:
         """Says where the average begins, and offers it to validation."""
-        note_clock(trainer, f"an update of the average {self._name}", self.every)
+        note_wall_clock_interval(trainer, f"an update of the average {self._name}", self.every)
         start = parse_start(self.start, setting=f"averages.{self._name}.start")
         self._first_step = start.next_step(0, trainer.steps_per_epoch) if start else 0
         if self._first_step > trainer.total_steps:

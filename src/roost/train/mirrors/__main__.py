@@ -2,7 +2,7 @@
 
 A process and not a thread of the training: its libraries take seconds to import and hold the interpreter's
 lock, draw from Python's random generator when they wait to try again, and may hang where no thread can be
-ended. The file of that descriptor holds a `Task`; a line on stdin tells how the session ended. If stdin ends
+ended. The file of that descriptor holds a `MirrorTask`; a line on stdin tells how the session ended. If stdin ends
 without it, the training was killed: the next session brings the rest.
 """
 
@@ -18,24 +18,24 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from roost.train.mirrors.mirror_kinds import FOLDER, KINDS
-from roost.train.mirrors.run_identity import Subject
-from roost.train.mirrors.sink import End
-from roost.train.mirrors.sink_retry import Courier
+from roost.train.mirrors.mirror_kinds import KINDS, MIRRORS_FOLDER
+from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import SessionEnd
+from roost.train.mirrors.sink_retry import RetryingFeed
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 """Between two looks at the files."""
-_YIELDS = 10
+_NICENESS = 10
 """Added to the niceness: training has the right of way."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class MirrorTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a mirror's process does."""
 
     package: str
     kind: str
     settings: dict[str, Any]
-    subject: Subject
+    subject: RunIdentity
 
 
 def main() -> NoReturn:
@@ -44,34 +44,34 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.nice(_YIELDS)
+        os.nice(_NICENESS)
     with open(int(sys.argv[1]), "rb") as file:
-        task = msgspec.json.decode(file.read(), type=Task)
+        task = msgspec.json.decode(file.read(), type=MirrorTask)
     package, kind = Path(task.package), KINDS[task.kind]
     settings: Any = msgspec.convert(task.settings, kind.settings)
-    courier = Courier(
+    courier = RetryingFeed(
         package,
         task.kind,
         lambda: kind.make(package, settings, task.subject),
-        package / FOLDER / f"{task.kind}.json",
+        package / MIRRORS_FOLDER / f"{task.kind}.json",
     )
     said = b""
     while not said.endswith(b"\n"):
         courier.turn()
-        if select.select([0], [], [], _LOOK_SECONDS)[0]:
-            said += _more()
-    courier.end(msgspec.convert(said.decode().strip(), End))
-    _leave()
+        if select.select([0], [], [], _POLL_SECONDS)[0]:
+            said += _read_stdin()
+    courier.end(msgspec.convert(said.decode().strip(), SessionEnd))
+    _exit_now()
 
 
-def _more() -> bytes:
+def _read_stdin() -> bytes:
     """Not by `sys.stdin`: what that has read ahead, `select` does not see."""
     if not (piece := os.read(0, 1 << 16)):
-        _leave()
+        _exit_now()
     return piece
 
 
-def _leave() -> NoReturn:
+def _exit_now() -> NoReturn:
     """At once: what the libraries have registered for the exit may wait for a server."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -13,12 +13,12 @@ from typing import Any
 from roost.base import durable
 from roost.package import records
 from roost.package.records import Row
-from roost.train.mirrors.sink import End, Held
+from roost.train.mirrors.sink import SessionEnd, SinkPosition
 
-_FIRST = ("step", "epoch", "time")
+_LEADING_COLUMNS = ("step", "epoch", "time")
 
 
-class Csv:
+class CsvSink:
     """A line for each row, a column for each metric, in the order in which they came; empty where a row has
     none. Numbers are written with all their digits, so they read back bit for bit.
 
@@ -39,18 +39,18 @@ class Csv:
         """Not written yet."""
         self._fd: int | None = None
 
-    def connect(self, state: Mapping[str, Any]) -> Held:
+    def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         durable.make_folders(self._path.parent)
-        return Held()
+        return SinkPosition()
 
     def go_back(self, step: int) -> None:
         kept = [row for row in self._read() if int(row["step"]) <= step] if step >= 0 else []
         self._leave()
-        self._columns, self._rows = list(_FIRST), []
+        self._columns, self._rows = list(_LEADING_COLUMNS), []
         self._put(kept)
 
     def row(self, row: Row) -> None:
-        first = {name: row[name] for name in _FIRST if name in row}
+        first = {name: row[name] for name in _LEADING_COLUMNS if name in row}
         self._put([{**first, **records.values(row)}])
 
     def media(self, step: int, path: Path) -> None:
@@ -90,5 +90,5 @@ class Csv:
     def state(self) -> dict[str, Any]:
         return {}
 
-    def close(self, end: End | None) -> None:
+    def close(self, end: SessionEnd | None) -> None:
         self._leave()

@@ -11,7 +11,7 @@ from roost.base import durable
 from roost.package.records import Row
 
 
-class Medium(NamedTuple):
+class MediaFile(NamedTuple):
     """A file below ``media``."""
 
     step: int
@@ -20,7 +20,7 @@ class Medium(NamedTuple):
     """Seconds since 1970."""
 
 
-class Media:
+class MediaFeed:
     """Finds files below the package's ``media``, each once; again when it was written anew.
 
     Args:
@@ -32,7 +32,7 @@ class Media:
         self._folders: dict[int, int] = {}
         self._files: dict[Path, int] = {}
 
-    def new(self) -> list[Medium]:
+    def new(self) -> list[MediaFile]:
         """What is new since the last call, by step."""
         found = [medium for step, folder in self._changed() for medium in self._of(step, folder)]
         return sorted(found)
@@ -50,7 +50,7 @@ class Media:
                     self._folders[int(entry.name)] = changed
                     yield int(entry.name), Path(entry.path)
 
-    def _of(self, step: int, folder: Path) -> Iterator[Medium]:
+    def _of(self, step: int, folder: Path) -> Iterator[MediaFile]:
         try:
             entries = list(os.scandir(folder))
         except OSError:
@@ -61,14 +61,14 @@ class Media:
             written, path = entry.stat(follow_symlinks=False).st_mtime_ns, Path(entry.path)
             if self._files.get(path) != written:
                 self._files[path] = written
-                yield Medium(step, path, written / 1e9)
+                yield MediaFile(step, path, written / 1e9)
 
 
-_CLOCKS_DIFFER_SECONDS = 1.0
+_CLOCK_TOLERANCE_SECONDS = 1.0
 
 
-def outlived(medium: Medium, headers: Sequence[Row]) -> bool:
+def is_superseded(medium: MediaFile, headers: Sequence[Row]) -> bool:
     """Whether a session went back to before this file's step after it was written: a file of a past that does
     not count any more, until the step comes again and writes it anew."""
     times = [row["time"] for row in headers if row["start_step"] < medium.step and "time" in row]
-    return bool(times) and medium.written < max(times) - _CLOCKS_DIFFER_SECONDS
+    return bool(times) and medium.written < max(times) - _CLOCK_TOLERANCE_SECONDS

@@ -16,56 +16,56 @@ from roost.config.sections.mirrors import (
     WandbSettings,
 )
 from roost.config.settings import Where
-from roost.train.mirrors.run_identity import Subject
+from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.mirrors.sink import Sink
 
-FOLDER = "mirrors"
+MIRRORS_FOLDER = "mirrors"
 """Below the package: how far each is (``<kind>.json``), and the files of W&B and MLflow."""
 
 
-def _csv(package: Path, settings: CsvSettings, subject: Subject) -> Sink:
-    from roost.train.mirrors.csv_sink import Csv
+def _csv(package: Path, settings: CsvSettings, subject: RunIdentity) -> Sink:
+    from roost.train.mirrors.csv_sink import CsvSink
 
-    return Csv(package / settings.file)
-
-
-def _tensorboard(package: Path, settings: TensorBoardSettings, subject: Subject) -> Sink:
-    from roost.train.mirrors.tensorboard_sink import TensorBoard
-
-    return TensorBoard(package / settings.folder)
+    return CsvSink(package / settings.file)
 
 
-def _wandb(package: Path, settings: WandbSettings, subject: Subject) -> Sink:
-    from roost.train.mirrors.wandb_sink import Wandb
+def _tensorboard(package: Path, settings: TensorBoardSettings, subject: RunIdentity) -> Sink:
+    from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
-    return Wandb(settings, subject, package / FOLDER)
-
-
-def _mlflow(package: Path, settings: MlflowSettings, subject: Subject) -> Sink:
-    from roost.train.mirrors.mlflow_sink import Mlflow
-
-    return Mlflow(settings, subject, package / FOLDER / "mlflow")
+    return TensorBoardSink(package / settings.folder)
 
 
-class Kind(NamedTuple):
+def _wandb(package: Path, settings: WandbSettings, subject: RunIdentity) -> Sink:
+    from roost.train.mirrors.wandb_sink import WandbSink
+
+    return WandbSink(settings, subject, package / MIRRORS_FOLDER)
+
+
+def _mlflow(package: Path, settings: MlflowSettings, subject: RunIdentity) -> Sink:
+    from roost.train.mirrors.mlflow_sink import MlflowSink
+
+    return MlflowSink(settings, subject, package / MIRRORS_FOLDER / "mlflow")
+
+
+class MirrorKind(NamedTuple):
     """One kind."""
 
     library: str
     """What must be installed; empty: nothing."""
     settings: type
-    make: Callable[[Path, Any, Subject], Sink]
+    make: Callable[[Path, Any, RunIdentity], Sink]
     """A sink that is not connected: of a package, its settings, and what it tells of."""
 
 
 KINDS = {
-    "csv": Kind("", CsvSettings, _csv),
-    "tensorboard": Kind("tensorboard", TensorBoardSettings, _tensorboard),
-    "wandb": Kind("wandb", WandbSettings, _wandb),
-    "mlflow": Kind("mlflow", MlflowSettings, _mlflow),
+    "csv": MirrorKind("", CsvSettings, _csv),
+    "tensorboard": MirrorKind("tensorboard", TensorBoardSettings, _tensorboard),
+    "wandb": MirrorKind("wandb", WandbSettings, _wandb),
+    "mlflow": MirrorKind("mlflow", MlflowSettings, _mlflow),
 }
 
 
-def mirrored(settings: MirrorSettings, *, where: Where = lambda key: None) -> dict[str, Any]:
+def enabled_mirrors(settings: MirrorSettings, *, where: Where = lambda key: None) -> dict[str, Any]:
     """The settings of each kind that is switched on. No library is imported.
 
     Args:
@@ -80,11 +80,13 @@ def mirrored(settings: MirrorSettings, *, where: Where = lambda key: None) -> di
         asked = getattr(settings, name)
         if asked is not False:
             found[name] = kind.settings() if asked is True else asked
-            require(kind.library, f"mirrors.{name}", where)
+            require_library(kind.library, f"mirrors.{name}", where)
     return found
 
 
-def require(library: str, setting: str, where: Where = lambda key: None, *, extra: str = "loggers") -> None:
+def require_library(
+    library: str, setting: str, where: Where = lambda key: None, *, extra: str = "loggers"
+) -> None:
     """Makes sure that a library is there, which one of roost's extras brings.
 
     Raises:

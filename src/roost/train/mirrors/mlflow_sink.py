@@ -26,19 +26,19 @@ from roost.base import durable  # noqa: E402
 from roost.config.sections.mirrors import MlflowSettings  # noqa: E402
 from roost.package import records  # noqa: E402
 from roost.package.records import Row  # noqa: E402
-from roost.train.mirrors.run_identity import Subject, flat  # noqa: E402
-from roost.train.mirrors.sink import End, Held  # noqa: E402
+from roost.train.mirrors.run_identity import RunIdentity, flatten_settings  # noqa: E402
+from roost.train.mirrors.sink import SessionEnd, SinkPosition  # noqa: E402
 
-_STATUS: dict[End, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_STATUS: dict[SessionEnd, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _TOKEN_TAG = "roost.mirror"
-_MOST_METRICS, _MOST_PARAMS = 1000, 100
+_MAX_METRICS, _MAX_PARAMS = 1000, 100
 """Of one request, at MLflow."""
-_MOST_CHARACTERS = 500
+_MAX_CHARACTERS = 500
 """Of a parameter: the bound of older servers."""
-_NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
+_FORBIDDEN_CHARACTERS = re.compile(r"[^/\w.\- :]")
 
 
-class Mlflow:
+class MlflowSink:
     """One run, found again by its id, or by a tag if a kill came before the id was kept.
 
     Nothing that MLflow has can be taken back. The server is asked what it holds when a session begins, and
@@ -52,7 +52,7 @@ class Mlflow:
 
     rewinds = False
 
-    def __init__(self, settings: MlflowSettings, subject: Subject, folder: Path) -> None:
+    def __init__(self, settings: MlflowSettings, subject: RunIdentity, folder: Path) -> None:
         self._settings, self._subject, self._folder = settings, subject, folder
         self._client: Any = None
         self._id, self._token, self._artifacts = "", "", ""
@@ -61,7 +61,7 @@ class Mlflow:
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
 
-    def connect(self, state: Mapping[str, Any]) -> Held:
+    def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         self._id = str(state.get("run_id", ""))
         self._token = str(state.get("token", ""))
         uri = self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
@@ -76,7 +76,7 @@ class Mlflow:
         self._send_settings(run.data.params)
         steps = {metric.key: metric.step for metric in run.data._metric_objs}  # of each the newest
         last = max(steps.values(), default=-1)
-        return Held(last, frozenset(key for key, step in steps.items() if step == last))
+        return SinkPosition(last, frozenset(key for key, step in steps.items() if step == last))
 
     def _found_or_new(self) -> Any:
         name = self._settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._subject.project
@@ -98,10 +98,10 @@ class Mlflow:
 
     def _send_settings(self, known: Mapping[str, str]) -> None:
         """Those that it has not: MLflow lets none be changed."""
-        wanted = {_name_there(key): value for key, value in flat(self._subject.settings).items()}
-        params = [Param(key, value[:_MOST_CHARACTERS]) for key, value in wanted.items() if key not in known]
-        for at in range(0, len(params), _MOST_PARAMS):
-            self._client.log_batch(self._id, params=params[at : at + _MOST_PARAMS])
+        wanted = {_mlflow_name(key): value for key, value in flatten_settings(self._subject.settings).items()}
+        params = [Param(key, value[:_MAX_CHARACTERS]) for key, value in wanted.items() if key not in known]
+        for at in range(0, len(params), _MAX_PARAMS):
+            self._client.log_batch(self._id, params=params[at : at + _MAX_PARAMS])
 
     def go_back(self, step: int) -> None:
         raise NotImplementedError("MLflow takes nothing back")
@@ -109,11 +109,11 @@ class Mlflow:
     def row(self, row: Row) -> None:
         at = int(row["time"] * 1000)
         for name, value in records.values(row).items():
-            there = _name_there(name)
+            there = _mlflow_name(name)
             if there != name:
                 self._say(f"{name} is called {there} there: MLflow allows no other characters")
             self._metrics.append(Metric(there, float(value), at, row["step"]))
-        if len(self._metrics) >= _MOST_METRICS:
+        if len(self._metrics) >= _MAX_METRICS:
             self.flush()
 
     def media(self, step: int, path: Path) -> None:
@@ -135,16 +135,16 @@ class Mlflow:
 
     def flush(self) -> None:
         while self._metrics:
-            self._client.log_batch(self._id, metrics=self._metrics[:_MOST_METRICS])
-            del self._metrics[:_MOST_METRICS]
+            self._client.log_batch(self._id, metrics=self._metrics[:_MAX_METRICS])
+            del self._metrics[:_MAX_METRICS]
 
     def state(self) -> dict[str, Any]:
         return {"run_id": self._id}
 
-    def close(self, end: End | None) -> None:
+    def close(self, end: SessionEnd | None) -> None:
         if end is not None:
             self._client.set_terminated(self._id, _STATUS[end])
 
 
-def _name_there(name: str) -> str:
-    return _NOT_IN_NAMES.sub("_", name)
+def _mlflow_name(name: str) -> str:
+    return _FORBIDDEN_CHARACTERS.sub("_", name)

@@ -11,11 +11,11 @@ from roost.base import durable
 from roost.package import records, sessions
 from roost.package.records import Row
 from roost.package.records_follower import Rows
-from roost.train.mirrors.media_feed import Media, Medium, outlived
-from roost.train.mirrors.sink import End, Held, Sink
+from roost.train.mirrors.media_feed import MediaFeed, MediaFile, is_superseded
+from roost.train.mirrors.sink import SessionEnd, Sink, SinkPosition
 
 
-class Feed:
+class RecordFeed:
     """One sink and how far it is.
 
     A sink that rewinds holds the folded record at any time: where the run went back, or did a test again, it
@@ -30,9 +30,9 @@ class Feed:
 
     def __init__(self, package: Path, sink: Sink, note: Path | None = None) -> None:
         self._package, self._sink, self._note = package, sink, note
-        self._rows, self._media = Rows(package / "records"), Media(package / "media")
+        self._rows, self._media = Rows(package / "records"), MediaFeed(package / "media")
         self._headers: list[Row] = []
-        self._held = Held()
+        self._held = SinkPosition()
         self._media_after = -1
         """Of a sink that does not rewind: it has the media up to this step."""
         self._newest: dict[frozenset[str], Row] = {}
@@ -85,7 +85,7 @@ class Feed:
     def _last_step(self) -> int:
         return max((row["step"] for row in self._newest.values()), default=-1)
 
-    def close(self, end: End) -> None:
+    def close(self, end: SessionEnd) -> None:
         """Flushes, notes, and closes the sink."""
         self._sink.flush()
         self.note()
@@ -116,7 +116,7 @@ class Feed:
     def _begin(self, mark: int, known_headers: int | None = None) -> int:
         """Reads everything from the start and brings what lies after ``mark``; before it too if a header
         after the first ``known_headers`` tells that the run went back."""
-        self._rows, self._media = Rows(self._package / "records"), Media(self._package / "media")
+        self._rows, self._media = Rows(self._package / "records"), MediaFeed(self._package / "media")
         new = [row for _, row in self._rows.new()]
         media = self._media.new()
         self._headers = [row for row in new if "start_step" in row]
@@ -127,13 +127,17 @@ class Feed:
                 mark = min([mark, *(row["start_step"] - 1 for row in unknown)])
             self._sink.go_back(max(mark, -1))
         visible = [row for row in records.visible(new) if row["step"] > mark]
-        shown = [one for one in media if one.step > mark and not outlived(one, self._headers)]
+        shown = [one for one in media if one.step > mark and not is_superseded(one, self._headers)]
         return self._bring(visible, shown)
 
     def _is_double(self, row: Row) -> bool:
-        return "start_step" not in row and row["step"] == self._last_step() and _key(row) in self._newest
+        return (
+            "start_step" not in row
+            and row["step"] == self._last_step()
+            and _metric_names(row) in self._newest
+        )
 
-    def _bring(self, rows: Sequence[Row], media: Sequence[Medium]) -> int:
+    def _bring(self, rows: Sequence[Row], media: Sequence[MediaFile]) -> int:
         """In order of their steps; what was seen in a step comes before its values."""
         waiting = list(reversed(media))
         sent = 0
@@ -149,7 +153,7 @@ class Feed:
     def _give(self, row: Row) -> bool:
         if row["step"] != self._last_step():
             self._newest = {}
-        self._newest[_key(row)] = row
+        self._newest[_metric_names(row)] = row
         if self._sink.rewinds:
             self._sink.row(row)
             return True
@@ -161,14 +165,14 @@ class Feed:
         found = frozenset(records.values(lacking))
         if not found:
             return False
-        self._held = Held(row["step"], known | found)
+        self._held = SinkPosition(row["step"], known | found)
         self._sink.row(lacking)
         return True
 
-    def _show(self, medium: Medium) -> None:
+    def _show(self, medium: MediaFile) -> None:
         if self._sink.rewinds or medium.step > self._media_after:
             self._sink.media(medium.step, medium.path)
 
 
-def _key(row: Row) -> frozenset[str]:
+def _metric_names(row: Row) -> frozenset[str]:
     return frozenset(records.metrics(row))

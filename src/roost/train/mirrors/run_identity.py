@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class RunIdentity(Struct, frozen=True, kw_only=True):
     """A run, for those who see it beside others."""
 
     name: str
@@ -19,12 +19,12 @@ class Subject(Struct, frozen=True, kw_only=True):
     """All of them, interpolations unresolved: what comes from the environment is not told."""
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Each setting under its dotted key, as text."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            found |= flatten_settings(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = str(value)
     return found

@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from roost.package.records import Row
 
-End = Literal["finished", "stopped", "failed"]
+SessionEnd = Literal["finished", "stopped", "failed"]
 """How a session ends. One that was stopped goes on later."""
 
 
-class Held(NamedTuple):
+class SinkPosition(NamedTuple):
     """What a sink has already."""
 
     step: int = -1
@@ -29,7 +29,7 @@ class Sink(Protocol):
     """Whether it can take back what it has: event files, a table. What cannot (W&B, MLflow) keeps the row
     that came first, and is given no step a second time."""
 
-    def connect(self, state: Mapping[str, Any]) -> Held:
+    def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         """Connects.
 
         Args:
@@ -58,6 +58,6 @@ class Sink(Protocol):
         """What the next session must know to go on: nothing for files."""
         ...
 
-    def close(self, end: End | None) -> None:
+    def close(self, end: SessionEnd | None) -> None:
         """Writes what is left, and lets go; with None, after an error, it only lets go."""
         ...

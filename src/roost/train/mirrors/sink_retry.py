@@ -13,17 +13,17 @@ from pathlib import Path
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.base.text.terminal_text import harmless
-from roost.train.mirrors.record_feed import Feed
-from roost.train.mirrors.sink import End, Sink
+from roost.base.text.terminal_text import escape_control
+from roost.train.mirrors.record_feed import RecordFeed
+from roost.train.mirrors.sink import SessionEnd, Sink
 
-_NOTE_SECONDS = 10.0
+_POSITION_SECONDS = 10.0
 """Between two notes of how far it is: each waits for the disk. A kill before one costs work, not rows."""
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 
 
-class Courier:
+class RetryingFeed:
     """Turns until the session ends; no failure of the mirror leaves it.
 
     Args:
@@ -45,7 +45,7 @@ class Courier:
         self._package, self._kind, self._make, self._note = package, kind, make, note
         self._clock = clock
         self._lock_fd = -1
-        self._feed: Feed | None = None
+        self._feed: RecordFeed | None = None
         self._delay = _FIRST_DELAY
         self._try_at = self._note_at = clock()
         self._failed = False
@@ -62,7 +62,7 @@ class Courier:
     def _bring(self) -> None:
         if self._feed is None:
             self._take_lock()
-            self._feed = Feed(self._package, self._make(), self._note)
+            self._feed = RecordFeed(self._package, self._make(), self._note)
             rows = self._feed.open()
             if self._failed:
                 self._say(f"goes on, {rows} rows were brought after")
@@ -71,9 +71,9 @@ class Courier:
             self._feed.pump()
         if self._clock() >= self._note_at:
             self._feed.note()
-            self._note_at = self._clock() + _NOTE_SECONDS
+            self._note_at = self._clock() + _POSITION_SECONDS
 
-    def end(self, end: End) -> None:
+    def end(self, end: SessionEnd) -> None:
         """The session has ended: one more turn, at once, and the sink is closed."""
         self._try_at = self._clock()
         self.turn()
@@ -87,7 +87,7 @@ class Courier:
 
     def _give_up(self, error: Exception) -> None:
         if not self._failed:
-            self._say(f"{_in_words(error)}; training goes on, and it is tried again from the records")
+            self._say(f"{_format_error(error)}; training goes on, and it is tried again from the records")
         self._failed = True
         feed, self._feed = self._feed, None
         if feed is not None:
@@ -115,9 +115,9 @@ class Courier:
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a full disk
-            print(f"mirror {self._kind}: {harmless(text)}", flush=True)
+            print(f"mirror {self._kind}: {escape_control(text)}", flush=True)
 
 
-def _in_words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     text = " ".join(str(error).split()) or "it failed"
-    return f"{type(error).__name__}: {text[:_MOST_CHARACTERS]}"
+    return f"{type(error).__name__}: {text[:_MAX_CHARACTERS]}"

@@ -24,15 +24,15 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from roost.base import durable
 from roost.package import records
 from roost.package.records import Row
-from roost.train.mirrors.sink import End, Held
+from roost.train.mirrors.sink import SessionEnd, SinkPosition
 from roost.train.reporting import png
 
-_AT_MOST_BYTES = 1 << 20
+_MAX_BUFFER_BYTES = 1 << 20
 """Kept in memory before they are written."""
-_MARK = "tfevents"
+_FILE_INFIX = "tfevents"
 
 
-class TensorBoard:
+class TensorBoardSink:
     """One file for each session of the mirror. One event holds all values of a row.
 
     Where the run goes back a START event says to which step, and readers drop what they have from there on.
@@ -50,15 +50,15 @@ class TensorBoard:
         self._records = RecordWriter(self._buffer)
         self._fd = -1
 
-    def connect(self, state: Mapping[str, Any]) -> Held:
+    def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         durable.make_folders(self._folder)
-        older = [entry.name for entry in os.scandir(self._folder) if f".{_MARK}." in entry.name]
+        older = [entry.name for entry in os.scandir(self._folder) if f".{_FILE_INFIX}." in entry.name]
         # Readers take the files in the order of their names.
-        number = max([int(time.time()), *(_number(name) + 1 for name in older)])
-        name = f"events.out.{_MARK}.{number:010d}.{socket.gethostname()}.roost"
+        number = max([int(time.time()), *(_file_number(name) + 1 for name in older)])
+        name = f"events.out.{_FILE_INFIX}.{number:010d}.{socket.gethostname()}.roost"
         self._fd = durable.open_append(self._folder / name)
         self._put(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        return Held(state.get("last_step", -1)) if older else Held()
+        return SinkPosition(state.get("last_step", -1)) if older else SinkPosition()
 
     def go_back(self, step: int) -> None:
         begin = SessionLog(status=SessionLog.START)
@@ -70,14 +70,14 @@ class TensorBoard:
         self._put(Event(wall_time=at, step=row["step"], summary=Summary(value=values)))
 
     def media(self, step: int, path: Path) -> None:
-        if (value := _value(path)) is not None:
+        if (value := _summary_value(path)) is not None:
             value.tag = path.stem
             event = Event(wall_time=path.stat().st_mtime, step=step, summary=Summary(value=[value]))
             self._put(event)
 
     def _put(self, event: Event) -> None:
         self._records.write(event.SerializeToString())
-        if self._buffer.tell() >= _AT_MOST_BYTES:
+        if self._buffer.tell() >= _MAX_BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -89,22 +89,22 @@ class TensorBoard:
     def state(self) -> dict[str, Any]:
         return {}
 
-    def close(self, end: End | None) -> None:
+    def close(self, end: SessionEnd | None) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-def _number(name: str) -> int:
-    digits = name.partition(f".{_MARK}.")[2].partition(".")[0]
+def _file_number(name: str) -> int:
+    digits = name.partition(f".{_FILE_INFIX}.")[2].partition(".")[0]
     return int(digits) if digits.isdecimal() and len(digits) < 12 else 0
 
 
-def _value(path: Path) -> Summary.Value | None:
+def _summary_value(path: Path) -> Summary.Value | None:
     """What a file shows; None if TensorBoard has nothing like it, or it is not what its name says.
 
     A matrix has its picture beside it."""
-    kind = _KINDS.get(path.suffix)
+    kind = _ENCODERS.get(path.suffix)
     try:
         return kind(path.read_bytes()) if kind is not None else None
     except (ValueError, KeyError, TypeError, EOFError, wave.Error):
@@ -156,4 +156,4 @@ def _histogram(data: bytes) -> Summary.Value:
     return Summary.Value(histo=shown)
 
 
-_KINDS = {".png": _picture, ".wav": _sound, ".txt": _text, ".json": _histogram}
+_ENCODERS = {".png": _picture, ".wav": _sound, ".txt": _text, ".json": _histogram}

@@ -17,17 +17,17 @@ from roost.config.sections.mirrors import WandbSettings
 from roost.package import records
 from roost.package.records import Row
 from roost.train.mirrors import wandb_offline_log
-from roost.train.mirrors.run_identity import Subject
-from roost.train.mirrors.sink import End, Held
+from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import SessionEnd, SinkPosition
 
-_EXIT_CODES: dict[End, int] = {"finished": 0, "failed": 1, "stopped": 255}
+_EXIT_CODES: dict[SessionEnd, int] = {"finished": 0, "failed": 1, "stopped": 255}
 """As W&B reads them: 255 is "killed", and may go on."""
-_RESTRICTING = ("offline", "disabled", "dryrun")
-_MOST_BINS = 512
+_RESTRICTING_MODES = ("offline", "disabled", "dryrun")
+_MAX_BINS = 512
 """Of a histogram, at W&B."""
 
 
-class Wandb:
+class WandbSink:
     """One run, whose id is made once and kept with the package: every session goes on with it.
 
     W&B takes steps only upwards and takes nothing back. What it holds is read from the files that are not
@@ -42,7 +42,7 @@ class Wandb:
 
     rewinds = False
 
-    def __init__(self, settings: WandbSettings, subject: Subject, folder: Path) -> None:
+    def __init__(self, settings: WandbSettings, subject: RunIdentity, folder: Path) -> None:
         self._settings, self._subject, self._folder = settings, subject, folder
         self._run: Any = None
         self._id = ""
@@ -50,15 +50,15 @@ class Wandb:
         """The newest step that was there before: nothing can be added to it."""
         self._said = False
 
-    def connect(self, state: Mapping[str, Any]) -> Held:
+    def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         self._id = str(state.get("run_id") or state.get("token") or secrets.token_hex(8))
         os.environ.pop("WANDB_SERVICE", None)  # of a wandb that the run itself uses
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         durable.make_folders(self._folder)
         mode, settings, subject = self._mode(), self._settings, self._subject
-        held = self._in_files() if mode == "offline" else Held()
+        held = self._in_files() if mode == "offline" else SinkPosition()
         if mode == "offline" and held.step < 0:  # uploaded, and then removed
-            held = Held(state.get("last_step", -1))
+            held = SinkPosition(state.get("last_step", -1))
         self._run = wandb.init(
             id=self._id,
             resume="allow" if mode == "online" else None,
@@ -70,10 +70,10 @@ class Wandb:
             group=settings.group,
             tags=list(settings.tags) or None,
             config=dict(subject.settings),
-            settings=_quiet(),
+            settings=_quiet_settings(),
         )
         if mode == "online":
-            held = Held(self._run.starting_step - 1)
+            held = SinkPosition(self._run.starting_step - 1)
         self._old = held.step
         return held
 
@@ -81,19 +81,21 @@ class Wandb:
         """The person's environment may ask for less than the config, never for more."""
         asked = os.environ.get("WANDB_MODE", "").lower()
         mode = "offline" if asked == "dryrun" else asked
-        if asked in _RESTRICTING and mode != self._settings.mode:
+        if asked in _RESTRICTING_MODES and mode != self._settings.mode:
             print(f"mirror wandb: WANDB_MODE={asked} is set, and counts", flush=True)
             return mode
         return self._settings.mode
 
-    def _in_files(self) -> Held:
-        held = Held()
+    def _in_files(self) -> SinkPosition:
+        held = SinkPosition()
         # Of two sessions that begin in one second, the second one's folder has a number at its end.
         for path in self._folder.glob(f"wandb/offline-run-*/run-{self._id}.wandb"):
             for logged in wandb_offline_log.history(path):
                 step = int(logged.get("_step", -1))
                 if step >= held.step:
-                    held = Held(step, frozenset(logged) | (held.names if step == held.step else frozenset()))
+                    held = SinkPosition(
+                        step, frozenset(logged) | (held.names if step == held.step else frozenset())
+                    )
         return held
 
     def go_back(self, step: int) -> None:
@@ -110,7 +112,7 @@ class Wandb:
         if step <= self._old:
             return
         try:
-            shown = _shown(path)
+            shown = _wandb_media(path)
         except (ValueError, TypeError, KeyError, OSError, wandb.Error) as error:
             if not self._said:
                 print(f"mirror wandb: {path.name} cannot be shown there: {error}", flush=True)
@@ -125,13 +127,13 @@ class Wandb:
     def state(self) -> dict[str, Any]:
         return {"run_id": self._id}
 
-    def close(self, end: End | None) -> None:
+    def close(self, end: SessionEnd | None) -> None:
         if end is not None:
             self._run.finish(exit_code=_EXIT_CODES[end])
         wandb.teardown()
 
 
-def _quiet() -> Any:
+def _quiet_settings() -> Any:
     """Nothing is printed, and nothing captured that the person has not asked for."""
     return wandb.Settings(
         silent=True,
@@ -147,7 +149,7 @@ def _quiet() -> Any:
     )
 
 
-def _shown(path: Path) -> Any:
+def _wandb_media(path: Path) -> Any:
     """What W&B shows of a file; None of a kind that it does not know. A matrix has its picture beside it."""
     match path.suffix:
         case ".png":
@@ -158,7 +160,7 @@ def _shown(path: Path) -> Any:
             return wandb.Html(f"<pre>{html.escape(path.read_text())}</pre>")
         case ".json":
             found = json.loads(path.read_bytes())
-            if len(found["counts"]) > _MOST_BINS:
-                raise ValueError(f"W&B takes {_MOST_BINS} bins")
+            if len(found["counts"]) > _MAX_BINS:
+                raise ValueError(f"W&B takes {_MAX_BINS} bins")
             return wandb.Histogram(np_histogram=(found["counts"], found["edges"]))
     return None

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from roost.train.distributed import sharded_tensors
 
-_MOST_ROWS = 50
-_DEEPEST = 6
-_PLAIN: AbstractContextManager[object] = nullcontext()
+_MAX_ROWS = 50
+_MAX_DEPTH = 6
+_NO_CONTEXT: AbstractContextManager[object] = nullcontext()
 
 
 @dataclass
-class Seen:
+class ForwardTrace:
     """What one forward pass showed."""
 
     shapes: dict[str, str] = field(default_factory=dict)
@@ -27,13 +27,13 @@ class Seen:
     """Bytes that the pass keeps for the backward pass, without weights and without the batch."""
 
 
-def watch(
+def trace_forward(
     module: nn.Module,
     forward: Callable[[Any], Any],
     batch: Any,
     *,
-    context: AbstractContextManager[object] = _PLAIN,
-) -> Seen:
+    context: AbstractContextManager[object] = _NO_CONTEXT,
+) -> ForwardTrace:
     """Takes one forward pass with gradients, and looks what it gives and keeps. It draws random numbers and
     moves running statistics as any pass does.
 
@@ -46,7 +46,7 @@ def watch(
     Raises:
         Exception: Whatever the pass raises.
     """
-    seen = Seen()
+    seen = ForwardTrace()
     known = {_address(t) for t in [*module.parameters(), *module.buffers(), *_tensors(batch)]}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def watch(
 
     with ExitStack() as stack:
         for name, part in module.named_modules():
-            handle = part.register_forward_hook(_noting(seen.shapes, name))
+            handle = part.register_forward_hook(_shape_recorder(seen.shapes, name))
             stack.callback(handle.remove)
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
         with torch.enable_grad(), context:
@@ -66,15 +66,15 @@ def watch(
     return seen
 
 
-def _noting(shapes: dict[str, str], name: str) -> Callable[[nn.Module, Any, Any], None]:
+def _shape_recorder(shapes: dict[str, str], name: str) -> Callable[[nn.Module, Any, Any], None]:
     def note(part: nn.Module, given: Any, output: Any) -> None:
         if name not in shapes:
-            shapes[name] = shape_of(output)
+            shapes[name] = format_shapes(output)
 
     return note
 
 
-def shape_of(output: Any) -> str:
+def format_shapes(output: Any) -> str:
     """The shapes of the tensors in a nest, in words; the first three of many."""
     found = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(output)]
     return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
@@ -83,7 +83,7 @@ def shape_of(output: Any) -> str:
 def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, Mapping | list | tuple) and depth < _DEEPEST:
+    elif isinstance(value, Mapping | list | tuple) and depth < _MAX_DEPTH:
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(item, depth + 1)
 
@@ -91,7 +91,7 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
 def _address(tensor: Tensor) -> Any:
     if tensor.layout is not torch.strided or not tensor.numel():
         return id(tensor)
-    return tensor.device, sharded_tensors.local(tensor).untyped_storage().data_ptr()
+    return tensor.device, sharded_tensors.local_shard(tensor).untyped_storage().data_ptr()
 
 
 def _storage_bytes(tensor: Tensor) -> int:
@@ -100,7 +100,7 @@ def _storage_bytes(tensor: Tensor) -> int:
     return int(tensor.untyped_storage().nbytes())
 
 
-class Row(NamedTuple):
+class ModuleRow(NamedTuple):
     """One module."""
 
     name: str
@@ -112,7 +112,7 @@ class Row(NamedTuple):
     """``all``, ``none``, ``some``; empty where it has no parameters."""
 
 
-def rows(module: nn.Module, shapes: Mapping[str, str] | None = None) -> list[Row]:
+def module_rows(module: nn.Module, shapes: Mapping[str, str] | None = None) -> list[ModuleRow]:
     """The modules as deep as a table can show them, at most 50; what is below is counted in its parent.
 
     Args:
@@ -120,23 +120,27 @@ def rows(module: nn.Module, shapes: Mapping[str, str] | None = None) -> list[Row
         shapes: What they give, by name.
     """
     named = dict(module.named_modules())
-    for depth in range(_DEEPEST, 0, -1):
+    for depth in range(_MAX_DEPTH, 0, -1):
         names = [name for name in named if name.count(".") < depth]
-        if len(names) <= _MOST_ROWS:
+        if len(names) <= _MAX_ROWS:
             break
-    return [_row(name, named[name], (shapes or {}).get(name, "")) for name in names]
+    return [_module_row(name, named[name], (shapes or {}).get(name, "")) for name in names]
 
 
-def _row(name: str, module: nn.Module, shape: str) -> Row:
+def _module_row(name: str, module: nn.Module, shape: str) -> ModuleRow:
     found = list(module.parameters())
     trained = [p for p in found if p.requires_grad]
     word = "" if not found else "all" if len(trained) == len(found) else "some" if trained else "none"
-    return Row(
-        name or "(all)", sharded_tensors.class_of(module).__name__, shape, sum(p.numel() for p in found), word
+    return ModuleRow(
+        name or "(all)",
+        sharded_tensors.unsharded_class(module).__name__,
+        shape,
+        sum(p.numel() for p in found),
+        word,
     )
 
 
-def table(found: Sequence[Row]) -> list[str]:
+def format_table(found: Sequence[ModuleRow]) -> list[str]:
     """The rows as lines, under a line of titles."""
     cells = [["MODULE", "CLASS", "OUTPUT", "PARAMETERS", "TRAINED"]]
     cells += [[row.name, row.kind, row.output, f"{row.parameters:,}", row.trained] for row in found]

@@ -43,7 +43,9 @@ class ModuleState:
         values = state["state"]
         if sharded_tensors.any_sharded(self._module.parameters()):
             own = self._module.state_dict()
-            values = {name: sharded_tensors.as_in(value, own.get(name)) for name, value in values.items()}
+            values = {
+                name: sharded_tensors.shard_like(value, own.get(name)) for name, value in values.items()
+            }
         try:
             self._module.load_state_dict(values)
         except RuntimeError as error:
@@ -88,14 +90,14 @@ class ModuleState:
         if bad:
             what = "1 parameter is" if len(bad) == 1 else f"{len(bad)} parameters are"
             raise TrainingError(
-                f"{what} not finite: {_some(bad)}",
+                f"{what} not finite: {_first_names(bad)}",
                 fix="make the learning rate smaller, or clip with max_grad_norm; older checkpoints stand",
             )
         hidden = self._hidden()
         kept = ((name, buffer) for name, buffer in self._module.named_buffers() if name not in hidden)
         if bad := self._without(kept, lambda norms: ~norms.isnan()):
             raise TrainingError(
-                f"{'1 buffer holds' if len(bad) == 1 else f'{len(bad)} buffers hold'} NaN: {_some(bad)}",
+                f"{'1 buffer holds' if len(bad) == 1 else f'{len(bad)} buffers hold'} NaN: {_first_names(bad)}",
                 fix="look at what is written into it (a normalisation that has seen NaN or infinity?); where "
                 "NaN is meant, register_buffer(..., persistent=False); older checkpoints stand",
             )
@@ -111,7 +113,7 @@ class ModuleState:
         for named in alike.values():
             # One pass over the memory; the maximum norm is infinite or NaN as soon as one value is.
             values = list(named.values())
-            if _surely(values, good):
+            if _sums_pass(values, good):
                 continue
             if sharded_tensors.any_sharded(values):
                 norms = sharded_tensors.norms(values, math.inf)
@@ -122,7 +124,7 @@ class ModuleState:
         return bad
 
 
-def _surely(values: list[Tensor], good: Callable[[Tensor], Tensor]) -> bool:
+def _sums_pass(values: list[Tensor], good: Callable[[Tensor], Tensor]) -> bool:
     """Whether sums alone tell that all are good: on the CPU they take a 25th of the maximum norms. One that
     overflows tells nothing."""
     if values[0].device.type != "cpu" or sharded_tensors.any_sharded(values):
@@ -130,7 +132,7 @@ def _surely(values: list[Tensor], good: Callable[[Tensor], Tensor]) -> bool:
     return bool(good(torch.stack([one.sum() for one in values])).all())
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from roost.base import state_tree
 from roost.train.distributed import sharded_tensors
 
-_OWN = frozenset(vars(nn.Module()))
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
-class PlainState:
+class PlainAttributes:
     """Remembers the plain attributes of a module and of its parts, and names those that change.
 
     A change means that a resumed run would compute with other values. A part that has a `get_extra_state`
@@ -41,10 +41,10 @@ def _fingerprints(module: nn.Module) -> dict[str, int | None]:
     state = {_storage(tensor) for tensor in (*module.parameters(), *module.buffers())} - {0}
     found: dict[str, int | None] = {}
     for prefix, part in module.named_modules():
-        if sharded_tensors.class_of(part).__module__.startswith("torch.") or _saves_extra(part):
+        if sharded_tensors.unsharded_class(part).__module__.startswith("torch.") or _saves_extra(part):
             continue
         for name, value in vars(part).items():
-            if name not in _OWN:
+            if name not in _MODULE_ATTRIBUTES:
                 found[f"{prefix}.{name}" if prefix else name] = _fingerprint(value, state)
     return found
 
@@ -67,7 +67,7 @@ def _fingerprint(value: Any, state: set[int]) -> int | None:
 
 
 def _storage(tensor: Tensor) -> int:
-    return sharded_tensors.local(tensor).untyped_storage().data_ptr()
+    return sharded_tensors.local_shard(tensor).untyped_storage().data_ptr()
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import CheckpointError, ContractError
-from roost.base.text.suggestions import nearest
+from roost.base.text.suggestions import closest_match
 from roost.train.distributed import sharded_tensors
 from roost.train.step import fast_ops
 
@@ -58,14 +58,14 @@ class Optim:
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            fix = f"did you mean {near!r}?" if (near := nearest(self.unit, UNITS)) else None
+            fix = f"did you mean {near!r}?" if (near := closest_match(self.unit, UNITS)) else None
             raise ContractError(f"a scheduler counts {', '.join(UNITS)}", received=self.unit, fix=fix)
         if self.every_n_steps < 1:
             raise ContractError("every_n_steps is 1 or more", received=self.every_n_steps)
         step = inspect.signature(type(self.optimizer).step).parameters
         self.needs_closure = "closure" in step and step["closure"].default is inspect.Parameter.empty
         """Whether it evaluates the loss by itself, several times a step, as LBFGS does."""
-        self.move = fast_ops.step_of(self.optimizer)
+        self.move = fast_ops.step_function(self.optimizer)
         """Takes one step: ``optimizer.step()``."""
         own = type(self.optimizer).zero_grad is not torch.optim.Optimizer.zero_grad
         self._clears_itself = own or "zero_grad" in vars(self.optimizer)
@@ -194,7 +194,7 @@ class Optim:
                 fix="continue the package with its own code and settings",
             ) from error
         if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            _restore_types(self.optimizer, own)
+            _restore_dtypes(self.optimizer, own)
         self.asked, self.rates_before = state.get("asked", 0), state.get("rates_before")
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
@@ -213,28 +213,28 @@ class Optim:
         ]
         owners = dict(zip(indices, parameters, strict=True))
         values = {
-            index: {name: sharded_tensors.as_in(value, owners.get(index)) for name, value in one.items()}
+            index: {name: sharded_tensors.shard_like(value, owners.get(index)) for name, value in one.items()}
             for index, one in saved["state"].items()
         }
         return {**saved, "state": values, "param_groups": groups}
 
 
-def _restore_types(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+def _restore_dtypes(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Torch loads floating-point state in the type of its parameter: the float32 counters that NAdam and ASGD
     keep beside bf16 weights would lose bits, beside float64 ones the next steps would round differently."""
     indices = (index for group in saved["param_groups"] for index in group["params"])
     parameters = (p for group in optimizer.param_groups for p in group["params"])
     for index, parameter in zip(indices, parameters, strict=True):
         if index in saved["state"]:
-            optimizer.state[parameter] = _typed(optimizer.state[parameter], saved["state"][index])
+            optimizer.state[parameter] = _with_saved_dtype(optimizer.state[parameter], saved["state"][index])
 
 
-def _typed(loaded: Any, saved: Any) -> Any:
+def _with_saved_dtype(loaded: Any, saved: Any) -> Any:
     if isinstance(saved, Tensor) and isinstance(loaded, Tensor):
         return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device, copy=True)
     if isinstance(saved, dict) and isinstance(loaded, dict):
         for key in saved:
-            loaded[key] = _typed(loaded[key], saved[key])
+            loaded[key] = _with_saved_dtype(loaded[key], saved[key])
     if type(saved) in (list, tuple) and type(loaded) is type(saved):
-        return type(saved)(_typed(one, other) for one, other in zip(loaded, saved, strict=True))
+        return type(saved)(_with_saved_dtype(one, other) for one, other in zip(loaded, saved, strict=True))
     return loaded

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import ConfigError
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.config import call_arguments, interpolation, objects, section_schema, synonyms
 from roost.config.sections.optimizers import GroupSettings, OptimizerSettings, SchedulerSettings
 from roost.config.settings import Where
 from roost.train.distributed import sharded_tensors
-from roost.train.model.parameters import MOST_NAMES, Parameters
+from roost.train.model.parameters import MAX_LISTED_NAMES, Parameters
 from roost.train.optim.optimizer import LR_SCALE, Optim
 from roost.train.optim.schedulers import Warmup, build_scheduler
 
@@ -54,15 +54,15 @@ def build_optimizers(
     parameters = Parameters(module)
     if not parameters.trainable:
         raise ConfigError("the Runner has no trainable parameter", fix="assign its modules in Runner.build()")
-    chosen = _shared_out(parameters, settings, where)
+    chosen = _assign_parameters(parameters, settings, where)
     built = {}
     for name, one in settings.items():
-        builder = _Builder(f"optimizers.{name}", parameters, totals, root, where)
+        builder = _OptimBuilder(f"optimizers.{name}", parameters, totals, root, where)
         built[name] = builder.optim(builder.filled(one), chosen[name])
     return built
 
 
-def _shared_out(
+def _assign_parameters(
     parameters: Parameters, settings: Mapping[str, OptimizerSettings], where: Where
 ) -> dict[str, list[str]]:
     """The names of each optimizer's parameters."""
@@ -79,7 +79,7 @@ def _shared_out(
             if both := [one for one in chosen[name] if one in set(chosen[other])]:
                 which = "parameter is" if len(both) == 1 else "parameters are"
                 raise ConfigError(
-                    f"{len(both)} {which} in {other!r} and in {name!r}: {listed(both, MOST_NAMES)}",
+                    f"{len(both)} {which} in {other!r} and in {name!r}: {join_names(both, MAX_LISTED_NAMES)}",
                     setting=key,
                     where=where(key),
                     fix="make the globs disjoint",
@@ -88,7 +88,7 @@ def _shared_out(
     if free := [one for one in parameters.trainable if one not in taken]:
         which = "1 parameter belongs" if len(free) == 1 else f"{len(free)} parameters belong"
         raise ConfigError(
-            f"{which} to no optimizer: {listed(free, MOST_NAMES)}",
+            f"{which} to no optimizer: {join_names(free, MAX_LISTED_NAMES)}",
             setting="optimizers",
             fix="add them to a `params`, or freeze them with requires_grad_(False) in Runner.build()",
         )
@@ -99,7 +99,7 @@ S = TypeVar("S", OptimizerSettings, GroupSettings, SchedulerSettings)
 
 
 @dataclass(frozen=True)
-class _Builder:
+class _OptimBuilder:
     """Builds one entry of ``optimizers``; ``key`` is its dotted name."""
 
     key: str
@@ -119,10 +119,10 @@ class _Builder:
         return msgspec.structs.replace(self._filled(one, ""), groups=groups, scheduler=scheduler)
 
     def _filled(self, one: S, prefix: str) -> S:
-        for key, name in interpolation.waiting(one.arguments, interpolation.LATE - self.totals.keys()):
+        for key, name in interpolation.find_references(one.arguments, interpolation.LATE_NAMES - self.totals.keys()):
             fix = "set max_steps or max_epochs"
             raise ConfigError(f"max_time gives no {name}", **self.at(prefix + key), fix=fix)
-        return msgspec.structs.replace(one, arguments=dict(interpolation.fill(one.arguments, self.totals)))
+        return msgspec.structs.replace(one, arguments=dict(interpolation.fill_late(one.arguments, self.totals)))
 
     def optim(self, one: OptimizerSettings, chosen: Sequence[str]) -> Optim:
         """The optimizer of the parameters named ``chosen``, with its groups and its schedule.
@@ -157,7 +157,7 @@ class _Builder:
     def _optimizer(
         self,
         one: OptimizerSettings,
-        made: call_arguments.Made,
+        made: call_arguments.Target,
         groups: list[dict[str, Any]],
         chosen: Sequence[str],
     ) -> torch.optim.Optimizer:
@@ -165,7 +165,7 @@ class _Builder:
         assumed: dict[str, Any] = {}
         if one.fused == "auto":
             assumed = {"fused": True} if self._can_fuse(one, made, chosen) else {}
-        elif call_arguments.takes(made, "fused"):
+        elif call_arguments.accepts(made, "fused"):
             spec["fused"] = one.fused
         elif one.fused:
             raise ConfigError(
@@ -178,9 +178,9 @@ class _Builder:
             raise ConfigError("is no optimizer", received=one.class_, **self.at("class"), fix=fix)
         return optimizer
 
-    def _first(self, one: OptimizerSettings, made: call_arguments.Made) -> str:
+    def _first(self, one: OptimizerSettings, made: call_arguments.Target) -> str:
         """The argument that takes the parameters; torch's all call it ``params``, a project's may not."""
-        if ".py:" not in one.class_ or call_arguments.takes(made, "params"):
+        if ".py:" not in one.class_ or call_arguments.accepts(made, "params"):
             return "params"
         return next(iter(inspect.signature(made).parameters), "params")
 
@@ -200,13 +200,13 @@ class _Builder:
             )
             mine = {name: left.pop(name) for name in names if name in left}
             if not mine:
-                said = f"earlier groups have taken all that it matches ({listed(names, MOST_NAMES)})"
+                said = f"earlier groups have taken all that it matches ({join_names(names, MAX_LISTED_NAMES)})"
                 print(f"warning: {at['setting']}: {said}; it is left out", flush=True)
                 continue
             own = self._own_arguments(one, group, number, mine)
             scale = one.lr_scale if group.lr_scale is None else group.lr_scale
-            built.append({"params": list(mine.values()), **own, **_scaled(scale)})
-        rest = {"params": list(left.values()), **_scaled(one.lr_scale)}
+            built.append({"params": list(mine.values()), **own, **_lr_scale_entry(scale)})
+        rest = {"params": list(left.values()), **_lr_scale_entry(one.lr_scale)}
         return [rest, *built] if left else built
 
     def _own_arguments(
@@ -223,7 +223,7 @@ class _Builder:
 
     # ---- what torch would refuse later, or never ---------------------------------------------------------
 
-    def _check_places(self, one: OptimizerSettings, made: call_arguments.Made) -> None:
+    def _check_places(self, one: OptimizerSettings, made: call_arguments.Target) -> None:
         """Refuses a setting in the wrong section, which would be taken for an argument."""
         self._refuse_misplaced(one.arguments, made, "")
         for number, group in enumerate(one.groups):
@@ -232,19 +232,19 @@ class _Builder:
             scheduler = objects.locate(one.scheduler.class_, root=self.root, **self.at("scheduler.class"))
             self._refuse_misplaced(one.scheduler.arguments, scheduler, "scheduler.")
 
-    def _refuse_misplaced(self, given: Mapping[str, Any], made: call_arguments.Made, prefix: str) -> None:
+    def _refuse_misplaced(self, given: Mapping[str, Any], made: call_arguments.Target, prefix: str) -> None:
         homes = {"": OptimizerSettings, "scheduler.": SchedulerSettings}
         for name in given:
-            right = [section for section, struct in homes.items() if name in section_schema.parts(struct)]
-            if right and not call_arguments.takes(made, name):
+            right = [section for section, struct in homes.items() if name in section_schema.fields(struct)]
+            if right and not call_arguments.accepts(made, name):
                 at, fix = self.at(prefix + name), f"write it as {self.key}.{right[0]}{name}"
                 raise ConfigError("stands in the wrong section", received=given[name], **at, fix=fix)
-            meant = synonyms.name(name, section_schema.parts(OptimizerSettings))
-            if meant is not None and call_arguments.refuses(made, name):
+            meant = synonyms.find_setting(name, section_schema.fields(OptimizerSettings))
+            if meant is not None and call_arguments.rejects(made, name):
                 fix = f"did you mean {self.key}.{meant}?"
                 raise ConfigError("is no setting", received=given[name], **self.at(prefix + name), fix=fix)
 
-    def _check_kinds(self, one: OptimizerSettings, made: call_arguments.Made, chosen: Sequence[str]) -> None:
+    def _check_kinds(self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]) -> None:
         """Refuses by name the parameters that a class of torch would refuse unnamed, or in the first step."""
         if not inspect.isclass(made):
             return
@@ -264,15 +264,15 @@ class _Builder:
     def _refuse(self, names: Sequence[str], one: OptimizerSettings, why: str) -> None:
         if names:
             raise ConfigError(
-                f"{one.class_} {why}: {listed(names, MOST_NAMES)}",
+                f"{one.class_} {why}: {join_names(names, MAX_LISTED_NAMES)}",
                 **self.at("params"),
                 fix="choose others in `params`, and give these to another optimizer",
             )
 
-    def _can_fuse(self, one: OptimizerSettings, made: call_arguments.Made, chosen: Sequence[str]) -> bool:
+    def _can_fuse(self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]) -> bool:
         """Whether ``fused: auto`` takes the fused kernel. It saves a quarter of the step of a tiny model, and
         rounds otherwise than the plain one."""
-        if not call_arguments.takes(made, "fused") or ".py:" in one.class_:
+        if not call_arguments.accepts(made, "fused") or ".py:" in one.class_:
             return False
         # Torch's fused SGD gains nothing, and raises where a parameter has its first gradient after others.
         if one.class_ == "torch.optim.SGD":
@@ -290,18 +290,18 @@ class _Builder:
         return all(p.is_floating_point() and p.device.type in devices for p in self._tensors(chosen))
 
 
-def _scaled(scale: float) -> dict[str, float]:
+def _lr_scale_entry(scale: float) -> dict[str, float]:
     return {LR_SCALE: scale} if scale != 1 else {}
 
 
-def describe(optims: Mapping[str, Optim]) -> list[str]:
+def describe_optimizers(optims: Mapping[str, Optim]) -> list[str]:
     """A line for each optimizer; none at all when there is one alone with one group of parameters."""
     if len(optims) == 1 and all(len(optim.optimizer.param_groups) == 1 for optim in optims.values()):
         return []
-    return [f"optimizer {name}: {_described(optim)}" for name, optim in optims.items()]
+    return [f"optimizer {name}: {_description(optim)}" for name, optim in optims.items()]
 
 
-def _described(optim: Optim) -> str:
+def _description(optim: Optim) -> str:
     optimizer, scheduler = optim.optimizer, optim.scheduler
     groups, scales = optimizer.param_groups, [group.get(LR_SCALE, 1.0) for group in optimizer.param_groups]
     schedule = ""
@@ -310,7 +310,7 @@ def _described(optim: Optim) -> str:
         scheduler = scheduler.scheduler
     if scheduler is not None:
         schedule = f", {type(scheduler).__name__} each {optim.unit}{schedule}"
-    own = [_shown(group, scale) for group, scale in zip(groups, scales, strict=False)]
+    own = [_group_settings(group, scale) for group, scale in zip(groups, scales, strict=False)]
     sizes = [sum(p.numel() for p in group["params"]) for group in groups]
     kind = f"{type(optimizer).__name__}{' (fused)' if optimizer.defaults.get('fused') else ''}"
     rest = []
@@ -322,7 +322,7 @@ def _described(optim: Optim) -> str:
     return f"{kind}, {counted}, lr {own[0].get('lr')}{schedule}{often}"
 
 
-def _shown(group: Mapping[str, Any], scale: float) -> dict[str, str]:
+def _group_settings(group: Mapping[str, Any], scale: float) -> dict[str, str]:
     """What a config may give to a group, in words; the learning rate as it is used."""
     ours = ("params", LR_SCALE, "initial_lr")
     shown = {name: str(value) for name, value in group.items() if name not in ours}

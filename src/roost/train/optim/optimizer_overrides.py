@@ -15,12 +15,12 @@ from roost.package.checkpoints.checkpoint import Info
 from roost.train.optim.optimizer import LR_SCALE, Optim
 from roost.train.optim.schedulers import Warmup
 
-_RATES = frozenset(["lr", "initial_lr", LR_SCALE])
-_NOT_IN_GROUPS = frozenset(["max_grad_norm", "grad_norm_type", "fused", "every_n_steps"])
-_OF_THE_RATE = frozenset(["lr", "lr_scale", "groups", "scheduler"])
+_RATE_KEYS = frozenset(["lr", "initial_lr", LR_SCALE])
+_KEYS_OUTSIDE_STATE = frozenset(["max_grad_norm", "grad_norm_type", "fused", "every_n_steps"])
+_SCHEDULE_KEYS = frozenset(["lr", "lr_scale", "groups", "scheduler"])
 
 
-class Renewed:
+class OptimizerOverrides:
     """Changes the state of optimizers as it is read, where it was saved with other settings.
 
     The parameter groups take the new values. Where a schedule, or the learning rate that it starts from, was
@@ -35,14 +35,14 @@ class Renewed:
 
     def __init__(self, optimizers: Mapping[str, Optim], changed: Callable[[Info], Iterable[str]]) -> None:
         self._optimizers, self._changed = dict(optimizers), changed
-        self._fresh = {name: copy.deepcopy(_own_state(optim)) for name, optim in self._optimizers.items()}
+        self._fresh = {name: copy.deepcopy(_rate_state(optim)) for name, optim in self._optimizers.items()}
 
     def __call__(self, info: Info, states: Mapping[str, Any]) -> None:
         """Changes ``states["optimizers"]`` of a checkpoint."""
         for name, keys in self._by_optimizer(self._changed(info)).items():
             state = states.get("optimizers", {}).get(name)
-            if state is not None and keys - _NOT_IN_GROUPS:
-                self._renew(name, keys - _NOT_IN_GROUPS, state, info)
+            if state is not None and keys - _KEYS_OUTSIDE_STATE:
+                self._renew(name, keys - _KEYS_OUTSIDE_STATE, state, info)
 
     def _by_optimizer(self, changed: Iterable[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
@@ -57,12 +57,12 @@ class Renewed:
         groups, _ = self._fresh[name]
         said = ", ".join(sorted(keys))
         saved = state["optimizer"]["param_groups"]
-        if _OF_THE_RATE & set(keys):
+        if _SCHEDULE_KEYS & set(keys):
             groups, state["scheduler"] = self._brought_to(name, info)
             rate = float(groups[0]["lr"]) * float(groups[0].get(LR_SCALE, 1.0))
             said += f"; its learning rate is {rate:.4g} from here on"
             for loaded, own in zip(saved, groups, strict=False):
-                for key in _RATES - own.keys():
+                for key in _RATE_KEYS - own.keys():
                     loaded.pop(key, None)
                 loaded |= own
         for loaded, own in zip(saved, groups, strict=False):
@@ -72,17 +72,17 @@ class Renewed:
     def _brought_to(self, name: str, info: Info) -> tuple[list[dict[str, Any]], Any]:
         """The groups and the schedule as if they had been so from the beginning."""
         optim = self._optimizers[name]
-        before = copy.deepcopy(_own_state(optim))
-        _put(optim, *copy.deepcopy(self._fresh[name]))
+        before = copy.deepcopy(_rate_state(optim))
+        _set_rate_state(optim, *copy.deepcopy(self._fresh[name]))
         try:
             if optim.scheduler is not None:
-                _advance(name, optim, info)
-            return copy.deepcopy(_own_state(optim))
+                _advance_schedule(name, optim, info)
+            return copy.deepcopy(_rate_state(optim))
         finally:
-            _put(optim, *before)
+            _set_rate_state(optim, *before)
 
 
-def _advance(name: str, optim: Optim, info: Info) -> None:
+def _advance_schedule(name: str, optim: Optim, info: Info) -> None:
     """Steps a schedule as often as the run has come to; see `roost.train.hooks.Schedule`."""
     if optim.unit == "validation":
         print(f"the schedule of optimizers.{name} follows validations, and begins anew", flush=True)
@@ -95,7 +95,7 @@ def _advance(name: str, optim: Optim, info: Info) -> None:
         optim.scheduler.step()
 
 
-def _own_state(optim: Optim) -> tuple[list[dict[str, Any]], Any]:
+def _rate_state(optim: Optim) -> tuple[list[dict[str, Any]], Any]:
     groups = [
         {key: value for key, value in group.items() if key != "params"}
         for group in optim.optimizer.param_groups
@@ -103,7 +103,7 @@ def _own_state(optim: Optim) -> tuple[list[dict[str, Any]], Any]:
     return groups, optim.scheduler.state_dict() if optim.scheduler is not None else None
 
 
-def _put(optim: Optim, groups: list[dict[str, Any]], schedule: Any) -> None:
+def _set_rate_state(optim: Optim, groups: list[dict[str, Any]], schedule: Any) -> None:
     if optim.scheduler is not None:
         optim.scheduler.load_state_dict(schedule)
     for group, values in zip(optim.optimizer.param_groups, groups, strict=True):

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from roost.base.errors import CheckpointError, NotFound
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.train.distributed import sharded_tensors
 
-Method = Literal["ema", "swa"]
-HOOK = "average/"
+AverageMethod = Literal["ema", "swa"]
+HOOK_PREFIX = "average/"
 """Before its name: what the hook that keeps an average is called, in a checkpoint, too."""
 
 
-class _Place(NamedTuple):
+class _TensorSlot(NamedTuple):
     """Where a module holds a parameter or a buffer."""
 
     home: dict[str, Any]
@@ -51,7 +51,7 @@ class Average:
         decay: Of "ema".
     """
 
-    def __init__(self, *, method: Method = "ema", decay: float = 0.999) -> None:
+    def __init__(self, *, method: AverageMethod = "ema", decay: float = 0.999) -> None:
         self.method, self.decay = method, decay
         self.count = 0
         """Updates so far; without one the average is the module's own weights."""
@@ -62,7 +62,7 @@ class Average:
         )
         self._weights: dict[str, Tensor] = {}
         """By the names of the module's state_dict; two names of one tensor share one here, too."""
-        self._places: list[_Place] = []
+        self._places: list[_TensorSlot] = []
         self._pairs: list[tuple[Tensor, Tensor]] = []
         """Each tensor of the module once, and its average."""
         self._shards: list[tuple[Tensor, Tensor]] = []
@@ -163,27 +163,27 @@ class Average:
         is_known = bool(self._homes) and self._homes[0] is module._parameters
         if is_known and len(members) == len(self._members) and all(map(is_, members, self._members)):
             return
-        places = list(_places(module))
+        places = list(_tensor_slots(module))
         own = {id(place.tensor) for place in places}
         named = {name: one for name, one in module.state_dict(keep_vars=True).items() if id(one) in own}
         if self.count and not self._is_checked:
-            _check(named, self._weights)
+            _check_fits(named, self._weights)
         self._is_checked = True
         averages: dict[int, Tensor] = {}
         for name, tensor in named.items():
             if id(tensor) not in averages:
-                averages[id(tensor)] = _fitting(self._weights.get(name), tensor)
+                averages[id(tensor)] = _average_for(self._weights.get(name), tensor)
         self._weights = {name: averages[id(tensor)] for name, tensor in named.items()}
         tensors = {id(tensor): tensor for tensor in named.values()}
         pairs = [(tensor, averages[key]) for key, tensor in tensors.items()]
         self._pairs = [pair for pair in pairs if not sharded_tensors.is_sharded(pair[0])]
         self._shards = [
-            (sharded_tensors.local(tensor), sharded_tensors.local(average))
+            (sharded_tensors.local_shard(tensor), sharded_tensors.local_shard(average))
             for tensor, average in pairs
             if sharded_tensors.is_sharded(tensor)
         ]
         self._sort()
-        self._places, self._homes = places, _homes(module)
+        self._places, self._homes = places, _containers(module)
         self._members = _members(self._homes)
 
     def _sort(self) -> None:
@@ -199,7 +199,7 @@ class Average:
         self._alike = list(alike.values())
 
 
-def stored(
+def stored_weights(
     hooks: Mapping[str, Any], name: str, *, where: object, setting: str | None = None
 ) -> dict[str, Any]:
     """The weights of an average in a checkpoint; empty where it has taken in none yet.
@@ -213,20 +213,20 @@ def stored(
     Raises:
         NotFound: The run keeps no such average.
     """
-    if (state := hooks.get(f"{HOOK}{name}")) is not None:
+    if (state := hooks.get(f"{HOOK_PREFIX}{name}")) is not None:
         return dict(state["weights"])
-    known = [hook.removeprefix(HOOK) for hook in hooks if hook.startswith(HOOK)]
+    known = [hook.removeprefix(HOOK_PREFIX) for hook in hooks if hook.startswith(HOOK_PREFIX)]
     has = f"there are: {', '.join(known)}" if known else "the run keeps none (settings: averages)"
     raise NotFound(
         "the checkpoint holds no such average",
         setting=setting,
         received=name,
         where=where,
-        fix=f"{proposal(name, known)}{has}",
+        fix=f"{did_you_mean(name, known)}{has}",
     )
 
 
-def _places(module: nn.Module) -> Iterator[_Place]:
+def _tensor_slots(module: nn.Module) -> Iterator[_TensorSlot]:
     """Every parameter and persistent buffer. Buffers that are in no state_dict are caches of what can be
     computed again."""
     for part in module.modules():
@@ -234,10 +234,10 @@ def _places(module: nn.Module) -> Iterator[_Place]:
         for home in (part._parameters, part._buffers):
             for key, tensor in home.items():
                 if tensor is not None and (home is part._parameters or key not in hidden):
-                    yield _Place(home, key, tensor)
+                    yield _TensorSlot(home, key, tensor)
 
 
-def _homes(module: nn.Module) -> list[dict[str, Any]]:
+def _containers(module: nn.Module) -> list[dict[str, Any]]:
     """The module's own come first."""
     return [home for part in module.modules() for home in (part._parameters, part._buffers, part._modules)]
 
@@ -251,14 +251,14 @@ def _is_averaged(tensor: Tensor) -> bool:
     return is_number and tensor.layout is torch.strided
 
 
-def _fitting(average: Tensor | None, tensor: Tensor) -> Tensor:
+def _average_for(average: Tensor | None, tensor: Tensor) -> Tensor:
     """A tensor for the average of ``tensor``: ``average`` itself where it has the place and form, else a new
     one with its values. One of another shape, or none, begins with what ``tensor`` is now."""
     is_short = _is_averaged(tensor) and tensor.dtype.itemsize < torch.float32.itemsize
     made = torch.empty_like(tensor, dtype=torch.float32 if is_short else tensor.dtype, requires_grad=False)
     if average is None or average.shape != tensor.shape:
         return made.copy_(tensor)
-    average = sharded_tensors.as_in(average, tensor)
+    average = sharded_tensors.shard_like(average, tensor)
     same = (average.device, average.dtype, average.layout) == (made.device, made.dtype, made.layout)
     # The order in memory decides which kernels an evaluation takes, so it must survive a restart, too.
     if same and (made.layout is not torch.strided or average.stride() == made.stride()):
@@ -266,7 +266,7 @@ def _fitting(average: Tensor | None, tensor: Tensor) -> Tensor:
     return made.copy_(average)
 
 
-def _check(named: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+def _check_fits(named: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     strange = [name for name in {**named, **weights} if (name in named) != (name in weights)]
     strange += [name for name, one in named.items() if name in weights and one.shape != weights[name].shape]
     if strange:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.train.distributed.ranks import ALONE, Ranks
-from roost.train.distributed.reducer import Reducer
+from roost.train.distributed.reducer import GradientReducer
 from roost.train.events import Value
 from roost.train.failures import failed_step
 from roost.train.optim.optimizer import Optim
@@ -22,10 +22,10 @@ from roost.train.step import loss as losses
 from roost.train.step.loss import LossFunction, Window
 from roost.train.step.timing import BACKWARD, FORWARD, Timing
 
-_AT = "the gradients of a step"
+_EXCHANGE = "the gradients of a step"
 
 
-class Target(NamedTuple):
+class LossTarget(NamedTuple):
     """Optimizers that move on one loss."""
 
     optims: Mapping[str, Optim]
@@ -78,13 +78,13 @@ class Gradients:
         self._device = torch.device(device)
         self._timing, self._autocast, self._scales, self._ranks = timing, autocast, scales, ranks
         self._reduces, self._agrees = reduces and ranks.are_several, agrees and ranks.are_several
-        self._reducers: dict[tuple[int, ...], Reducer] = {}
+        self._reducers: dict[tuple[int, ...], GradientReducer] = {}
         self._checked: set[str] = set()
         self._compared: set[str] = set()
         self.agreed: Exception | None = None
         """The error of the newest step that all ranks know of."""
 
-    def of(self, fn: LossFunction, batches: Sequence[Any], target: Target) -> dict[str, Value]:
+    def of(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
         """Computes; gives what is recorded: of this rank's own batches, with their "weight" where there are
         several batches or ranks."""
         for optim in target.optims.values():
@@ -102,14 +102,18 @@ class Gradients:
     # ---- several micro-batches --------------------------------------------------------------------------
 
     def _accumulated(
-        self, fn: LossFunction, batches: Sequence[Any], target: Target, reducer: Reducer | None = None
-    ) -> _Sums:
+        self,
+        fn: LossFunction,
+        batches: Sequence[Any],
+        target: LossTarget,
+        reducer: GradientReducer | None = None,
+    ) -> _WindowSums:
         """Each micro-batch adds its share of the gradient, its samples by those of the window on all ranks,
         and of what is recorded, by those of its own. Weights of the loss's own are summed as they come."""
         counts = [losses.num_samples(batches, number) for number in range(len(batches))]
         own = float(sum(counts))
         every = self._samples_of_all(batches, own)
-        sums = _Sums(own)
+        sums = _WindowSums(own)
         for number, (count, batch) in enumerate(zip(counts, batches, strict=True)):
             loss, values = self._forward(fn, batch, target)
             part: Value = count / own if own else 0.0
@@ -121,39 +125,39 @@ class Gradients:
                     "loss() gives a weight for some batches only", fix="give it always, or never"
                 )
             if sums.are_weighted:
-                weight = losses.single(values.pop("weight"))
+                weight = losses.scalar(values.pop("weight"))
                 part = share = weight if count else weight * 0.0
                 sums.total = sums.total + share
             if reducer is not None and number == len(batches) - 1:
                 reducer.begin()
             self._backward(loss, share, target)
             for name, value in values.items():
-                sums.values[name] = losses.plus(sums.values.get(name), value, part)
+                sums.values[name] = losses.add_scaled(sums.values.get(name), value, part)
         return sums
 
-    def _normalized(self, sums: _Sums, target: Target) -> dict[str, Value]:
+    def _normalized(self, sums: _WindowSums, target: LossTarget) -> dict[str, Value]:
         """What is recorded; of a loss with weights, their sum is divided out here, in the gradients too."""
         if sums.are_weighted:
             _divide(target, sums.total)
             sums.values = {name: value / sums.total for name, value in sums.values.items()}
         return {**sums.values, "weight": sums.total}
 
-    def _forward(self, fn: LossFunction, batch: Any, target: Target) -> tuple[Tensor, dict[str, Value]]:
+    def _forward(self, fn: LossFunction, batch: Any, target: LossTarget) -> tuple[Tensor, dict[str, Value]]:
         begun = perf_counter()
         if self._autocast is None:
             output = fn(batch)
         else:
             with self._autocast:
                 output = fn(batch)
-        loss, values = losses.split(output, target.loss_name)
+        loss, values = losses.split_output(output, target.loss_name)
         if target.loss_name not in self._checked:
-            losses.check(loss)
+            losses.check_loss(loss)
             losses.check_values(values)
             self._checked.add(target.loss_name)
         self._timing.ends(FORWARD, begun)
         return loss, values
 
-    def _backward(self, loss: Tensor, share: Value | None, target: Target) -> None:
+    def _backward(self, loss: Tensor, share: Value | None, target: LossTarget) -> None:
         begun = perf_counter()
         try:
             if self._scales:
@@ -164,20 +168,20 @@ class Gradients:
             else:
                 fast_ops.backward(loss, share)
         except RuntimeError:
-            losses.check(loss)  # in the first step it could be trained on
+            losses.check_loss(loss)  # in the first step it could be trained on
             raise
         self._timing.ends(BACKWARD, begun)
 
     # ---- several ranks ----------------------------------------------------------------------------------
 
-    def _of_ranks(self, fn: LossFunction, batches: Sequence[Any], target: Target) -> dict[str, Value]:
+    def _of_ranks(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
         reducer = self._reducer(target) if self._reduces else None
         try:
             sums = self._accumulated(fn, batches, target, None if self._agrees else reducer)
         except Exception as error:
             if self._agrees:
-                self._ranks.control.exchange([failed_step.code_of(error)], _AT).wait()
-                failed_step.in_words(self._ranks.control, error)
+                self._ranks.control.exchange([failed_step.failure_code(error)], _EXCHANGE).wait()
+                failed_step.gather_first_error(self._ranks.control, error)
                 self.agreed = error
             raise
         self._before_waiting()
@@ -203,10 +207,10 @@ class Gradients:
         return {**sums.values, "weight": sums.total}
 
     def _refuse_failed(self) -> None:
-        codes = [code for [code] in self._ranks.control.exchange([0], _AT).wait()]
+        codes = [code for [code] in self._ranks.control.exchange([0], _EXCHANGE).wait()]
         if any(codes):
-            words = failed_step.in_words(self._ranks.control, None)
-            self.agreed = failed_step.of_peer(codes, f"failed in this step: {words}")
+            words = failed_step.gather_first_error(self._ranks.control, None)
+            self.agreed = failed_step.peer_error(codes, f"failed in this step: {words}")
             raise self.agreed
 
     def _compare_weights(self, are_weighted: bool) -> None:
@@ -215,7 +219,7 @@ class Gradients:
         Raises:
             ContractError: It gives a weight on some ranks alone.
         """
-        said = [bool(one) for [one] in self._ranks.control.exchange([are_weighted], _AT).wait()]
+        said = [bool(one) for [one] in self._ranks.control.exchange([are_weighted], _EXCHANGE).wait()]
         if len(set(said)) > 1:
             raise ContractError(
                 f"loss() gives a weight on rank {said.index(True)}, and none on rank {said.index(False)}",
@@ -228,7 +232,7 @@ class Gradients:
             return own
         if isinstance(batches, Window) and batches.total is not None:
             return float(batches.total)
-        return float(sum(count for [count] in self._ranks.control.exchange([int(own)], _AT).wait()))
+        return float(sum(count for [count] in self._ranks.control.exchange([int(own)], _EXCHANGE).wait()))
 
     def _here(self, value: Value) -> Tensor:
         """() the number on the device by which ranks talk, as exact as it came."""
@@ -245,15 +249,15 @@ class Gradients:
         """() a number that is finite exactly when the loss of each rank is."""
         return self._sum(self._here(loss)) if self._ranks.are_several else torch.as_tensor(loss)
 
-    def _reducer(self, target: Target) -> Reducer:
+    def _reducer(self, target: LossTarget) -> GradientReducer:
         parameters = target.parameters
         key = tuple(id(parameter) for parameter in parameters if parameter.requires_grad)
         if key not in self._reducers:
-            self._reducers[key] = Reducer(parameters, group=self._ranks.gradients)
+            self._reducers[key] = GradientReducer(parameters, group=self._ranks.gradients)
         return self._reducers[key]
 
 
-class _Sums:
+class _WindowSums:
     """What the micro-batches of a window add up to."""
 
     def __init__(self, total: Value) -> None:
@@ -264,7 +268,7 @@ class _Sums:
         """Whether it is the loss's own; the values are then to be divided by it."""
 
 
-def _divide(target: Target, total: Value) -> None:
+def _divide(target: LossTarget, total: Value) -> None:
     gradients = [p.grad for p in target.parameters if p.grad is not None]
     if gradients:
         # Of a sharded one its own shard.

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.train.distributed.ranks import ALONE, Ranks
-from roost.train.distributed.replicas import Buffers
+from roost.train.distributed.replicas import BufferSync
 from roost.train.events import Value
 from roost.train.optim.optimizer import Optim
 from roost.train.step import loss as losses
 from roost.train.step import precision as numbers
-from roost.train.step.compilation import Kernels, keep_outside
-from roost.train.step.gradients import Gradients, Target
+from roost.train.step.compilation import CompiledLosses, exclude_log
+from roost.train.step.gradients import Gradients, LossTarget
 from roost.train.step.loss import LossFunction
-from roost.train.step.nonfinite_check import Guard, move_unless, waits
+from roost.train.step.nonfinite_check import NonfiniteGuard, host_waits, step_unless
 from roost.train.step.precision import Precision
 from roost.train.step.timing import OPTIMIZER, Timing
 
@@ -67,7 +67,7 @@ class Stepper:
         precision: Precision = 32,
         mode: Mode = "eager",
         compile_dynamic: bool = False,
-        guard: Guard | None = None,
+        guard: NonfiniteGuard | None = None,
         ranks: Ranks = ALONE,
         reduces: bool = True,
         agrees: bool = False,
@@ -92,7 +92,7 @@ class Stepper:
         self.gradients = Gradients(
             self.timing,
             device=device,
-            autocast=numbers.forward(precision, device) if precision != 32 else None,
+            autocast=numbers.autocast_context(precision, device) if precision != 32 else None,
             scales=self._scales,
             ranks=ranks,
             reduces=reduces,
@@ -100,18 +100,18 @@ class Stepper:
             before_waiting=self._before_moving,
         )
         self._ranks, self._around = ranks, around
-        self._buffers: Buffers | None = None
+        self._buffers: BufferSync | None = None
         """Of the runner, to be alike on all ranks."""
         for optim in self.optimizers.values():
-            optim.scaler = numbers.scaler(precision, device)
+            optim.scaler = numbers.make_scaler(precision, device)
             if optim.needs_closure:
                 looks = guard is not None and guard.looks
                 _check_closure(optim, keeps_back=self._scales or looks, ranks=ranks)
-        for line in waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
+        for line in host_waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
             if device.type != "cpu":
                 print(line, flush=True)
-        self._kernels = Kernels(dynamic=compile_dynamic) if mode == "compile" else None
-        self._targets: dict[str | tuple[str, ...], Target] = {}
+        self._kernels = CompiledLosses(dynamic=compile_dynamic) if mode == "compile" else None
+        self._targets: dict[str | tuple[str, ...], LossTarget] = {}
         self._kept_back: list[Tensor] | None = None
         """() for each `run` of a runner's step: whether it was kept back; None where nobody asks."""
 
@@ -120,11 +120,11 @@ class Stepper:
     def of(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
         """The step of a runner: takes a window of micro-batches, gives what is recorded."""
         if self.mode == "dry":
-            return _only_take
+            return _take_no_step
         if self._kernels is not None:
-            keep_outside(runner)
+            exclude_log(runner)
         if self._ranks.are_several:
-            self._buffers = Buffers(runner, self._ranks)
+            self._buffers = BufferSync(runner, self._ranks)
         return functools.partial(self._update, runner)
 
     def _update(self, runner: Any, batches: Sequence[Any]) -> Mapping[str, Value]:
@@ -194,7 +194,7 @@ class Stepper:
         if self.before_move is not None:
             self.before_move()
 
-    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: Target) -> None:
+    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: LossTarget) -> None:
         """Unscales, clips, and lets the optimizers move, unless the step is bad."""
         scaler = target.scaler if self._scales else None
         for prefix, optim in moving.items():
@@ -205,17 +205,19 @@ class Stepper:
         bad, loss = None, values[target.loss_name]
         if self.guard is not None and self.guard.looks:
             # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
-            sizes = [] if scaler else [_size(optim, values, prefix) for prefix, optim in moving.items()]
+            sizes = (
+                [] if scaler else [_gradient_size(optim, values, prefix) for prefix, optim in moving.items()]
+            )
             bad = self.guard.look(self.gradients.loss_of_all(loss), sizes)
             if scaler is not None:
-                numbers.keep_back(scaler, moving.values(), bad)
+                numbers.skip_where(scaler, moving.values(), bad)
         self.has_moved = True
         for optim in moving.values():
             if optim.has_scaled_rates:
                 with optim.scaled_rates():
-                    _step(optim, scaler, bad)
+                    _step_optimizer(optim, scaler, bad)
             else:
-                _step(optim, scaler, bad)
+                _step_optimizer(optim, scaler, bad)
         if scaler is not None and (overflows := numbers.overflows(scaler, moving.values())) is not None:
             scaler.update()
             if bad is None:
@@ -233,7 +235,7 @@ class Stepper:
     def _needs_closure(self, moving: Mapping[str, Optim]) -> bool:
         return any(optim.needs_closure for optim in moving.values()) and self.mode != "no_optim"
 
-    def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: Target) -> dict[str, Value]:
+    def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
         """A step of an optimizer that evaluates the loss by itself; recorded is its first evaluation. It
         reads the loss each time, a synchronisation."""
         if len(target.optims) > 1:
@@ -264,7 +266,7 @@ class Stepper:
 
     # ---- names ------------------------------------------------------------------------------------------
 
-    def _new_target(self, optimizer: str | tuple[str, ...]) -> Target:
+    def _new_target(self, optimizer: str | tuple[str, ...]) -> LossTarget:
         names = (optimizer,) if isinstance(optimizer, str) else optimizer
         missing = [name for name in names if name not in self.optimizers]
         if missing or not names:
@@ -277,7 +279,7 @@ class Stepper:
         prefixes = [f"{name}_" if is_own or len(names) > 1 else "" for name in names]
         optims = {p: self.optimizers[name] for p, name in zip(prefixes, names, strict=True)}
         always = all(optim.every_n_steps == 1 for optim in optims.values())
-        made = Target(optims, f"{optimizer}_loss" if is_own else "loss", always)
+        made = LossTarget(optims, f"{optimizer}_loss" if is_own else "loss", always)
         return self._targets.setdefault(optimizer, made)
 
     def unused(self) -> list[str]:
@@ -327,20 +329,20 @@ def _check_closure(optim: Optim, *, keeps_back: bool, ranks: Ranks) -> None:
         )
 
 
-def _only_take(batches: Sequence[Any]) -> Mapping[str, Value]:
+def _take_no_step(batches: Sequence[Any]) -> Mapping[str, Value]:
     return {}
 
 
-def _size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:
+def _gradient_size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:
     """() a number that is finite exactly when the gradients are; their norm where it is known already."""
     norm = values.get(f"{prefix}grad_norm")
     return norm if isinstance(norm, Tensor) else optim.gradient_norm(float("inf"))
 
 
-def _step(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tensor | None) -> None:
+def _step_optimizer(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tensor | None) -> None:
     if scaler is not None:
-        numbers.move(scaler, optim)
+        numbers.scaled_step(scaler, optim)
     elif bad is not None:
-        move_unless(bad, optim)
+        step_unless(bad, optim)
     else:
         optim.move()

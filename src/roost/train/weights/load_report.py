@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from roost.train.weights.weight_names import grouped
+from roost.train.weights.weight_names import format_names
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class LoadReport(Struct, frozen=True, kw_only=True):
     """Names are those of the module, but for `unexpected` and `left_out`, which are those of the file."""
 
     num_tensors: int
@@ -67,4 +67,4 @@ def _part(title: str, why: str, names: Sequence[str], *, is_text: bool = False) 
         return ""
     shown = "; ".join([*names[:4], *([f"and {len(names) - 4} more"] if len(names) > 4 else [])])
     said = f" ({why})" if why else ""
-    return f"{len(names)} {title}{said}: {shown if is_text else grouped(names)}"
+    return f"{len(names)} {title}{said}: {shown if is_text else format_names(names)}"

@@ -15,14 +15,14 @@ from roost.package.checkpoints.checkpoint_store import Store
 from roost.package.checkpoints.selection import Chosen
 from roost.package.package import Package
 from roost.train.optim import weight_average as averages
-from roost.train.weights.weight_source import Source
+from roost.train.weights.weight_source import WeightSource
 
 T = TypeVar("T")
-Which = int | Literal["best", "last"]
-MODEL, TRAINER = "model", "trainer"
+CheckpointChoice = int | Literal["best", "last"]
+MODEL_PART, TRAINER_PART = "model", "trainer"
 
 
-def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) -> Source:
+def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | None = None) -> WeightSource:
     """The weights of a package (the newest good checkpoint, the best, or one by its id), of a folder of
     checkpoints, or of one checkpoint.
 
@@ -37,7 +37,7 @@ def read(path: Path, *, checkpoint: Which = "last", average: str | None = None) 
         CheckpointError: It is damaged, or of a newer roost.
         OSError: It cannot be read.
     """
-    load = functools.partial(checkpoints.read, only=[MODEL, TRAINER] if average else [MODEL])
+    load = functools.partial(checkpoints.read, only=[MODEL_PART, TRAINER_PART] if average else [MODEL_PART])
     if (path / "MANIFEST.json").is_file():
         if checkpoint != "last":
             raise UsageError("this is one checkpoint", received=checkpoint, fix="leave `checkpoint` out")
@@ -77,16 +77,16 @@ def _best(package: Package | None, load: Callable[[Path], T], notes: list[str]) 
 
 def _source(
     path: Path, folder: Path, info: Info, states: Mapping[str, Any], average: str | None, notes: list[str]
-) -> Source:
-    model = states[MODEL]
+) -> WeightSource:
+    model = states[MODEL_PART]
     # A checkpoint of a hand-written loop holds the state_dict itself.
     weights = dict(model["state"] if {"state", "hidden"} <= set(model) else model)
-    about, part = f"checkpoint {info.id} of step {info.step}", MODEL
+    about, part = f"checkpoint {info.id} of step {info.step}", MODEL_PART
     if average is not None:
-        found = averages.stored(states[TRAINER].get("hooks", {}), average, where=folder)
+        found = averages.stored_weights(states[TRAINER_PART].get("hooks", {}), average, where=folder)
         weights |= found
-        about, part = f"{about}, average {average!r}", TRAINER
+        about, part = f"{about}, average {average!r}", TRAINER_PART
         if not found:
             notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
     digest, size = checkpoints.digest_of(info, part)
-    return Source(weights, path, about, digest or "", size, notes)
+    return WeightSource(weights, path, about, digest or "", size, notes)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from roost.base import safe_read, safetensors_format, state_tree
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
-from roost.train.weights.weight_source import Source
+from roost.train.weights.weight_source import WeightSource
 
 ENTRIES = ("state_dict", "model", "model_state_dict", "module", "net")
 """Where a file of torch.save may keep its state dict, unless it is one as a whole."""
@@ -28,12 +28,12 @@ _TYPES = {
     "F32": "float32", "F64": "float64",
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
 }  # fmt: skip
-_DEEPEST = 3
-_CODE = re.compile(r"unsupported (?:global: GLOBAL|GLOBAL|class) (\S+)", re.IGNORECASE)
-_REASON = re.compile(r"WeightsUnpickler error: (.+)")
+_MAX_DEPTH = 3
+_CODE_PATTERN = re.compile(r"unsupported (?:global: GLOBAL|GLOBAL|class) (\S+)", re.IGNORECASE)
+_REASON_PATTERN = re.compile(r"WeightsUnpickler error: (.+)")
 _CHUNK = 1 << 22
-_MOST_BYTES = 1 << 50
-_BEGINNINGS = {
+_MAX_BYTES = 1 << 50
+_KNOWN_PREFIXES = {
     b"version https://git-lfs": ("is a pointer of git-lfs, not the file itself", "fetch it: git lfs pull"),
     b"<": ("is a web page or XML; a download that failed, probably", "download it again"),
     b"{": ("is JSON", "name the files that hold the weights; of several shards a list of them"),
@@ -42,7 +42,7 @@ _BEGINNINGS = {
 }
 
 
-def read(path: Path, *, entry: str | None = None) -> Source:
+def read(path: Path, *, entry: str | None = None) -> WeightSource:
     """The weights in a file; what it is, its first bytes tell.
 
     Args:
@@ -62,28 +62,28 @@ def read(path: Path, *, entry: str | None = None) -> Source:
             start = file.read(64)
             file.seek(0)
             if start[:4] == b"PK\x03\x04" or start[:1] == b"\x80":
-                return _of_torch(path, file, entry)
+                return _read_torch(path, file, entry)
     except FileNotFoundError as error:
         raise NotFound("there is no such file", received=str(path)) from error
     if path.suffix == ".safetensors" or start[8:9] == b"{":
         if entry is not None:
             raise UsageError("`entry` is for files of torch.save, and this is none", fix="leave it out")
-        return _of_safetensors(path, start)
-    raise CheckpointError(*_unknown(start))
+        return _read_safetensors(path, start)
+    raise CheckpointError(*_unknown_format(start))
 
 
-def _unknown(start: bytes) -> tuple[str]:
+def _unknown_format(start: bytes) -> tuple[str]:
     said, fix = next(
-        (words for beginning, words in _BEGINNINGS.items() if start.lstrip().startswith(beginning)),
+        (words for beginning, words in _KNOWN_PREFIXES.items() if start.lstrip().startswith(beginning)),
         ("is neither a safetensors file nor one of torch.save", "give one of these"),
     )
     return (f"{said}; {fix}",)
 
 
-def _of_safetensors(path: Path, start: bytes) -> Source:
+def _read_safetensors(path: Path, start: bytes) -> WeightSource:
     if start.startswith(b"version https://git-lfs"):
-        raise CheckpointError(*_unknown(start))
-    data, digest = safe_read.read_hashed(path, at_most=_MOST_BYTES)
+        raise CheckpointError(*_unknown_format(start))
+    data, digest = safe_read.read_hashed(path, at_most=_MAX_BYTES)
     leaves = safetensors_format.parse(data)
     strange = {leaf.dtype for leaf in leaves.values()} - _TYPES.keys()
     if strange:
@@ -96,11 +96,11 @@ def _of_safetensors(path: Path, start: bytes) -> Source:
         for name, leaf in leaves.items()
     ]
     found = state_tree.unpack(skeleton, leaves, may_view=True)
-    return Source(dict(zip(leaves, found, strict=True)), path, "a safetensors file", digest, len(data))
+    return WeightSource(dict(zip(leaves, found, strict=True)), path, "a safetensors file", digest, len(data))
 
 
-def _of_torch(path: Path, file: IO[bytes], entry: str | None) -> Source:
-    if _version() < SAFE_TORCH:
+def _read_torch(path: Path, file: IO[bytes], entry: str | None) -> WeightSource:
+    if _torch_version() < SAFE_TORCH:
         raise Refused(
             f"to read a file of torch.save with torch {torch.__version__} may run code that is in it",
             fix=f"update torch to {'.'.join(map(str, SAFE_TORCH))} or newer, or convert it to safetensors",
@@ -115,19 +115,19 @@ def _of_torch(path: Path, file: IO[bytes], entry: str | None) -> Source:
     except (MemoryError, OSError):
         raise
     except Exception as error:
-        raise _not_loaded(str(error)) from error
-    weights, where, notes = _state_dict(content, entry)
+        raise _load_error(str(error)) from error
+    weights, where, notes = _find_state_dict(content, entry)
     about = f"a file of torch.save{where}"
-    return Source(weights, path, about, digest.hexdigest(), size, notes)
+    return WeightSource(weights, path, about, digest.hexdigest(), size, notes)
 
 
-def _version() -> tuple[int, ...]:
+def _torch_version() -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
 
 
-def _not_loaded(said: str) -> CheckpointError | Refused:
+def _load_error(said: str) -> CheckpointError | Refused:
     """Why torch did not load a file."""
-    if (match := _CODE.search(said)) is not None:
+    if (match := _CODE_PATTERN.search(said)) is not None:
         return Refused(
             f"it holds {match[1].removesuffix('.')}, and to load that is to run code from the file",
             fix="where it was made, save torch.save(model.state_dict(), path), or a safetensors file",
@@ -137,7 +137,7 @@ def _not_loaded(said: str) -> CheckpointError | Refused:
             "it is a TorchScript archive, which is a program",
             fix="save torch.save(torch.jit.load(path).state_dict(), other) yourself, if you trust it",
         )
-    reason = _REASON.search(said)
+    reason = _REASON_PATTERN.search(said)
     first = reason[1] if reason else next(filter(None, said.splitlines()), "torch gives no reason")
     return CheckpointError(
         f"it cannot be read, probably it is cut off or damaged: {first[:200]}",
@@ -145,16 +145,18 @@ def _not_loaded(said: str) -> CheckpointError | Refused:
     )
 
 
-def _state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
+def _find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
     """The state dict in what a file holds, which entry it is, and what to say about that."""
     if entry is not None:
-        found = _inside(content, entry)
+        found = _nested_entry(content, entry)
         if not _has_tensors(found):
-            raise CheckpointError(f"it has no entry {entry!r} with tensors by name; {_told(content)}")
+            raise CheckpointError(
+                f"it has no entry {entry!r} with tensors by name; {_describe_content(content)}"
+            )
         return found, f", its entry {entry!r}", []
     path: list[str] = []
-    while isinstance(content, Mapping) and len(path) < _DEEPEST:
-        named = [name for name in ENTRIES if _holds_some(content.get(name))]
+    while isinstance(content, Mapping) and len(path) < _MAX_DEPTH:
+        named = [name for name in ENTRIES if _holds_tensors(content.get(name))]
         if _has_tensors(content) or not named:
             break
         notes = (
@@ -166,13 +168,13 @@ def _state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str
             return content, f", its entry {'.'.join(path)!r}", notes
     if not _has_tensors(content):
         raise CheckpointError(
-            f"it holds no tensors by name; {_told(content)}",
+            f"it holds no tensors by name; {_describe_content(content)}",
             fix=f"name the entry: `entry: NAME`; by themselves {', '.join(ENTRIES)} are looked for",
         )
     return content, "", []
 
 
-def _inside(content: Any, entry: str) -> Any:
+def _nested_entry(content: Any, entry: str) -> Any:
     """The entry of that name, or the one inside others that its dots lead to."""
     if isinstance(content, Mapping) and entry in content:
         return content[entry]
@@ -190,12 +192,12 @@ def _has_tensors(value: object) -> bool:
     )
 
 
-def _holds_some(value: object) -> bool:
+def _holds_tensors(value: object) -> bool:
     inner = isinstance(value, Mapping) and any(_has_tensors(value.get(name)) for name in ENTRIES)
     return _has_tensors(value) or inner
 
 
-def _told(content: object) -> str:
+def _describe_content(content: object) -> str:
     if not isinstance(content, Mapping):
         return f"it is a {type(content).__name__}"
     shown = [

@@ -9,43 +9,47 @@ WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module")
 """What (Distributed)DataParallel, torch.compile and FSDP put into the names of what they wrap."""
 
 Shape = tuple[int, ...]
-_MOST_PAIRS = 2_000_000
-_MOST_TRIED = 50
+_MAX_PAIRS = 2_000_000
+_MAX_CANDIDATES = 50
 
 
-def bare(name: str) -> str:
+def strip_wrappers(name: str) -> str:
     """The name without what wrappers put into it, anywhere but at its end."""
     *modules, last = name.split(".")
     return ".".join([*(one for one in modules if one not in WRAPPERS), last])
 
 
-def mapped(name: str, mapping: Mapping[str, str | None]) -> str | None:
+def map_name(name: str, mapping: Mapping[str, str | None]) -> str | None:
     """What a name of a file is here; None: it is left out.
 
     Args:
         name: As the file has it; a beginning fits it as it is, or without what wrappers put into it.
         mapping: Beginnings there, and what they are here. The longest that fits counts; "" fits every name.
     """
-    key = _key(name, mapping)
+    key = _longest_key(name, mapping)
     if key is None:
         return name
     to = mapping[key]
-    rest = name if name.startswith(key) else bare(name)
+    rest = name if name.startswith(key) else strip_wrappers(name)
     return None if to is None else to + rest[len(key) :]
 
 
-def _key(name: str, mapping: Mapping[str, str | None]) -> str | None:
-    fitting = [key for key in mapping if name.startswith(key) or bare(name).startswith(key)]
+def _longest_key(name: str, mapping: Mapping[str, str | None]) -> str | None:
+    fitting = [key for key in mapping if name.startswith(key) or strip_wrappers(name).startswith(key)]
     return max(fitting, key=len, default=None)
 
 
-def unused(names: Iterable[str], mapping: Mapping[str, str | None]) -> list[str]:
+def unused_keys(names: Iterable[str], mapping: Mapping[str, str | None]) -> list[str]:
     """The keys of a mapping that no name begins with."""
     found = list(names)
-    return [key for key in mapping if not any(n.startswith(key) or bare(n).startswith(key) for n in found)]
+    return [
+        key
+        for key in mapping
+        if not any(n.startswith(key) or strip_wrappers(n).startswith(key) for n in found)
+    ]
 
 
-class Names:
+class ModuleNames:
     """The names of a module; a name of a file is found as it is, or where both are the same without what
     wrappers put into them."""
 
@@ -53,15 +57,15 @@ class Names:
         self._exact = set(names)
         by_bare: dict[str, list[str]] = {}
         for name in self._exact:
-            by_bare.setdefault(bare(name), []).append(name)
+            by_bare.setdefault(strip_wrappers(name), []).append(name)
         self._bare = {key: found[0] for key, found in by_bare.items() if len(found) == 1}
 
     def find(self, name: str) -> str | None:
         """The name here, None where there is none."""
-        return name if name in self._exact else self._bare.get(bare(name))
+        return name if name in self._exact else self._bare.get(strip_wrappers(name))
 
 
-def proposals(theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> list[tuple[str, str, int]]:
+def propose_mappings(theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> list[tuple[str, str, int]]:
     """Pairs (beginning there, beginning here) under which names fit with their shapes, and how many: the best
     first.
 
@@ -73,18 +77,18 @@ def proposals(theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> list[tu
     for name, shape in ours.items():
         alike.setdefault((name.rpartition(".")[2], shape), []).append(name)
     rows = {name: alike.get((name.rpartition(".")[2], shape), []) for name, shape in theirs.items()}
-    if sum(map(len, rows.values())) > _MOST_PAIRS:
+    if sum(map(len, rows.values())) > _MAX_PAIRS:
         return []
-    counted = Counter(_beginnings(name, other) for name, found in rows.items() for other in found)
+    counted = Counter(_differing_prefixes(name, other) for name, found in rows.items() for other in found)
     tried = [
-        (there, here, _fitting(there, here, theirs, ours))
-        for (there, here), _ in counted.most_common(_MOST_TRIED)
+        (there, here, _count_fitting(there, here, theirs, ours))
+        for (there, here), _ in counted.most_common(_MAX_CANDIDATES)
         if there != here
     ]
     return sorted(tried, key=lambda one: (-one[2], len(one[0]) + len(one[1]), one[:2]))
 
 
-def _beginnings(one: str, other: str) -> tuple[str, str]:
+def _differing_prefixes(one: str, other: str) -> tuple[str, str]:
     """What is left of two names without their common end, which is a whole number of parts."""
     parts, others = one.split("."), other.split(".")
     while parts and others and parts[-1] == others[-1]:
@@ -97,7 +101,7 @@ def _prefix(parts: Sequence[str]) -> str:
     return "".join(f"{part}." for part in parts)
 
 
-def _fitting(there: str, here: str, theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> int:
+def _count_fitting(there: str, here: str, theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> int:
     return sum(
         ours.get(here + name[len(there) :]) == shape
         for name, shape in theirs.items()
@@ -105,7 +109,7 @@ def _fitting(there: str, here: str, theirs: Mapping[str, Shape], ours: Mapping[s
     )
 
 
-def grouped(names: Sequence[str], *, most: int = 6) -> str:
+def format_names(names: Sequence[str], *, most: int = 6) -> str:
     """Names in a message; many of them by what they begin with: ``net.a.* (12), net.b.* (3)``."""
     if len(names) <= most:
         return ", ".join(names)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightSource:
     """Weights on the CPU, by the names that they have there."""
 
     weights: Mapping[str, Any]

@@ -14,8 +14,8 @@ from torch.nn.parameter import is_lazy
 
 from roost.base.errors import RoostError
 from roost.base.interval import NEVER
-from roost.base.text.durations import precise_duration
-from roost.base.text.word_list import listed
+from roost.base.text.durations import format_short_duration
+from roost.base.text.word_list import join_names
 from roost.config.sections.mirrors import MirrorSettings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
@@ -56,11 +56,11 @@ class CheckRun:
     Args:
         package: Made for this.
         request: Of its session.
-        walk: Tells what is done; its stage "imports" is begun.
+        reporter: Tells what is done; its stage "imports" is begun.
     """
 
-    def __init__(self, package: Package, request: Mapping[str, Any], walk: StageReporter) -> None:
-        self._package, self._walk = package, walk
+    def __init__(self, package: Package, request: Mapping[str, Any], reporter: StageReporter) -> None:
+        self._package, self._reporter = package, reporter
         self._where = places(package)
         self._device = choose_device(str(request["device"]))
         self._project = str(request["project"])
@@ -79,7 +79,7 @@ class CheckRun:
         trainer = self._model(data, own)
         whole = trainer.loaders
         self._samples(whole)
-        notices = self._walk_through(trainer)
+        stage_hooks = self._walk_through(trainer)
         self._warn_of_skipped()
         self._visualize(trainer)
         self._measure(trainer, whole)
@@ -89,11 +89,11 @@ class CheckRun:
         gc.collect()
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
-        if notices.saved is not None:
-            inexact += self._load(data, notices)
+        if stage_hooks.saved is not None:
+            inexact += self._load(data, stage_hooks)
         for reason in dict.fromkeys(inexact):
-            self._walk.warn(f"inexact: {reason}", is_told=True)
-        self._walk.measured(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
+            self._reporter.warn(f"inexact: {reason}", is_printed=True)
+        self._reporter.measured(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
 
     # ---- building ---------------------------------------------------------------------------------------
 
@@ -103,29 +103,29 @@ class CheckRun:
         native_project.runner_class(settings, self._package.path, self._where)
         own = self._own_hooks()
         enabled_mirrors(settings.mirrors, where=self._where)
-        self._walk.done(classes(settings.runner, settings.dataset, *settings.hooks))
+        self._reporter.done(classes(settings.runner, settings.dataset, *settings.hooks))
         return own
 
     def _own_hooks(self) -> list[Hook]:
         return native_project.own_hooks(self._settings, self._package.path, self._values, self._where)
 
     def _data(self) -> Data:
-        self._walk.begin("data")
+        self._reporter.begin("data")
         made = native_project.dataset_class(self._settings, self._package.path, self._where)
         data = native_project.build_data(made(self._values), self._settings)
         sizes = {name: data_loaders.size_in_words(one) for name, one in data_loaders.sets(data).items()}
-        self._walk.done(", ".join(f"{name} {size}" for name, size in sizes.items()))
+        self._reporter.done(", ".join(f"{name} {size}" for name, size in sizes.items()))
         return data
 
     def _model(self, data: Data, own: list[Hook]) -> Trainer:
-        self._walk.begin("model")
-        with self._walk.noting_warnings():
+        self._reporter.begin("model")
+        with self._reporter.recording_warnings():
             trainer = self._trainer(data, own, session=1)
         found = list(trainer.runner.parameters())
         sized = [p for p in found if not is_lazy(p)]
         more = f", and {len(found) - len(sized)} tensors sized by the first batch" * (len(sized) < len(found))
         total = sum(p.numel() for p in sized)
-        self._walk.done(f"{total:,} parameters on {trainer.runner.device}{more}")
+        self._reporter.done(f"{total:,} parameters on {trainer.runner.device}{more}")
         for reason in torch_settings.inexact_reasons(self._device):
             trainer.note_inexact(reason)
         return trainer
@@ -145,61 +145,61 @@ class CheckRun:
         return trainer_assembly.assemble(experiment, self._package, session=session, has_black_box=False)
 
     def _samples(self, loaders: Mapping[str, Batches]) -> None:
-        self._walk.begin("samples")
+        self._reporter.begin("samples")
         with output_suppressed():  # of how many workers were chosen; it is told here
             found = {name: describe_first_sample(loader) for name, loader in loaders.items()}
         workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
         told = [f"{name} {looks}" for name, looks in found.items()]
         told += [f"{name} by {number} workers" for name, number in workers.items()]
-        self._walk.done("; ".join(told))
+        self._reporter.done("; ".join(told))
 
     # ---- the run ----------------------------------------------------------------------------------------
 
     def _walk_through(self, trainer: Trainer) -> StageHooks:
         own = [hook for hook in trainer.calls.hooks if not type(hook).__module__.startswith("roost.")]
         steps = min(_STEPS, trainer.total_steps)
-        notices = StageHooks(self._walk, steps=steps, place=self._package.path)
-        shorten(trainer, steps=steps, hooks=notices.hooks)
-        self._walk.begin("start")
+        stage_hooks = StageHooks(self._reporter, steps=steps, place=self._package.path)
+        shorten(trainer, steps=steps, hooks=stage_hooks.hooks)
+        self._reporter.begin("start")
         try:
             with all_optimizers_due(trainer.stepper, within=steps):
                 reason = trainer.fit()
         except Exception as error:
             _note_shortened_summarize(error)
             raise
-        self._walk.drop()
+        self._reporter.drop()
         if own:
-            self._walk.tell("hooks", ", ".join(hook.name for hook in own))
+            self._reporter.report("hooks", ", ".join(hook.name for hook in own))
         if trainer.progress.step < steps:
-            self._walk.warn(f"the run ends after step {trainer.progress.step}: {reason}")
+            self._reporter.warn(f"the run ends after step {trainer.progress.step}: {reason}")
         for text in unused_optimizers(trainer):
-            self._walk.warn(text)
-        if trainer.checkpoints is not None and notices.saved is None:
+            self._reporter.warn(text)
+        if trainer.checkpoints is not None and stage_hooks.saved is None:
             raise RoostError("no checkpoint could be written; why stands above")
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None:
-            seconds = self._walk.seconds["save"] / (newest.id + 1)  # ids count saves
-            self._walk.measured(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
-        return notices
+            seconds = self._reporter.seconds["save"] / (newest.id + 1)  # ids count saves
+            self._reporter.measured(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
+        return stage_hooks
 
     def _visualize(self, trainer: Trainer) -> None:
         """A picture that fails does not end a run; whoever wants pictures should hear of it all the same."""
         is_own = type(trainer.runner).visualize is not Runner.visualize
         if not is_own or self._settings.step_mode in trainer_assembly.MEASURING:
             return
-        self._walk.begin("visualize")
+        self._reporter.begin("visualize")
         try:
             files = hooks.Visualize(self._package.path / "media").show(trainer)
         except Exception as error:  # noqa: BLE001  - told, and passed over as a run does
-            self._walk.fail()
-            self._walk.warn("Runner.visualize() fails; the run goes on without what it would show")
+            self._reporter.fail()
+            self._reporter.warn("Runner.visualize() fails; the run goes on without what it would show")
             failure_report.report(error, own=[self._package.path], package=self._package.path, file=None)
         else:
-            self._walk.done(", ".join(file.name for file in files) or "nothing")
+            self._reporter.done(", ".join(file.name for file in files) or "nothing")
 
     def _measure(self, trainer: Trainer, whole: Mapping[str, Batches]) -> None:
         """Measures how long a step and an evaluation take, now that everything is warm."""
-        self._walk.begin("speed")
+        self._reporter.begin("speed")
         total = trainer.total_steps if trainer.total_steps < NEVER else None
         kinds = {"valid": hooks.Validate, "test": hooks.Test}
         seconds = {
@@ -209,8 +209,8 @@ class CheckRun:
             if trainer.finished and any(isinstance(hook, kind) for hook in trainer.calls.hooks)
         }
         step = step_seconds(trainer, whole["train"])
-        self._walk.done(f"{precise_duration(step)} a step")
-        self._walk.measured(
+        self._reporter.done(f"{format_short_duration(step)} a step")
+        self._reporter.measured(
             device=self._device,
             parameters=sum(p.numel() for p in trainer.runner.parameters()),
             steps_per_epoch=trainer.steps_per_epoch,
@@ -225,43 +225,43 @@ class CheckRun:
         schedule = next((hook for hook in trainer.calls.hooks if isinstance(hook, hooks.Schedule)), None)
         if schedule is None or trainer.total_steps == NEVER:
             return
-        self._walk.begin("schedule")
+        self._reporter.begin("schedule")
         optimizers = {name: o for name, o in trainer.stepper.optimizers.items() if o.scheduler is not None}
         first = {name: optim.lr for name, optim in optimizers.items()}
         number = _advance_schedules(schedule, trainer)
         where = "" if number == trainer.total_steps else f", as far as step {number:,}"
         shown = [f"lr of {name} {first[name]:.3g} to {one.lr:.3g}" for name, one in optimizers.items()]
-        self._walk.done(", ".join(shown) + where)
+        self._reporter.done(", ".join(shown) + where)
         for name, optim in optimizers.items():
             if not math.isfinite(optim.lr) or optim.lr < 0:
-                self._walk.warn(f"the learning rate of {name} becomes {optim.lr}")
+                self._reporter.warn(f"the learning rate of {name} becomes {optim.lr}")
 
     # ---- going on ---------------------------------------------------------------------------------------
 
-    def _load(self, data: Data, notices: StageHooks) -> list[str]:
+    def _load(self, data: Data, stage_hooks: StageHooks) -> list[str]:
         """Builds everything anew and goes on from the checkpoint of the first step; gives the reasons why a
         run that is continued would not be exact."""
-        assert notices.saved is not None
-        self._walk.begin("load")
-        saved = fingerprints(checkpoint.read(self._package.store().path(notices.saved.id))[1])
+        assert stage_hooks.saved is not None
+        self._reporter.begin("load")
+        saved = fingerprints(checkpoint.read(self._package.store().path(stage_hooks.saved.id))[1])
         with output_suppressed():
             trainer = self._trainer(data, self._own_hooks(), session=2)
-            after = {} if torch_settings.inexact_reasons(self._device) else notices.after
-            reloaded = ReloadComparison(saved, after)
+            after = {} if torch_settings.inexact_reasons(self._device) else stage_hooks.final_state
+            comparison = ReloadComparison(saved, after)
             steps = min(_STEPS, trainer.total_steps)
-            shorten(trainer, steps=steps, hooks=reloaded.hooks)
+            shorten(trainer, steps=steps, hooks=comparison.hooks)
             with all_optimizers_due(trainer.stepper, within=steps):
-                trainer.fit(checkpoint=notices.saved.id)
+                trainer.fit(checkpoint=stage_hooks.saved.id)
         same = [
-            *([] if reloaded.lost else ["every bit as saved"]),
-            *(["the next step gives the same bits"] if reloaded.other == [] else []),
+            *([] if comparison.not_restored else ["every bit as saved"]),
+            *(["the next step gives the same bits"] if comparison.differing_after_step == [] else []),
         ]
-        self._walk.done(f"built anew: {', '.join(same)}" if same else "built anew")
-        if reloaded.lost:
-            self._walk.warn(f"after loading these are not as they were saved: {listed(reloaded.lost)}")
-        elif reloaded.other:
-            self._walk.warn(
-                f"a run that is continued gives other bits: after one step {listed(reloaded.other)}; "
+        self._reporter.done(f"built anew: {', '.join(same)}" if same else "built anew")
+        if comparison.not_restored:
+            self._reporter.warn(f"after loading these are not as they were saved: {join_names(comparison.not_restored)}")
+        elif comparison.differing_after_step:
+            self._reporter.warn(
+                f"a run that is continued gives other bits: after one step {join_names(comparison.differing_after_step)}; "
                 "something that it computes with is in no checkpoint"
             )
         return trainer.inexact
@@ -271,7 +271,7 @@ class CheckRun:
     def _warn_of_skipped(self) -> None:
         number = len(skipped_steps.read(self._package.path / skipped_steps.NAME))
         if number:
-            self._walk.warn(f"steps that were passed over, as the settings ask: {number} of {_STEPS}")
+            self._reporter.warn(f"steps that were passed over, as the settings ask: {number} of {_STEPS}")
 
     def _peak_gpu_mb(self) -> float | None:
         if not self._device.startswith("cuda"):

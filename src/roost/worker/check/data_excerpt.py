@@ -43,54 +43,54 @@ class ObservedBatches(Batches):
     """
 
     def __init__(self, of: Batches) -> None:
-        self._of, self.seen, self.name = of, "", of.name
+        self._batches, self.newest, self.name = of, "", of.name
         self.has_indices = of.has_indices
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._batches)
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
-        return self._noted(self._of.epochs(epoch, batch))
+        return self._observed(self._batches.epochs(epoch, batch))
 
     def once(self) -> Generator[Batch, None, None]:
-        return self._noted(self._of.once())
+        return self._observed(self._batches.once())
 
-    def _noted(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
+    def _observed(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
         with closing(batches):
             for batch in batches:
-                self.seen = describe_value(batch.value)
+                self.newest = describe_value(batch.value)
                 yield batch
 
     def excerpt(self, spans: Sequence[range]) -> Batches:
-        return ObservedBatches(self._of.excerpt(spans))
+        return ObservedBatches(self._batches.excerpt(spans))
 
     def in_words(self) -> str:
-        return self._of.in_words()
+        return self._batches.in_words()
 
     def inexact(self) -> list[str]:
-        return self._of.inexact()
+        return self._batches.inexact()
 
     def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        return self._of.samples(epoch, batch, num_batches)
+        return self._batches.samples(epoch, batch, num_batches)
 
     def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
-        return self._of.again(epoch, batch, num_batches)
+        return self._batches.again(epoch, batch, num_batches)
 
     @property
     def num_shares(self) -> int:
-        return self._of.num_shares
+        return self._batches.num_shares
 
     def keep_shares(self, num_shares: int) -> None:
-        self._of.keep_shares(num_shares)
+        self._batches.keep_shares(num_shares)
 
     def state_dict(self) -> dict[str, Any]:
-        return self._of.state_dict()
+        return self._batches.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._of.load_state_dict(state)
+        self._batches.load_state_dict(state)
 
     def close(self) -> None:
-        self._of.close()
+        self._batches.close()
 
 
 def describe_first_sample(batches: Batches) -> str:
@@ -101,7 +101,7 @@ def describe_first_sample(batches: Batches) -> str:
     one = ObservedBatches(batches)
     with closing(one.once()) as drawn:
         next(drawn)
-    return one.seen
+    return one.newest
 
 
 def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], Sequence[Hook]]) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import Refused
-from roost.base.text.byte_sizes import size
+from roost.base.text.byte_sizes import format_bytes
 from roost.package.checkpoints.checkpoint import Info
 from roost.train import hooks
 from roost.train.evaluation import split_evaluation
@@ -25,7 +25,7 @@ from roost.worker.check.stages import StageReporter
 from roost.worker.check.state_fingerprints import Fingerprints, differing, fingerprints
 
 _MAX_CHECKPOINTS = 3
-"""That a walk leaves on the disk at one time."""
+"""That a reporter leaves on the disk at one time."""
 _COMPARED_PARTS = ("model", "optimizers", "rank-0")
 """Parts of a checkpoint that two equal runs have in common after a step; the others hold times."""
 
@@ -80,17 +80,17 @@ class StageHooks:
     """Follows the run in miniature, and tells each stage of it.
 
     Args:
-        walk: Is told.
+        reporter: Is told.
         steps: Steps of that run.
         place: The folder whose disk takes its checkpoints.
     """
 
-    def __init__(self, walk: StageReporter, *, steps: int, place: Path) -> None:
-        self._walk, self._steps, self._place = walk, steps, place
+    def __init__(self, reporter: StageReporter, *, steps: int, place: Path) -> None:
+        self._reporter, self._steps, self._place = reporter, steps, place
         self._samples = 0
         self.saved: Info | None = None
         """The checkpoint of the first step."""
-        self.after: Fingerprints = {}
+        self.final_state: Fingerprints = {}
         """The state right after the last step."""
         self._has_tested, self._tested = False, ""
 
@@ -100,7 +100,7 @@ class StageHooks:
             CallbackHook(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
             CallbackHook(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
             CallbackHook(2, Phase.DECIDE, step=self._after_eval, stop=self._after_test),
-            CallbackHook(3, Phase.RECORD, step=lambda trainer: self._walk.begin("row")),
+            CallbackHook(3, Phase.RECORD, step=lambda trainer: self._reporter.begin("row")),
         ]
         last = [
             CallbackHook(4, Phase.RECORD, step=self._after_row),
@@ -119,17 +119,19 @@ class StageHooks:
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
             with split_evaluation.evaluation_mode(trainer.runner):
                 for name, loader in split_evaluation.split_loaders(trainer.loaders, "valid").items():
-                    _, left_out = split_evaluation.probe_metrics(trainer.runner, loader, forward=trainer.autocast())
+                    _, left_out = split_evaluation.probe_metrics(
+                        trainer.runner, loader, forward=trainer.autocast()
+                    )
                     for key in left_out:
-                        self._walk.warn(f"{name}/{key} becomes no metric", is_told=True)
+                        self._reporter.warn(f"{name}/{key} becomes no metric", is_printed=True)
 
     def _before_step(self, trainer: Trainer) -> None:
         if trainer.progress.step == 0:
             found = {name for hook in trainer.calls.hooks for name in hook.monitors(trainer).values()}
-            self._walk.done(f"decides by {', '.join(sorted(found))}" if found else "")
+            self._reporter.done(f"decides by {', '.join(sorted(found))}" if found else "")
         self._samples = trainer.progress.samples
         is_first = trainer.progress.step == 0
-        self._walk.begin("first step" if is_first else "last step" if self._is_last(trainer) else "next step")
+        self._reporter.begin("first step" if is_first else "last step" if self._is_last(trainer) else "next step")
 
     def _is_last(self, trainer: Trainer) -> bool:
         left = len(trainer.loaders["train"]) - trainer.progress.batch
@@ -139,63 +141,63 @@ class StageHooks:
         if trainer.runner.device.type == "cuda":
             torch.cuda.synchronize()  # so that the time is that of the step, and an error of it comes here
         loader = trainer.loaders["train"]
-        looks = loader.seen if isinstance(loader, ObservedBatches) else ""
+        looks = loader.newest if isinstance(loader, ObservedBatches) else ""
         per_step = trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
         number = trainer.progress.samples - self._samples
-        self._walk.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {looks}")
+        self._reporter.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {looks}")
         if trainer.progress.step == 1 and trainer.checkpoints is not None:
-            self._walk.begin("save")
+            self._reporter.begin("save")
             _require_space(trainer, self._place)
             trainer.request_save()
-        self._walk.begin("hooks")
+        self._reporter.begin("hooks")
         trainer.agenda.ask("record")
         if trainer.progress.step == self._steps:
-            self.after = _state(trainer)
+            self.final_state = _state(trainer)
 
     def _before_eval(self, trainer: Trainer) -> None:
-        self._walk.begin("validation")
+        self._reporter.begin("validation")
 
     def _after_eval(self, trainer: Trainer) -> None:
         if trainer.results:
-            self._walk.done(format_metrics(trainer.results))
-            self._walk.measured(validation=dict(trainer.results))
+            self._reporter.done(format_metrics(trainer.results))
+            self._reporter.measured(validation=dict(trainer.results))
             self._warn_of_nonfinite(trainer.results)
-        self._walk.begin("hooks")
+        self._reporter.begin("hooks")
 
     def _after_row(self, trainer: Trainer) -> None:
         valid = trainer.results.keys()
-        self._walk.done(
+        self._reporter.done(
             format_metrics({name: value for name, value in trainer.row.items() if name not in valid})
         )
-        self._walk.begin("save")
+        self._reporter.begin("save")
 
     def _after_save(self, trainer: Trainer) -> None:
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None and newest.step == trainer.progress.step:
-            self._walk.done(f"{size(newest.size_bytes)} in {len(newest.files)} files")
+            self._reporter.done(f"{format_bytes(newest.size_bytes)} in {len(newest.files)} files")
             self.saved = self.saved or newest
-        self._walk.begin("hooks")
+        self._reporter.begin("hooks")
 
     def _before_test(self, trainer: Trainer) -> None:
         self._has_tested = any(isinstance(hook, hooks.Test) for hook in trainer.calls.hooks)
         if self._has_tested:
-            self._walk.begin("test")
+            self._reporter.begin("test")
 
     def _after_test(self, trainer: Trainer) -> None:
         found = {name: value for name, value in trainer.row.items() if name.partition("/")[0] == "test"}
         if self._has_tested and not found:
             return  # it failed: `fit` raises why, once all hooks were told of the end
         if found:
-            self._walk.done(self._tested)
-            self._walk.measured(test=found)
+            self._reporter.done(self._tested)
+            self._reporter.measured(test=found)
             self._warn_of_nonfinite(found)
-        self._walk.begin("hooks")
+        self._reporter.begin("hooks")
 
     def _warn_of_nonfinite(self, found: Mapping[str, float]) -> None:
         for name, value in found.items():
             if not math.isfinite(value):
-                self._walk.warn(f"{name} is {value}, so nothing can be decided by it")
+                self._reporter.warn(f"{name} is {value}, so nothing can be decided by it")
 
 
 class ReloadComparison:
@@ -208,9 +210,9 @@ class ReloadComparison:
 
     def __init__(self, saved: Fingerprints, after: Fingerprints) -> None:
         self._saved, self._after = saved, after
-        self.lost: list[str] = []
+        self.not_restored: list[str] = []
         """Names of the values that differ from the checkpoint after it was loaded."""
-        self.other: list[str] | None = None
+        self.differing_after_step: list[str] | None = None
         """Names of the values that differ after the next step; None: there was nothing to compare."""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
@@ -225,11 +227,11 @@ class ReloadComparison:
         parts = {name: part.state_dict() for name, part in trainer.parts().items() if name != "rank-0"}
         found = fingerprints(parts)
         names = {name for name in {**found, **self._saved} if name.partition(".")[0] in parts}
-        self.lost = [name for name in differing(self._saved, found) if name in names]
+        self.not_restored = [name for name in differing(self._saved, found) if name in names]
 
     def _step(self, trainer: Trainer) -> None:
         if self._after:
-            self.other = differing(self._after, _state(trainer))
+            self.differing_after_step = differing(self._after, _state(trainer))
         trainer.checkpoints = None  # nobody will go on from here
         trainer.request_stop("compared")
 
@@ -269,7 +271,7 @@ def _require_space(trainer: Trainer, place: Path) -> None:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise Refused(
-            f"the check saves {size(needed)}, and the disk of {place.parent} has {size(free)} left",
+            f"the check saves {format_bytes(needed)}, and the disk of {place.parent} has {format_bytes(free)} left",
             fix="name a folder on a larger disk for them: TMPDIR=/path roost check ...",
         )
 

@@ -14,9 +14,9 @@ import torch
 
 from roost.base import state_tree
 from roost.base.errors import CheckpointError, NotFound
-from roost.base.text.durations import duration
-from roost.base.text.terminal_text import harmless
-from roost.base.traceback_frames import Own
+from roost.base.text.durations import format_duration
+from roost.base.text.terminal_text import escape_control
+from roost.base.traceback_frames import ProjectFiles
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
@@ -56,13 +56,13 @@ class FailingStepHook(Hook):
         box: What is known of the step's failure.
         start: Where the replay begins.
         own: Which files are the person's.
-        hunts: Whether the step fails by a value that is not finite, which nobody raises.
+        is_nonfinite: Whether the step fails by a value that is not finite, which nobody raises.
     """
 
     phase = Phase.REPORT  # after the project's own, the last of all
 
-    def __init__(self, visit: Visit, box: Box | None, start: ReplayStart, own: Own, *, hunts: bool) -> None:
-        self.visit, self.box, self.start, self.own, self.hunts = visit, box, start, own, hunts
+    def __init__(self, visit: Visit, box: Box | None, start: ReplayStart, own: ProjectFiles, *, is_nonfinite: bool) -> None:
+        self.visit, self.box, self.start, self.own, self.is_nonfinite = visit, box, start, own, is_nonfinite
         self.exit_code = 0
         self._began = self._told = 0.0
         self._first = 0
@@ -86,7 +86,7 @@ class FailingStepHook(Hook):
             _print(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}")
         elif not self.start.is_box:
             _print(f"from {self.start.name}, which is just before it")
-        if self.hunts and trainer.recovery.on_non_finite == "stop":
+        if self.is_nonfinite and trainer.recovery.on_non_finite == "stop":
             for optim in trainer.stepper.optimizers.values():
                 if optim.needs_closure:  # before it, its gradients are those of the step before
                     optim.optimizer.register_step_post_hook(
@@ -112,7 +112,7 @@ class FailingStepHook(Hook):
         if now - self._told >= _STATUS_SECONDS and done:
             self._told = now
             left = self.visit.step - 1 - trainer.progress.step
-            more = duration(left * (now - self._began) / done)
+            more = format_duration(left * (now - self._began) / done)
             _print(f"\r\x1b[Kstep {trainer.progress.step} of {self.visit.step - 1}, {more} more", end="")
 
     def _require_finite(self, trainer: Trainer, *, weights: bool = False) -> None:
@@ -161,7 +161,7 @@ class FailingStepHook(Hook):
         window = self._window(trainer)
         if self.visit.begin:
             return post_mortem.stop_at_first_own_line(self.own, lambda: trainer.take(window))
-        return self._hunt(trainer, window) if self.hunts else trainer.take(window)
+        return self._hunt(trainer, window) if self.is_nonfinite else trainer.take(window)
 
     def _hunt(self, trainer: Trainer, window: list[Any]) -> Mapping[str, Any]:
         """Takes the step under a `NonFiniteTracer`, and once more to stop in it at the call that was found."""
@@ -268,7 +268,7 @@ def _format_values(values: Mapping[str, Any]) -> str:
 
 
 def _print(text: str, *, end: str = "\n") -> None:
-    print(text if end == "" else harmless(text), end=end, file=sys.stderr, flush=True)
+    print(text if end == "" else escape_control(text), end=end, file=sys.stderr, flush=True)
 
 
 def _copy_window(window: list[Any]) -> list[Any]:

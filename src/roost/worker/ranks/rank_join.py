@@ -17,7 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from roost import __version__
 from roost.base.errors import ConfigError, PeerLost, RanksApart, RoostError
 from roost.base.interval import parse_duration
-from roost.base.system.worker_protocol import MEETING_VARIABLE
+from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
@@ -69,7 +69,7 @@ def join(place: RankEnvironment | None, settings: Settings, device: str) -> Rank
 def _store(place: RankEnvironment) -> Store:
     """The place to meet: a file of this machine, else the address that a launcher has given."""
     timeout = datetime.timedelta(seconds=_JOIN_SECONDS)
-    if (path := os.environ.get(MEETING_VARIABLE)) is not None:
+    if (path := os.environ.get(RENDEZVOUS_VARIABLE)) is not None:
         store = FileStore(path, place.world)
         store.set_timeout(timeout)
         return store

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from roost.base import traceback_frames
-from roost.base.exception_record import Raised
-from roost.base.traceback_frames import Own
+from roost.base.exception_record import ExceptionRecord
+from roost.base.traceback_frames import ProjectFiles
 from roost.train.distributed.ranks import Ranks
 
 _REQUEST_KEY = "asked"
@@ -72,9 +72,9 @@ def code_location(stack: Sequence[FrameSummary], folder: Path) -> str:
         stack: Outermost first.
         folder: Of the person's code.
     """
-    if own := Own([folder]).last(Raised("", frozenset(), "", frames=tuple(stack))):
+    if own := ProjectFiles([folder]).last(ExceptionRecord("", frozenset(), "", frames=tuple(stack))):
         return own
-    of_roost = [frame for frame in stack if traceback_frames.library(frame.filename) == "roost"]
+    of_roost = [frame for frame in stack if traceback_frames.library_name(frame.filename) == "roost"]
     return (
         f"{Path(of_roost[-1].filename).stem}.{of_roost[-1].name} of roost" if of_roost else "an unknown place"
     )
